@@ -1,0 +1,74 @@
+"""valueshare: faster Q-learning by sharing value across actions.
+
+    >>> import valueshare
+    >>> valueshare.expand([3.0, 1.0], k=2).tolist()      # the transform, on any array
+    [7.0, 5.0]
+
+`MeanExpansion(k)` is the same as a layer for PyTorch, `append_mean_expansion(network, k)` puts it
+at the end of a network you already have, and `sweep` learns tables of any finite MDP.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from valueshare.errors import InvalidInput
+from valueshare.expansion import (
+    baseline_fraction,
+    baseline_residual,
+    condition_number,
+    contract,
+    expand,
+    implicit_baseline,
+    k_for_baseline_fraction,
+    matrix,
+    norm_minimizing_baseline,
+    norm_reducing_interval,
+)
+
+if TYPE_CHECKING:
+    from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+    from valueshare.tabular.mdp import FiniteMDP, gridworld
+    from valueshare.tabular.planning import optimal_values
+    from valueshare.tabular.sweep import sweep
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "expand",
+    "contract",
+    "implicit_baseline",
+    "baseline_residual",
+    "norm_minimizing_baseline",
+    "norm_reducing_interval",
+    "matrix",
+    "condition_number",
+    "k_for_baseline_fraction",
+    "baseline_fraction",
+    "MeanExpansion",
+    "append_mean_expansion",
+    "FiniteMDP",
+    "gridworld",
+    "optimal_values",
+    "sweep",
+    "InvalidInput",
+]
+
+# Imported on first use, so that `import valueshare` stays light: no PyTorch, Numba or polars.
+_LATE = {
+    "MeanExpansion": "valueshare.nn.expansion",
+    "append_mean_expansion": "valueshare.nn.expansion",
+    "FiniteMDP": "valueshare.tabular.mdp",
+    "gridworld": "valueshare.tabular.mdp",
+    "optimal_values": "valueshare.tabular.planning",
+    "sweep": "valueshare.tabular.sweep",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'valueshare' has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})

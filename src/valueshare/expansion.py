@@ -1,0 +1,176 @@
+"""The mean-expansion transform M_k = I + (k/n) J, on any array.
+
+Every function takes NumPy arrays, PyTorch tensors or JAX arrays (or nested lists, read as NumPy),
+with batch axes first and the n actions last, and answers in kind: same library, dtype and device,
+differentiable and compilable (whole numbers become floats). `k` is a number or an array that
+broadcasts over the batch axes.
+
+Names follow the paper: q are action-values, z the residuals that represent them, b a baseline,
+u = (z_1, ..., z_n, b) the baseline-residual vector.
+
+    >>> q = expand([3.0, 1.0], k=2)      # Figure 1 of the paper
+    >>> q.tolist(), implicit_baseline(q, k=2).item(), contract(q, k=2).tolist()
+    ([7.0, 5.0], 4.0, [3.0, 1.0])
+"""
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from valueshare.errors import InvalidInput
+
+# NumPy, PyTorch and JAX share no base class, and each result has the type of its argument.
+Array = Any
+Number = float | Array
+_NUMPY = (np.ndarray, np.generic)
+
+
+def expand(z: Array, k: Number) -> Array:
+    """Action-values q = M_k z: the mean of z scaled by k+1, the rest kept (Equations 5, 6).
+
+    Shapes: z [..., n], k [...] -> q [..., n].
+    """
+    z = _as_array(z)
+    return scale_mean(z, _like(z, _checked(k) + 1)[..., None])
+
+
+def contract(q: Array, k: Number) -> Array:
+    """Residuals z with q = M_k z: the inverse of `expand`, the mean of q divided by k+1.
+
+    Shapes: q [..., n], k [...] -> z [..., n].
+    """
+    q = _as_array(q)
+    return scale_mean(q, _like(q, 1 / (_checked(k) + 1))[..., None])
+
+
+def scale_mean(x: Array, scale: Array) -> Array:
+    """Multiply the mean of x over its last axis by `scale`; keep each entry's distance to it.
+
+    Written as scale·mean + (x - mean): for large scales, the differences between actions are not
+    rounded away inside one large coefficient.
+    """
+    mean = _mean(x)[..., None]
+    return scale * mean + (x - mean)
+
+
+def implicit_baseline(q: Array, k: Number) -> Array:
+    """The baseline b = k·mean(z) = sum(q) / (n + n/k) that k implies for q (Proposition 3.3).
+
+    Shapes: q [..., n], k [...] -> b [...].
+    """
+    q = _as_array(q)
+    return _like(q, baseline_fraction(k)) * _mean(q)
+
+
+def baseline_residual(q: Array, b: Number) -> Array:
+    """The baseline-residual vector u(q, b) = (q_1 - b, ..., q_n - b, b) (Definition 3.1).
+
+    Shapes: q [..., n], b [...] -> u [..., n+1].
+    """
+    q = _as_array(q)
+    b = _like(q, b)[..., None]
+    residual = q - b
+    xp = _namespace(q)
+    return xp.concatenate([residual, xp.broadcast_to(b, (*residual.shape[:-1], 1))], -1)
+
+
+def norm_minimizing_baseline(q: Array) -> Array:
+    """The baseline b* = sum(q) / (n+1) that makes |u(q, b)| smallest (Proposition 3.1).
+
+    Shapes: q [..., n] -> b* [...].
+    """
+    q = _as_array(q)
+    n = q.shape[-1]
+    return _like(q, n / (n + 1)) * _mean(q)
+
+
+def norm_reducing_interval(q: Array) -> tuple[Array, Array]:
+    """The open interval of baselines with |u(q, b)| < |q|: between 0 and 2b* (Proposition A.1).
+
+    Where the mean of q is 0 there is no such baseline, and both ends are 0.
+    Shapes: q [..., n] -> low [...], high [...].
+    """
+    end = 2 * norm_minimizing_baseline(q)
+    return end.clip(max=0), end.clip(min=0)
+
+
+def matrix(n: int, k: Number) -> Array:
+    """M_k itself, I + (k/n) J; for an array k, a stack of them.
+
+    Shapes: k [...] -> M [..., n, n].
+    """
+    if n < 1:
+        raise InvalidInput(f"n = {n}: a state has at least 1 action")
+    k = _as_array(_checked(k))
+    return _like(k, np.eye(n)) + (k / n)[..., None, None]
+
+
+def condition_number(k: Number) -> Number:
+    """The condition number of M_k, which is k + 1: eigenvalue k+1 along 1, and 1 elsewhere.
+
+    (For a single action there is no elsewhere, and M_k is the number k+1, of condition 1.)
+    """
+    return _checked(k) + 1
+
+
+def k_for_baseline_fraction(fraction: Number) -> Number:
+    """The k whose implicit baseline is `fraction` of the mean action-value: k = f / (1-f)."""
+    f = _within(fraction, "fraction", "a baseline fraction lies in [0, 1)", below=1.0)
+    return f / (1 - f)
+
+
+def baseline_fraction(k: Number) -> Number:
+    """The implicit baseline as a fraction of the mean action-value, k / (k+1)."""
+    k = _checked(k)
+    return k / (k + 1)
+
+
+def _checked(k: Number) -> Number:
+    rule = "the mean-scaling coefficient is a finite number >= 0 (k = 0 changes nothing)"
+    return _within(k, "k", rule)
+
+
+def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Number:
+    """`value`, a number or an array, with every entry in [0, below) or refused.
+
+    Tensors of PyTorch and JAX pass unseen: reading them would stall the device or break a trace.
+    """
+    if isinstance(value, int | float):
+        entries = [value]
+    else:
+        value = _as_array(value)
+        entries = np.ravel(value).tolist() if isinstance(value, _NUMPY) else []
+    for entry in entries:
+        if not 0 <= entry < below:  # `not inside`, so that NaN is refused too
+            raise InvalidInput(f"{name} = {entry}: {rule}")
+    return value
+
+
+def _as_array(x: Array) -> Array:
+    """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
+    x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
+    return x if "float" in str(x.dtype) else x * 1.0
+
+
+def _mean(x: Array) -> Array:
+    """The mean over actions, of x's dtype. Shapes: x [..., n] -> [...]."""
+    if isinstance(x, np.ndarray) and x.dtype.itemsize < 4:
+        # NumPy adds bfloat16 in bfloat16, where 256 + 1 = 256; PyTorch and JAX add in float32.
+        return x.mean(axis=-1, dtype=np.float32).astype(x.dtype)
+    return x.mean(axis=-1)
+
+
+def _namespace(x: Array) -> Any:
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    return sys.modules["torch"]  # a tensor is here, so it has been imported
+
+
+def _like(x: Array, value: Number) -> Array:
+    """`value` as an array of x's library, dtype and device."""
+    xp = _namespace(x)
+    if xp.__name__ == "torch":
+        return xp.as_tensor(value, dtype=x.dtype, device=x.device)
+    return xp.asarray(value, dtype=x.dtype)

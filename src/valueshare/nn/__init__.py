@@ -1,0 +1,1 @@
+"""Networks of one agent, as plain `torch.nn.Module`s."""

@@ -1,0 +1,77 @@
+"""The mean-expansion layer for PyTorch."""
+
+try:
+    import torch
+    from torch import nn
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "the mean-expansion layer needs PyTorch: pip install 'valueshare[torch]'", name="torch"
+    ) from missing
+
+from valueshare.errors import InvalidInput
+from valueshare.expansion import condition_number, scale_mean
+
+
+class MeanExpansion(nn.Module):
+    """Turn a network's outputs z into action-values q = M_k z by scaling their mean by k+1.
+
+    Has no parameters. `scale` = k+1 is a buffer: it travels with `.to()` and `state_dict()`, and
+    stacking the state of many agents gives each its own k. Shapes: z [..., n] -> q [..., n].
+    """
+
+    scale: torch.Tensor
+
+    def __init__(
+        self,
+        k: float,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
+        scale = torch.tensor(condition_number(float(k)), device=device, dtype=dtype)
+        self.register_buffer("scale", scale)
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = scale_mean(z, self.scale.to(z.dtype))
+        return q
+
+    def extra_repr(self) -> str:
+        if self.scale.is_meta or self.scale.ndim:  # a template, or the stacked state of many agents
+            return "k=one an agent"
+        return f"k={self.scale.item() - 1:g}"
+
+
+def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = None) -> nn.Module:
+    """Put a mean-expansion layer after the last linear layer of a network, in place.
+
+    The linear layer becomes `Sequential(linear, MeanExpansion(k))`, under every name it has, with
+    the same weights (not copies), so an optimiser that already holds them goes on. Its entries in
+    `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for a bare linear
+    layer, the `Sequential`. "Last" is the order in which the layers were registered: name another
+    one with `after="path.to.layer"`.
+    """
+    modules = dict(module.named_modules(remove_duplicate=False))
+    linears = {path: m for path, m in modules.items() if isinstance(m, nn.Linear)}
+    if any(isinstance(m, MeanExpansion) for m in modules.values()):
+        raise InvalidInput(
+            "this network has a mean-expansion layer already: a second one would scale twice"
+        )
+    if not linears:
+        raise InvalidInput(
+            "no torch.nn.Linear in this network: put MeanExpansion(k) after its output layer"
+        )
+    if after is None:
+        after = next(reversed(linears))
+    elif after not in linears:
+        raise InvalidInput(f"after = {after!r}: the linear layers here are {', '.join(linears)}")
+    linear = linears[after]
+    layer = MeanExpansion(k, device=linear.weight.device, dtype=linear.weight.dtype)
+    expanded = nn.Sequential(linear, layer).train(linear.training)
+    if linear is module:
+        return expanded
+    for path in (path for path, m in linears.items() if m is linear):
+        parent, _, name = path.rpartition(".")
+        setattr(module.get_submodule(parent), name, expanded)
+    return module
