@@ -1,0 +1,1 @@
+"""Value-sharing with a table: finite MDPs, their optimal values, and sweeps of learners."""

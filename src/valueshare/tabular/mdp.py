@@ -1,0 +1,193 @@
+"""Finite Markov decision processes as arrays."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from valueshare.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # left, right, up, down, as (column, row)
+
+
+class Successors(NamedTuple):
+    """The transitions that can happen, packed: at most M successors of a state and action."""
+
+    state: NDArray[np.int64]  # [S, A, M]
+    probability: Floats  # [S, A, M], 0 in the padding
+    reward: Floats  # [S, A, M]
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteMDP:
+    """S states, A actions, and what happens; checked when it is made.
+
+    `transition[s, a, s']` are probabilities and `reward[s, a, s']` (or `[s, a]`, or a number) what
+    the step pays. An episode begins in a state drawn from `start` and ends on reaching a state
+    marked in `terminal`; the rows of terminal states are never used.
+
+        >>> coin = FiniteMDP(
+        ...     transition=[[[0.5, 0.5]], [[0.0, 1.0]]], reward=1.0, start=[1, 0],
+        ...     terminal=[False, True], discount=0.9, name="coin")
+        >>> coin.states, coin.actions
+        (2, 1)
+    """
+
+    transition: Floats  # [S, A, S]
+    reward: Floats  # [S, A, S]
+    start: Floats  # [S]
+    terminal: NDArray[np.bool_]  # [S]
+    discount: float
+    name: str = "mdp"
+
+    def __init__(
+        self,
+        transition: ArrayLike,
+        reward: ArrayLike,
+        start: ArrayLike,
+        terminal: ArrayLike,
+        discount: float,
+        name: str = "mdp",
+    ) -> None:
+        transition = np.asarray(transition, dtype=np.float64)
+        if transition.ndim != 3 or transition.shape[0] != transition.shape[2]:
+            raise InvalidInput(
+                f"transition has shape {transition.shape}: it is [states, actions, states]"
+            )
+        states, actions, _ = transition.shape
+        reward = np.asarray(reward, dtype=np.float64)
+        if reward.ndim == 2:
+            reward = reward[..., None]
+        try:
+            reward = np.broadcast_to(reward, transition.shape)
+        except ValueError:
+            raise InvalidInput(
+                f"reward has shape {reward.shape}: it is [{states}, {actions}, {states}], "
+                f"[{states}, {actions}] or one number"
+            ) from None
+        fields = {
+            "transition": transition,
+            "reward": reward,
+            "start": np.asarray(start, dtype=np.float64),
+            "terminal": np.asarray(terminal, dtype=np.bool_),
+            "discount": float(discount),
+            "name": name,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+        self._validate()
+
+    @property
+    def states(self) -> int:
+        return int(self.transition.shape[0])
+
+    @property
+    def actions(self) -> int:
+        return int(self.transition.shape[1])
+
+    @property
+    def successors(self) -> Successors:
+        """The same transitions, packed to those of non-zero probability."""
+        most = max(1, int((self.transition > 0).sum(axis=2).max()))
+        # A stable sort by "is zero" brings the successors of each row to the front, in order.
+        state = np.argsort(self.transition <= 0, axis=2, kind="stable")[..., :most]
+        return Successors(
+            state=np.ascontiguousarray(state),
+            probability=np.take_along_axis(self.transition, state, axis=2),
+            reward=np.take_along_axis(self.reward, state, axis=2),
+        )
+
+    @property
+    def visitable(self) -> NDArray[np.bool_]:
+        """The non-terminal states that an episode can be in, as a mask [S]."""
+        leads_to = np.asarray((self.transition > 0).any(axis=1))  # [S, S]
+        seen = (self.start > 0) & ~self.terminal
+        while True:
+            grown = seen | (leads_to[seen].any(axis=0) & ~self.terminal)
+            if (grown == seen).all():
+                return grown
+            seen = grown
+
+    def _validate(self) -> None:
+        for field, values in (("start", self.start), ("terminal", self.terminal)):
+            if values.shape != (self.states,):
+                raise InvalidInput(f"{field} has shape {values.shape}: it is [{self.states}]")
+        if not 0.0 <= self.discount <= 1.0:
+            raise InvalidInput(f"discount = {self.discount}: it lies in [0, 1]")
+        if not np.isfinite(self.reward).all():
+            raise InvalidInput("reward holds a value that is not finite")
+        live = ~self.terminal
+        if not live.any():
+            raise InvalidInput("every state is terminal: nothing can be learned")
+        probabilities = {"transition": self.transition[live], "start": self.start[None]}
+        for field, rows in probabilities.items():
+            if not (rows >= 0).all():  # NaN is refused too
+                raise InvalidInput(f"{field} holds a value that is not a probability")
+            totals = rows.sum(axis=-1)
+            wrong = np.argwhere(np.abs(totals - 1) > 1e-8)
+            if wrong.size and field == "start":
+                raise InvalidInput(f"the start probabilities sum to {totals[0]:.6g}, not 1")
+            if wrong.size:
+                row, action = wrong[0]
+                state = np.flatnonzero(live)[row]
+                raise InvalidInput(
+                    f"the probabilities of state {state}, action {action} sum to "
+                    f"{totals[row, action]:.6g}, not 1"
+                )
+        if (self.start[self.terminal] > 0).any():
+            raise InvalidInput("an episode can start in a terminal state: set its start to 0")
+
+    @classmethod
+    def from_gymnasium(cls, env_id: str, discount: float = 0.99, **options: Any) -> "FiniteMDP":
+        """The table that a Gymnasium environment publishes (FrozenLake, CliffWalking, Taxi).
+
+        Time limits are not part of such a table: episodes end on terminal states alone.
+        """
+        from valueshare.tabular.toy_text import published_table
+
+        return published_table(env_id, discount, **options)
+
+
+def gridworld(
+    width: int = 5,
+    height: int = 5,
+    step_reward: float = 0.0,
+    goal_reward: float = 5.0,
+    noise: float = 0.25,
+    discount: float = 0.95,
+) -> FiniteMDP:
+    """The paper's gridworld: from the bottom-left corner to the goal in the top-right one.
+
+    A move goes the chosen way with probability 1 - noise and one of the three *other* ways,
+    uniformly, otherwise; moving into a wall stays put. Reaching the goal pays `goal_reward` and
+    ends the episode, every other step pays `step_reward`. State = row · width + column; row 0 is
+    the top.
+    """
+    if width < 1 or height < 1 or width * height < 2:
+        raise InvalidInput(f"a {width} x {height} gridworld has no room for a start and a goal")
+    if not 0.0 <= noise <= 1.0:
+        raise InvalidInput(f"noise = {noise}: a probability lies in [0, 1]")
+    states, actions = width * height, len(MOVES)
+    goal, start = width - 1, (height - 1) * width
+    way = np.full((actions, actions), noise / (actions - 1))  # chosen action, way taken
+    np.fill_diagonal(way, 1.0 - noise)
+    transition = np.zeros((states, actions, states))
+    for state in range(states):
+        row, column = divmod(state, width)
+        for taken, (right, down) in enumerate(MOVES):
+            to_row = min(max(row + down, 0), height - 1)
+            to_column = min(max(column + right, 0), width - 1)
+            transition[state, :, to_row * width + to_column] += way[:, taken]
+    reward = np.full(states, step_reward)
+    reward[goal] = goal_reward
+    corner = np.arange(states)
+    return FiniteMDP(
+        transition=transition,
+        reward=np.broadcast_to(reward, transition.shape),
+        start=corner == start,
+        terminal=corner == goal,
+        discount=discount,
+        name="gridworld",
+    )

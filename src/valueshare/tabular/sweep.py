@@ -1,0 +1,212 @@
+"""A whole grid of tabular learners at once."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from valueshare.errors import InvalidInput
+from valueshare.expansion import condition_number
+from valueshare.tabular import kernels
+from valueshare.tabular.kernels import LANES, RUNNING, Outcomes, Rule, Runs, Table
+from valueshare.tabular.mdp import FiniteMDP
+from valueshare.tabular.planning import optimal_values
+from valueshare.tabular.randomness import run_keys
+
+ALGORITHMS = {
+    "q-learning": kernels.Q_LEARNING,
+    "sarsa": kernels.SARSA,
+    "expected-sarsa": kernels.EXPECTED_SARSA,
+}
+TASK_TIMESTEPS = 2_000_000  # about 40 ms of work: short enough for a live bar and for Ctrl-C
+
+
+def sweep(
+    mdp: FiniteMDP,
+    algorithm: str = "q-learning",
+    k: float | Sequence[float] = 0.0,
+    step_size: float | Sequence[float] = 0.1,
+    seeds: int | Sequence[int] = 1,
+    steps: int = 5_000,
+    *,
+    epsilon: float = 0.1,
+    step_size_power: float = 0.0,
+    record_at: Sequence[int] | None = None,
+    threads: int | None = None,
+    progress: bool = False,
+) -> pl.DataFrame:
+    """Learn every combination of k, step size and seed for `steps` timesteps, on all cores.
+
+    One row a run and moment in `record_at` (default: the end): the run (`algorithm, k, step_size,
+    seed`), the moment (`step`), and what is seen then: completed `episodes`, their `mean_return`
+    (null if there is none), `reward_sum`, the mean and root mean square over states of
+    max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of the norms of q, u and z.
+    Once a TD error passes 1e100 the run has `diverged`: it ends, and all of these are null.
+
+    The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is decided
+    by its own k, step size and seed: threads, order and neighbours change no bit of it.
+
+        >>> from valueshare import gridworld, sweep
+        >>> table = sweep(gridworld(), k=[0, 4], step_size=0.1, seeds=8, steps=1_000)
+        >>> table.shape
+        (16, 14)
+    """
+    ks, step_sizes = _numbers(k), _numbers(step_size)
+    seed_list = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
+    moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
+    _validate(algorithm, ks, step_sizes, seed_list, steps, epsilon, step_size_power, moments)
+
+    grid = np.array([(a, b) for a in ks for b in step_sizes for _ in seed_list])  # [R, 2]
+    seed_of = np.tile(np.array(seed_list, np.int64), len(ks) * len(step_sizes))  # [R]
+    k_of, step_size_of = np.ascontiguousarray(grid.T)
+    runs = Runs(run_keys(seed_of, k_of, step_size_of), k_of, step_size_of)
+    rule = Rule(ALGORITHMS[algorithm], float(epsilon), float(step_size_power))
+    outcomes = _learn(kernel_table(mdp), runs, rule, moments, threads or _cores(), progress)
+    return _tidy(algorithm, runs, seed_of, moments, outcomes)
+
+
+def kernel_table(mdp: FiniteMDP) -> Table:
+    successors = mdp.successors
+    start = np.flatnonzero(mdp.start > 0)
+    return Table(
+        state=successors.state,
+        cumulative=np.cumsum(successors.probability, axis=-1),
+        reward=np.ascontiguousarray(successors.reward),
+        terminal=mdp.terminal,
+        start_state=start,
+        start_cumulative=np.cumsum(mdp.start[start]),
+        visitable=np.flatnonzero(mdp.visitable),
+        optimal=optimal_values(mdp),
+        discount=mdp.discount,
+    )
+
+
+def empty_outcomes(runs: int, moments: int) -> Outcomes:
+    counts = np.zeros((runs, moments), np.int64)
+    return Outcomes(
+        np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, moments)) for _ in range(7))
+    )
+
+
+def _learn(
+    table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: int, progress: bool
+) -> Outcomes:
+    """Cut the runs into tasks for a pool of threads; the kernel holds no interpreter lock."""
+    total = len(runs.key)
+    outcomes = empty_outcomes(total, len(moments))
+    states, actions, successors = table.state.shape
+    size = max(LANES, TASK_TIMESTEPS // int(moments[-1]) // LANES * LANES)
+
+    def learn(first: int) -> int:
+        last = min(first + size, total)
+        lanes = np.empty((min(LANES, last - first), states, actions))
+        lengths = (0,) * actions, (0,) * successors
+        kernels.learn(table, runs, rule, moments, first, last, *lengths, lanes, outcomes)
+        return last - first
+
+    with _bar(total * int(moments[-1]), progress) as advance:
+        pool = ThreadPoolExecutor(threads)
+        try:
+            waiting = {pool.submit(learn, first) for first in range(0, total, size)}
+            while waiting:
+                # Short waits, so that Ctrl-C is heard between tasks.
+                done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                for task in done:
+                    advance(task.result() * int(moments[-1]))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return outcomes
+
+
+@contextmanager
+def _bar(timesteps: int, shown: bool) -> Iterator[Callable[[float], None]]:
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    columns = ("learning", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+        task = bar.add_task("", total=timesteps)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _tidy(
+    algorithm: str, runs: Runs, seeds: np.ndarray, moments: np.ndarray, outcomes: Outcomes
+) -> pl.DataFrame:
+    of_run = {
+        "k": runs.k,
+        "step_size": runs.step_size,
+        "seed": seeds,
+        "diverged_at": outcomes.diverged_at,
+    }
+    at_moment = dict(zip(Outcomes._fields[1:], outcomes[1:], strict=True))
+    table = pl.DataFrame(
+        {name: np.repeat(values, len(moments)) for name, values in of_run.items()}
+        | {"step": np.tile(moments, len(seeds))}
+        | {name: values.ravel() for name, values in at_moment.items()}
+    )
+    step, diverged_at = pl.col("step"), pl.col("diverged_at")
+    seen = ("episodes", "mean_return", *Outcomes._fields[3:])
+    return (
+        table.with_columns(
+            algorithm=pl.lit(algorithm),
+            mean_return=pl.when(pl.col("episodes") > 0).then(
+                pl.col("return_sum") / pl.col("episodes")
+            ),
+            diverged=(diverged_at != RUNNING) & (diverged_at <= step),
+        )
+        .with_columns(pl.when(~pl.col("diverged")).then(pl.col(seen)))
+        .select("algorithm", "k", "step_size", "seed", "step", "diverged", *seen)
+    )
+
+
+def _numbers(values: float | Sequence[float]) -> list[float]:
+    return [float(value) for value in np.atleast_1d(values)]
+
+
+def _cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _validate(
+    algorithm: str,
+    ks: list[float],
+    step_sizes: list[float],
+    seeds: list[int],
+    steps: int,
+    epsilon: float,
+    step_size_power: float,
+    moments: np.ndarray,
+) -> None:
+    if algorithm not in ALGORITHMS:
+        raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
+    lists: dict[str, list[Any]] = {"k": ks, "step size": step_sizes, "seed": seeds}
+    for name, values in lists.items():
+        if not values:
+            raise InvalidInput(f"no {name} is given: write at least one")
+        if len(set(values)) < len(values):
+            twice = next(value for value in values if values.count(value) > 1)
+            raise InvalidInput(f"{name} {twice:g} is given twice")
+    for value in ks:
+        condition_number(value)  # refuses what is no k
+    for value in step_sizes:
+        if not 0.0 < value <= 1.0:
+            raise InvalidInput(f"step size {value:g}: it lies in (0, 1]")
+    for seed in seeds:
+        if not 0 <= seed < 2**63:
+            raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
+    if steps < 1:
+        raise InvalidInput(f"steps = {steps}: at least 1 timestep")
+    if not 0.0 <= epsilon <= 1.0:
+        raise InvalidInput(f"epsilon = {epsilon:g}: a probability lies in [0, 1]")
+    if not 0.0 <= step_size_power <= 1.0:
+        raise InvalidInput(f"step_size_power = {step_size_power:g}: it lies in [0, 1]")
+    if moments[0] < 0 or moments[-1] > steps:
+        raise InvalidInput(f"record_at holds a step outside 0 to {steps}")
