@@ -1,0 +1,1 @@
+"""Statistics of records: tidy tables in, tidy tables out."""

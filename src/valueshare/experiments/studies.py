@@ -1,0 +1,139 @@
+"""The tabular experiments as data: what is run, with the paper's settings as presets."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from valueshare.errors import InvalidInput
+from valueshare.expansion import condition_number
+
+Measure = Literal["episodes", "reward"]
+Scale = Literal["paper", "smoke"]
+
+GRIDWORLD = "gridworld"
+ALGORITHMS = ("q-learning", "sarsa", "expected-sarsa")
+
+
+def step_size_grid(spacing: float) -> tuple[float, ...]:
+    """exp(x) for x = -6, -6 + spacing, ..., 0: a logarithmic search over (0, 1]."""
+    count = round(6 / spacing)
+    return tuple(math.exp(-6 + 6 * i / count) for i in range(count + 1))
+
+
+@dataclass(frozen=True)
+class TabularStudy:
+    """Every combination of k, step size and seed of one tabular learner on one finite MDP."""
+
+    env: str = GRIDWORLD
+    """gridworld, FrozenLake-v1, FrozenLake8x8-v1, CliffWalking-v1 or Taxi-v4."""
+    algorithm: str = "q-learning"
+    """q-learning, sarsa or expected-sarsa."""
+    k: tuple[float, ...] = (0.0, 0.4, 1.6, 6.4)
+    """Mean-scaling coefficients; the smallest is what the others are compared with."""
+    step_sizes: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+    """Step sizes in (0, 1]; each k is scored at its own best."""
+    seeds: int = 32
+    """Runs of each k and step size: seeds 0 to N-1."""
+    steps: int = 5_000
+    """Timesteps of a run."""
+    regimes: tuple[int, ...] = ()
+    """Timesteps at which the runs are compared; none: 1/10, 1/5, 1/2 and all of the steps."""
+    epsilon: float = 0.1
+    """Probability of a random action."""
+    step_size_power: float = 0.0
+    """p in step size / visits(s, a)^p; 0 keeps the step size constant."""
+    discount: float = 0.95
+    """Discount rate."""
+    step_reward: float = 0.0
+    """Reward of a step that does not reach the goal, in the gridworld."""
+    measure: Measure | Literal["auto"] = "auto"
+    """What is compared: completed episodes, or all reward collected; auto is episodes in the
+    gridworld and reward elsewhere."""
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise InvalidInput(
+                f"unknown algorithm {self.algorithm!r}: write one of {', '.join(ALGORITHMS)}"
+            )
+        for name in ("k", "step_sizes"):
+            values = getattr(self, name)
+            option = name.replace("_", "-")
+            if not values:
+                raise InvalidInput(f"--{option} is empty: write at least one number")
+            if len(set(values)) < len(values):
+                twice = next(value for value in values if values.count(value) > 1)
+                raise InvalidInput(f"--{option} holds {twice:g} twice: write each value once")
+        for value in self.k:
+            condition_number(value)  # refuses what is no k
+        for value in self.step_sizes:
+            if not 0.0 < value <= 1.0:
+                raise InvalidInput(f"step size {value:g}: it lies in (0, 1]")
+        if self.seeds < 2:
+            raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
+        if self.steps < 1:
+            raise InvalidInput(f"steps = {self.steps}: at least 1 timestep")
+        if any(not 0 < regime <= self.steps for regime in self.regimes):
+            raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise InvalidInput(f"epsilon = {self.epsilon:g}: a probability lies in [0, 1]")
+        if not 0.0 <= self.step_size_power <= 1.0:
+            raise InvalidInput(f"step-size-power = {self.step_size_power:g}: it lies in [0, 1]")
+        if not 0.0 <= self.discount <= 1.0:
+            raise InvalidInput(f"discount = {self.discount:g}: it lies in [0, 1]")
+        if not math.isfinite(self.step_reward):
+            raise InvalidInput(f"step-reward = {self.step_reward}: write a finite number")
+        if self.step_reward and self.env != GRIDWORLD:
+            raise InvalidInput(
+                f"--step-reward is for the gridworld: {self.env} has its own rewards"
+            )
+
+    @property
+    def moments(self) -> tuple[int, ...]:
+        parts = (self.steps // 10, self.steps // 5, self.steps // 2, self.steps)
+        return tuple(sorted({moment for moment in self.regimes or parts if moment > 0}))
+
+    @property
+    def measured(self) -> Measure:
+        if self.measure != "auto":
+            return self.measure
+        return "episodes" if self.env == GRIDWORLD else "reward"
+
+    @property
+    def case(self) -> float | None:
+        """What tells the studies of one figure apart: the step reward, where there is one."""
+        return self.step_reward if self.env == GRIDWORLD else None
+
+    @property
+    def timesteps(self) -> int:
+        return len(self.k) * len(self.step_sizes) * self.seeds * self.steps
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the result, for `config.json`."""
+        return asdict(self) | {"regimes": self.moments, "measure": self.measured}
+
+
+def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:
+    """The gridworld figure, twice: with -1 a step, and with 0 as the paper's text has it.
+
+    The paper's scale is 9 k x 61 step sizes x 128 seeds x 5,000 timesteps for each.
+    """
+    grids: dict[Scale, dict[str, Any]] = {
+        "paper": {
+            "k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8),
+            "step_sizes": step_size_grid(0.1),
+            "seeds": 128,
+        },
+        "smoke": {"k": (0.0, 0.4, 1.6, 6.4), "step_sizes": step_size_grid(1.0), "seeds": 8},
+    }
+    if scale not in grids:
+        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(grids)}")
+    return tuple(
+        TabularStudy(
+            steps=5_000,
+            regimes=(500, 1_000, 2_500, 5_000),
+            discount=0.95,
+            step_reward=step_reward,
+            **grids[scale],
+        )
+        for step_reward in (-1.0, 0.0)
+    )

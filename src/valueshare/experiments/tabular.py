@@ -1,0 +1,116 @@
+"""Running tabular studies: sweeps in, tidy tables and comparisons out."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from valueshare.analysis.tuned import tuned_increase
+from valueshare.experiments.studies import GRIDWORLD, TabularStudy
+from valueshare.tabular.mdp import FiniteMDP, gridworld
+from valueshare.tabular.sweep import sweep
+
+CURVE_POINTS = 60
+
+
+@dataclass(frozen=True)
+class TabularResult:
+    """What came out of studies that differ in their environment alone."""
+
+    studies: tuple[TabularStudy, ...]
+    runs: pl.DataFrame  # a row a run and regime
+    norms: pl.DataFrame  # a row a case, k and moment: each k at its best step size
+    figure: pl.DataFrame  # step size chosen and scored on all seeds
+    held_out: pl.DataFrame  # chosen on the first half of the seeds, scored on the second
+    seconds: float  # of the sweeps in `runs`, without compilation
+
+    @property
+    def timesteps(self) -> int:
+        return sum(study.timesteps for study in self.studies)
+
+
+def study_mdp(study: TabularStudy) -> FiniteMDP:
+    """The environment of a study."""
+    if study.env != GRIDWORLD:
+        return FiniteMDP.from_gymnasium(study.env, discount=study.discount)
+    return gridworld(step_reward=study.step_reward, discount=study.discount)
+
+
+def run_studies(studies: Sequence[TabularStudy], *, progress: bool = False) -> TabularResult:
+    """Sweep every study, choose step sizes, and follow the norms of the chosen runs."""
+    mdps = [study_mdp(study) for study in studies]
+    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
+    runs, norms, figure, held_out, seconds = [], [], [], [], 0.0
+    for study, mdp in zip(studies, mdps, strict=True):
+        began = time.perf_counter()
+        table = _sweep(study, mdp, study.k, study.step_sizes, study.moments, progress)
+        seconds += time.perf_counter() - began
+        case = pl.lit(study.case, pl.Float64).alias("step_reward")
+        runs.append(table.with_columns(case))
+
+        measured = table.rename({_COLUMNS[study.measured]: "score"})
+        half = study.seeds // 2
+        chosen = tuned_increase(measured)
+        figure.append(chosen.with_columns(case))
+        held_out.append(
+            tuned_increase(
+                measured, choose=pl.col("seed") < half, score=pl.col("seed") >= half
+            ).with_columns(case)
+        )
+        norms.append(_norms(study, mdp, chosen).with_columns(case))
+    return TabularResult(
+        studies=tuple(studies),
+        runs=pl.concat(runs),
+        norms=pl.concat(norms),
+        figure=pl.concat(figure),
+        held_out=pl.concat(held_out),
+        seconds=seconds,
+    )
+
+
+_COLUMNS = {"episodes": "episodes", "reward": "reward_sum"}
+
+
+def _sweep(
+    study: TabularStudy,
+    mdp: FiniteMDP,
+    k: Sequence[float],
+    step_size: Sequence[float],
+    moments: Sequence[int],
+    progress: bool,
+) -> pl.DataFrame:
+    return sweep(
+        mdp,
+        study.algorithm,
+        k,
+        step_size,
+        study.seeds,
+        study.steps,
+        epsilon=study.epsilon,
+        step_size_power=study.step_size_power,
+        record_at=moments,
+        progress=progress,
+    )
+
+
+def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Norms and value errors along learning, each k at the step size that was best at the end."""
+    moments = np.unique(np.linspace(0, study.steps, CURVE_POINTS + 1).astype(int)).tolist()
+    best = chosen.filter(pl.col("regime") == pl.col("regime").max())
+    tables = [
+        _sweep(study, mdp, [k], [step_size], moments, progress=False)
+        for k, step_size in best.select("k", "best_step_size").iter_rows()
+        if step_size is not None
+    ]
+    shown = ("norm_q", "norm_u", "norm_z", "value_error", "value_rmse")
+    return (
+        pl.concat(tables)
+        .group_by("k", "step_size", "step", maintain_order=True)
+        .agg(
+            pl.col("diverged").sum().alias("diverged_runs"),
+            *(pl.col(name).mean() for name in shown),
+            *((pl.col(name).std() / pl.len().sqrt()).alias(f"{name}_error") for name in shown[:3]),
+        )
+    )

@@ -1,0 +1,100 @@
+"""A results folder appears whole or not at all, and never in the place of something else."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from valueshare.errors import InvalidInput
+
+CONFIG = "config.json"
+
+
+def holds(folder: Path, config: dict[str, Any]) -> bool:
+    """Whether a finished result with exactly these settings is in the folder."""
+    stored = read_config(folder)
+    return stored is not None and stored == json.loads(json.dumps(config))
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """The settings that a results folder was made with, or None if it is no such folder."""
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+@contextmanager
+def results_folder(
+    target: Path, config: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[Path]:
+    """A folder to write into, which takes its place at `target` when all is written.
+
+    Until then it stands beside the target under another name; whatever ends the work early removes
+    it, with the parents made for it. Results of other settings are replaced only if `overwrite` is
+    set, and a folder that holds anything but results of this package is never touched.
+    """
+    _check_target(target, overwrite)
+    made = _make_parents(target)
+    try:
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        _remove_empty(made)
+        raise InvalidInput(f"cannot write to {target.parent}: {_reason(error)}") from error
+    try:
+        staging.chmod(0o755)
+        (staging / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        yield staging
+        if target.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            target.rename(retired / target.name)
+            staging.rename(target)
+            shutil.rmtree(retired)
+        else:
+            staging.rename(target)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        _remove_empty(made)
+        raise
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InvalidInput(f"{target} is a file: choose another --out")
+    if not any(target.iterdir()):
+        return
+    if read_config(target) is None:
+        raise InvalidInput(f"{target} holds something else than results: choose another --out")
+    if not overwrite:
+        raise InvalidInput(
+            f"{target} holds results of other settings: choose another --out, or add --overwrite"
+        )
+
+
+def _make_parents(target: Path) -> list[Path]:
+    """Create the folders above the target; answer those that were missing, innermost first."""
+    missing = [parent for parent in target.parents if not parent.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove_empty(missing)
+        raise InvalidInput(f"cannot make {target.parent}: {_reason(error)}") from error
+    return missing
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,94 @@
+"""Where a result came from: version, commit, machine and libraries; no paths, no environment."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import valueshare
+
+LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "matplotlib")
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """What a reader needs to make the same result again; `command` holds no paths."""
+    return {
+        "command": command,
+        "valueshare": valueshare.__version__,
+        "commit": source_commit(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": machine(),
+        "libraries": library_versions(),
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that are installed here, found without importing them."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": available_cores(),
+    }
+
+
+def machine_line() -> str:
+    """The machine in a few words, as benchmarks print it."""
+    about = machine()
+    return (
+        f"{about['processor']}, {about['cores']} cores, {about['system']} {about['architecture']}"
+    )
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def source_commit() -> str | None:
+    """The commit of the source tree this package runs from, marked if the tree has changes."""
+    source = Path(valueshare.__file__).parent
+    git = ["git", "-C", str(source)]
+    try:
+        inside = subprocess.run(
+            [*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=False
+        )
+        if inside.returncode:
+            return None  # installed somewhere inside another project's repository
+        commit = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "--", str(source)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
