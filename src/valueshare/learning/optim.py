@@ -1,0 +1,109 @@
+"""Optimisers of a whole population, in place, with one step size an agent.
+
+Parameters, gradients and moments are stacked tensors by name, each with the agents first, [P, ...].
+Agents that are not `active` keep their weights, moments and counts, whatever their gradients hold:
+a diverged agent stays as it was, and its NaN stays its own. Nothing here reads a tensor on the
+host, so it can be compiled and captured in a CUDA graph. Compiled, an update is one pass over
+memory; not compiled it is a dozen, which is why each of them works in place.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+
+
+class Moments(NamedTuple):
+    """Running means of the gradients and of their squares, and how many updates there were."""
+
+    first: dict[str, Tensor]  # [P, ...] each
+    second: dict[str, Tensor]  # [P, ...] each
+    updates: Tensor  # [P] int64
+
+
+def zero_moments(parameters: Tensors) -> Moments:
+    """The moments before the first update."""
+    some = next(iter(parameters.values()))
+    return Moments(
+        {name: torch.zeros_like(p) for name, p in parameters.items()},
+        {name: torch.zeros_like(p) for name, p in parameters.items()},
+        torch.zeros(some.shape[0], dtype=torch.int64, device=some.device),
+    )
+
+
+@torch.no_grad()
+def adam_(
+    parameters: Tensors,
+    gradients: Tensors,
+    moments: Moments,
+    step_size: Tensor,
+    active: Tensor,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> None:
+    """Adam, bias-corrected, epsilon outside the root: p -= alpha·m̂ / (sqrt(v̂) + epsilon).
+
+    m̂ = m / (1 - beta1^t), v̂ = v / (1 - beta2^t). Shapes: step_size [P], active [P] bool.
+    """
+    moments.updates.add_(active.to(torch.int64))
+    t = moments.updates.clamp(min=1).double()  # 0 only where frozen from the start
+    # In float64: float32 loses five digits of 1 - 0.999^1.
+    correction1 = (1 - torch.pow(beta1, t)).to(step_size.dtype)  # [P]
+    correction2 = (1 - torch.pow(beta2, t)).to(step_size.dtype)  # [P]
+    for name, p in parameters.items():
+        m, v = moments.first[name], moments.second[name]
+        _accumulate_(m, v, gradients[name], active, beta1, beta2)
+        change = v.sqrt().div_(_rows(correction2.sqrt(), p)).add_(epsilon)
+        change.reciprocal_().mul_(m).mul_(_rows(step_size / correction1, p))
+        p.sub_(change.masked_fill_(_rows(~active, p), 0.0))
+
+
+@torch.no_grad()
+def rmsprop_(
+    parameters: Tensors,
+    gradients: Tensors,
+    moments: Moments,
+    step_size: Tensor,
+    active: Tensor,
+    *,
+    decay: float = 0.95,
+    epsilon: float = 0.01,
+) -> None:
+    """Centred RMSprop, epsilon inside the root: p -= alpha·g / sqrt(v - m² + epsilon).
+
+    m and v are running means of g and g²; there is no momentum.
+    Shapes: step_size [P], active [P] bool.
+    """
+    moments.updates.add_(active.to(torch.int64))
+    for name, p in parameters.items():
+        m, v = moments.first[name], moments.second[name]
+        _accumulate_(m, v, gradients[name], active, decay, decay)
+        variance = torch.addcmul(v, m, m, value=-1.0).clamp_(min=0.0)  # rounding may end below 0
+        change = variance.add_(epsilon).rsqrt_().mul_(gradients[name]).mul_(_rows(step_size, p))
+        p.sub_(change.masked_fill_(_rows(~active, p), 0.0))
+
+
+OPTIMIZERS: dict[str, Callable[..., None]] = {"adam": adam_, "rmsprop": rmsprop_}
+
+
+def _accumulate_(
+    m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1: float, decay2: float
+) -> None:
+    """m = decay1·m + (1 - decay1)·g and v = decay2·v + (1 - decay2)·g², where active.
+
+    Elsewhere the decay is 1 and g counts as 0: multiplying a NaN by 0 would keep it.
+    """
+    g = gradient.masked_fill(_rows(~active, m), 0.0)
+    one = torch.ones_like(active, dtype=m.dtype)  # [P]
+    m.mul_(_rows(one.masked_fill(active, decay1), m)).add_(g, alpha=1 - decay1)
+    v.mul_(_rows(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
+
+
+def _rows(values: Tensor, like: Tensor) -> Tensor:
+    """One value an agent, shaped to broadcast over its parameters. Shapes: [P] -> [P, 1, ...]."""
+    return values.reshape(-1, *(1,) * (like.ndim - 1))

@@ -1,0 +1,141 @@
+"""Heads: from features to a network's outputs, and the networks that end in them.
+
+What the outputs mean is the algorithm's to say: action-values for the plain and the dueling
+network, the vector u = (z_1, ..., z_n, b) for the baseline-residual one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from valueshare.nn.expansion import MeanExpansion
+from valueshare.nn.init import initialize_
+from valueshare.nn.torsos import NetworkShape, torso
+
+
+class Stream(nn.Module):
+    """A hidden layer, ReLU, and a linear layer. Shapes: [..., features] -> [..., outputs]."""
+
+    def __init__(self, features: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(features, hidden)
+        self.output = nn.Linear(hidden, outputs)
+
+    def forward(self, features: Tensor) -> Tensor:
+        outputs: Tensor = self.output(torch.relu(self.hidden(features)))
+        return outputs
+
+
+class PlainHead(nn.Module):
+    """One stream and the mean-expansion layer: q = M_k z.
+
+    The layer is there for k = 0 too, where it changes nothing, so that DQN and IB-DQN have one
+    shape. Shapes: [..., features] -> q [..., A].
+    """
+
+    def __init__(self, features: int, hidden: int, actions: int, k: float) -> None:
+        super().__init__()
+        self.stream = Stream(features, hidden, actions)
+        self.expansion = MeanExpansion(k)
+
+    def forward(self, features: Tensor) -> Tensor:
+        q: Tensor = self.expansion(self.stream(features))
+        return q
+
+
+class DuelingHead(nn.Module):
+    """q = B + (x - mean(x)): a stream for the mean action-value, one for the residuals, centred.
+
+    Shapes: [..., features] -> q [..., A].
+    """
+
+    def __init__(self, features: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.baseline = Stream(features, hidden, 1)
+        self.residual = Stream(features, hidden, actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = self.residual(features)
+        q: Tensor = self.baseline(features) + (x - x.mean(-1, keepdim=True))
+        return q
+
+
+class BaselineResidualHead(nn.Module):
+    """u = (z_1, ..., z_n, b) from the same two streams, not centred: the head of RDQ.
+
+    Shapes: [..., features] -> u [..., A+1].
+    """
+
+    def __init__(self, features: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.baseline = Stream(features, hidden, 1)
+        self.residual = Stream(features, hidden, actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([self.residual(features), self.baseline(features)], -1)
+
+
+def plain_network(
+    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
+) -> nn.Module:
+    """DQN's network for k = 0, else IB-DQN's. Shapes: obs [..., *observation] -> q [..., A]."""
+
+    def head(features: int) -> nn.Module:
+        return PlainHead(features, shape.hidden[-1], shape.actions, k)
+
+    return _network(shape, head, 0.1, generator)
+
+
+def dueling_network(
+    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
+) -> nn.Module:
+    """Dueling DQN's network; it has no k. Shapes: obs [..., *observation] -> q [..., A]."""
+    del k
+
+    def head(features: int) -> nn.Module:
+        return DuelingHead(features, shape.hidden[-1], shape.actions)
+
+    return _network(shape, head, 0.03, generator)
+
+
+def baseline_residual_network(
+    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
+) -> nn.Module:
+    """RDQ's network; it has no k. Shapes: obs [..., *observation] -> u [..., A+1]."""
+    del k
+
+    def head(features: int) -> nn.Module:
+        return BaselineResidualHead(features, shape.hidden[-1], shape.actions)
+
+    return _network(shape, head, 0.03, generator)
+
+
+def initialize_as_published_(
+    network: nn.Module,
+    shape: NetworkShape,
+    convolution_bias: float,
+    generator: torch.Generator | None,
+) -> None:
+    """Biases as in the paper's experiments: 0 in MLPs; on images 0.1 but in the output layers."""
+    image = len(shape.observation) == 3
+    initialize_(
+        network,
+        bias=0.1 if image else 0.0,
+        last_bias=0.0,
+        convolution_bias=convolution_bias,
+        generator=generator,
+    )
+
+
+def _network(
+    shape: NetworkShape,
+    head: Callable[[int], nn.Module],
+    convolution_bias: float,
+    generator: torch.Generator | None,
+) -> nn.Module:
+    module, features = torso(shape)
+    network = nn.Sequential(OrderedDict(torso=module, head=head(features)))
+    initialize_as_published_(network, shape, convolution_bias, generator)
+    return network

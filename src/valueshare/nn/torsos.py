@@ -1,0 +1,126 @@
+"""Torsos: from an observation to features."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from valueshare.errors import InvalidInput
+
+
+class NetworkShape(NamedTuple):
+    """What decides the sizes of a network: equal shapes fit into one stack of weights."""
+
+    observation: tuple[int, ...]  # [D], a vector, or [C, H, W], an image
+    actions: int
+    hidden: tuple[int, ...]  # widths of the hidden linear layers; the last one belongs to the head
+    observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead
+
+
+class Torso(NamedTuple):
+    """A module, and how many features come out of it."""
+
+    module: nn.Module
+    features: int
+
+
+def torso(shape: NetworkShape) -> Torso:
+    """All of a network but its last hidden layer and its outputs: an MLP, or convolutions.
+
+    Shapes: [..., *shape.observation] -> [..., features].
+    """
+    hidden, observation = shape.hidden, shape.observation
+    if not hidden or min(hidden) < 1:
+        raise InvalidInput(
+            f"hidden = {list(hidden)}: give the width of at least 1 layer, each >= 1"
+        )
+    if shape.actions < 1:
+        raise InvalidInput(f"actions = {shape.actions}: a state has at least 1 action")
+    if len(observation) == 1:
+        size, *widths = (*observation, *hidden[:-1])
+        return Torso(mlp_torso(size, widths, shape.observation_scale), (size, *widths)[-1])
+    if len(observation) == 3:
+        if len(hidden) != 1 or shape.observation_scale != 1:
+            raise InvalidInput(
+                f"hidden = {list(hidden)}, observation_scale = {shape.observation_scale}: images"
+                " take one hidden layer after the convolutions and no scale; write [512] and 1"
+            )
+        convolutions = NatureTorso(observation)
+        return Torso(convolutions, convolutions.features)
+    raise InvalidInput(
+        f"observations of shape {list(observation)}: only vectors [D] and images [C, H, W] have a"
+        " ready network; flatten them, or give your own module"
+    )
+
+
+class ObservationScale(nn.Module):
+    """Multiply observations by a constant, in the network's own float type.
+
+    A buffer, so that the type and the device are the network's. Shapes: any.
+    """
+
+    scale: Tensor
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(float(scale)))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation.to(self.scale.dtype) * self.scale
+
+
+def mlp_torso(
+    observation_size: int, hidden: Sequence[int], observation_scale: float = 1.0
+) -> nn.Sequential:
+    """Linear layers with a ReLU after each; none at all for empty `hidden`.
+
+    Shapes: [..., observation_size] -> [..., hidden[-1]].
+    """
+    layers: list[nn.Module] = [ObservationScale(observation_scale)]
+    for fan_in, fan_out in pairwise((observation_size, *hidden)):
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class NatureTorso(nn.Module):
+    """The three convolutions of the Nature DQN: 32@8x8/4, 64@4x4/2, 64@3x3/1, ReLU after each.
+
+    Takes bytes or floats in 0..255 and divides by 255.
+    Shapes: [..., C, H, W] -> [..., features]; [4, 84, 84] -> 3136.
+    """
+
+    features: int
+    scale: Tensor
+
+    def __init__(self, shape: Sequence[int] = (4, 84, 84)) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if min(height, width) < 36:
+            raise InvalidInput(
+                f"images of {height}x{width}: these convolutions need at least 36x36"
+            )
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(channels, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1),
+            nn.ReLU(),
+        )
+        self.features = 64 * _width_after(height) * _width_after(width)
+        self.register_buffer("scale", torch.tensor(1 / 255))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        leading = frames.shape[:-3]
+        image = frames.to(self.scale.dtype) * self.scale
+        image = image.reshape(-1, *frames.shape[-3:])  # a convolution takes one leading axis
+        features: Tensor = self.convolutions(image)
+        return features.reshape(*leading, self.features)
+
+
+def _width_after(pixels: int) -> int:
+    for kernel, stride in ((8, 4), (4, 2), (3, 1)):
+        pixels = (pixels - kernel) // stride + 1
+    return pixels

@@ -1,0 +1,255 @@
+"""Losses of whole algorithms against loops, and each agent's gradient against its own alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import (
+    ALGORITHMS,
+    Batch,
+    Forward,
+    Hyper,
+    Samples,
+    Taus,
+    build_network,
+    draw_taus,
+)
+from valueshare.learning.randomness import stream_keys
+
+torch.set_num_threads(1)
+P, B, D, A = 3, 8, 6, 4
+SAMPLES = Samples(learn=7, target=6, act=5)
+BETA = torch.tensor([0.0, 0.001, 0.5])
+KEYS = stream_keys(range(P), "tau")
+
+
+def networks_of(algorithm: str, first_seed: int) -> list[nn.Module]:
+    ks = [0.0, 1.0, 4.0] if ALGORITHMS[algorithm].uses_k else [0.0] * P
+    return [
+        build_network(
+            algorithm, (D,), A, (16, 12), k, generator=torch.Generator().manual_seed(first_seed + i)
+        )
+        for i, k in enumerate(ks)
+    ]
+
+
+def batch_of(seed: int = 0) -> Batch:
+    g = torch.Generator().manual_seed(seed)
+    discount = 0.9 * (torch.rand(P, B, generator=g) > 0.3).float()  # some transitions terminate
+    return Batch(
+        torch.randn(P, B, D, generator=g),
+        torch.randint(0, A, (P, B), generator=g),
+        torch.randn(P, B, generator=g),
+        discount,
+        torch.randn(P, B, D, generator=g),
+    )
+
+
+def taus_of(algorithm: str) -> Taus | None:
+    return draw_taus(KEYS, 3, B, SAMPLES if ALGORITHMS[algorithm].samples.learn else Samples())
+
+
+def row(batch: Batch, i: int) -> Batch:
+    return Batch(*(x[i : i + 1] for x in batch))
+
+
+def alone(network: nn.Module) -> Forward:
+    """The forward pass of one module, for a population of one."""
+
+    def forward(obs: Tensor, tau: Tensor | None) -> Tensor:
+        outputs: Tensor = network(obs[0]) if tau is None else network(obs[0], tau[0])
+        return outputs.unsqueeze(0)
+
+    return forward
+
+
+def together(network: nn.Module, state: dict[str, Tensor]) -> Forward:
+    def forward(obs: Tensor, tau: Tensor | None) -> Tensor:
+        inputs = (obs,) if tau is None else (obs, tau)
+
+        def one(state: dict[str, Tensor], *inputs: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(network, state, inputs)
+            return outputs
+
+        outputs: Tensor = vmap(one)(state, *inputs)
+        return outputs
+
+    return forward
+
+
+def naive_error(error: str, e: float) -> float:
+    if error == "huber" and abs(e) > 1:
+        return abs(e) - 0.5
+    return 0.5 * e * e
+
+
+def naive_loss(
+    algorithm: str, online: nn.Module, target: nn.Module, t: Batch, b: int, error: str, beta: float
+) -> float:
+    """One transition's loss, from the modules and Python's arithmetic."""
+    before, after = online(t.obs_tm1[b]).tolist(), target(t.obs_t[b]).tolist()
+    selector = online(t.obs_t[b]).tolist() if "double" in algorithm else after
+    penalty = 0.0
+    if algorithm == "rdq":
+        penalty = 0.5 * beta * sum(x * x for x in before)
+        before = [z + before[-1] for z in before[:-1]]
+        after = selector = [z + after[-1] for z in after[:-1]]
+    best = max(range(A), key=selector.__getitem__)
+    r, d, a = t.r_t[b].item(), t.discount_t[b].item(), int(t.a_tm1[b])
+    return naive_error(error, r + d * after[best] - before[a]) + penalty
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if "iqn" not in a])
+@pytest.mark.parametrize("error", ["half-squared", "huber"])
+def test_loss_of_every_transition_against_a_loop(algorithm: str, error: str) -> None:
+    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
+    batch = batch_of()
+    for i in range(P):
+        hyper = Hyper(BETA[i : i + 1], error)
+        loss = ALGORITHMS[algorithm].loss(
+            alone(online[i]), alone(target[i]), row(batch, i), hyper, None
+        )
+        assert loss.shape == (1, B)
+        own = Batch(*(x[i] for x in batch))
+        for b in range(B):
+            expected = naive_loss(algorithm, online[i], target[i], own, b, error, BETA[i].item())
+            assert loss[0, b].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["iqn", "ib-iqn"])
+@pytest.mark.parametrize("kappa", [1.0, 0.3])
+def test_quantile_loss_of_every_transition_against_a_loop(algorithm: str, kappa: float) -> None:
+    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
+    batch, tau = batch_of(), draw_taus(KEYS, 3, B, SAMPLES)
+    assert tau is not None
+    for i in range(P):
+        own_tau = Taus(*(x[i : i + 1] for x in tau))
+        hyper = Hyper(BETA[i : i + 1], kappa=kappa)
+        loss = ALGORITHMS[algorithm].loss(
+            alone(online[i]), alone(target[i]), row(batch, i), hyper, own_tau
+        )
+        for b in range(B):
+            before = online[i](batch.obs_tm1[i, b], tau.learn[i, b])[:, batch.a_tm1[i, b]].tolist()
+            choice = int(target[i](batch.obs_t[i, b], tau.act[i, b]).mean(0).argmax())
+            after = target[i](batch.obs_t[i, b], tau.target[i, b])[:, choice].tolist()
+            total = 0.0
+            for quantile, share in zip(before, tau.learn[i, b].tolist(), strict=True):
+                for value in after:
+                    r, d = batch.r_t[i, b].item(), batch.discount_t[i, b].item()
+                    e = r + d * value - quantile
+                    size = abs(e)
+                    h = 0.5 * e * e if size <= kappa else kappa * (size - 0.5 * kappa)
+                    total += abs(share - (e < 0)) * h / kappa / len(after)
+            assert loss[0, b].item() == pytest.approx(total, rel=1e-4, abs=1e-5)
+
+
+def population_gradients(algorithm: str, functional: bool) -> dict[str, Tensor]:
+    """Gradients of the sum over agents of the mean over the minibatch."""
+    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
+    parameters, buffers = stack_module_state(online)
+    target_state = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
+    target_forward = together(target[0], target_state)
+    batch, tau, hyper = batch_of(), taus_of(algorithm), Hyper(BETA)
+
+    def total(parameters: dict[str, Tensor]) -> Tensor:
+        forward = together(online[0], {**parameters, **buffers})
+        loss = ALGORITHMS[algorithm].loss(forward, target_forward, batch, hyper, tau)
+        assert loss.shape == (P, B)
+        return loss.mean(1).sum()
+
+    if functional:
+        detached = {name: p.detach() for name, p in parameters.items()}
+        gradients: dict[str, Tensor] = grad(total)(detached)
+        return gradients
+    values = torch.autograd.grad(total(parameters), list(parameters.values()))
+    return dict(zip(parameters, values, strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("functional", [False, True], ids=["autograd", "func"])
+def test_each_agents_gradient_is_the_one_it_has_alone(algorithm: str, functional: bool) -> None:
+    gradients = population_gradients(algorithm, functional)
+    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
+    batch, tau = batch_of(), taus_of(algorithm)
+    for i in range(P):
+        own_tau = None if tau is None else Taus(*(x[i : i + 1] for x in tau))
+        hyper = Hyper(BETA[i : i + 1])
+        loss = ALGORITHMS[algorithm].loss(
+            alone(online[i]), alone(target[i]), row(batch, i), hyper, own_tau
+        )
+        loss.mean().backward()  # type: ignore[no-untyped-call]
+        for name, p in online[i].named_parameters():
+            assert p.grad is not None
+            assert p.grad.any(), name
+            torch.testing.assert_close(gradients[name][i], p.grad, rtol=1e-4, atol=1e-6)
+        assert all(p.grad is None for p in target[i].parameters())
+
+
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "rdq", "ib-iqn"])  # each loss
+def test_loss_compiles_whole(algorithm: str) -> None:
+    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
+    parts = stack_module_state(online)
+    state = {k: v.detach() for part in parts for k, v in part.items()}
+    other = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
+    batch, tau, hyper = batch_of(), taus_of(algorithm), Hyper(BETA)
+
+    def loss(state: dict[str, Tensor], batch: Batch) -> Tensor:
+        forwards = together(online[0], state), together(target[0], other)
+        return ALGORITHMS[algorithm].loss(*forwards, batch, hyper, tau)
+
+    compiled: Callable[..., Tensor] = torch.compile(loss, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(state, batch), loss(state, batch))
+
+
+def test_double_targets_differ_from_single_ones_where_the_networks_disagree() -> None:
+    """And only there: so that the comparisons with loops above do see the difference."""
+    online, target, batch = networks_of("dqn", 0), networks_of("dqn", 50), batch_of()
+    differ, disagree = [], []
+    for i in range(P):
+        forwards, own = (alone(online[i]), alone(target[i])), row(batch, i)
+        single = ALGORITHMS["dqn"].loss(*forwards, own, Hyper(BETA[:1]), None)
+        double = ALGORITHMS["double-dqn"].loss(*forwards, own, Hyper(BETA[:1]), None)
+        differ += (single != double)[0].tolist()
+        choices = [network(batch.obs_t[i]).argmax(-1) for network in (online[i], target[i])]
+        disagree += ((choices[0] != choices[1]) & (batch.discount_t[i] > 0)).tolist()
+    assert differ == disagree
+    assert 3 < sum(disagree) < P * B
+
+
+def test_what_may_share_a_population() -> None:
+    families: dict[str, list[str]] = {}
+    for name, algorithm in ALGORITHMS.items():
+        families.setdefault(algorithm.architecture, []).append(name)
+    assert sorted(families.values()) == [
+        ["double-dqn", "ib-double-dqn"],
+        ["dqn", "ib-dqn"],
+        ["dueling-dqn"],
+        ["iqn", "ib-iqn"],
+        ["rdq"],
+    ]
+    for names in families.values():
+        values = [ALGORITHMS[name]._replace(uses_k=False) for name in names]
+        assert all(value == values[0] for value in values)  # one loss, one network
+
+
+def test_taus_are_of_each_agent_its_own_and_split_without_overlap() -> None:
+    tau = draw_taus(KEYS, 3, B, SAMPLES)
+    assert tau is not None
+    assert [tuple(x.shape) for x in tau] == [(P, B, 7), (P, B, 6), (P, B, 5)]
+    drawn = torch.cat([x.flatten() for x in tau])
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    assert len(torch.unique(drawn)) == P * B * 18
+    single = draw_taus(KEYS[1:2], 3, B, SAMPLES)
+    assert single is not None
+    assert torch.equal(single.target, tau.target[1:2])
+    assert draw_taus(KEYS, 3, B, Samples()) is None
+
+
+def test_a_quantile_loss_without_quantiles_says_what_to_give() -> None:
+    forward = alone(networks_of("iqn", 0)[0])
+    with pytest.raises(InvalidInput, match="draw_taus"):
+        ALGORITHMS["iqn"].loss(forward, forward, row(batch_of(), 0), Hyper(BETA[:1]), None)

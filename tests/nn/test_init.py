@@ -1,0 +1,73 @@
+"""How weights start: their spread, their biases, and where their numbers come from."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from valueshare.nn.init import initialize_
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_weights_are_normal_with_variance_one_over_fan_in() -> None:
+    linear, convolution = nn.Linear(400, 500), nn.Conv2d(4, 256, 8)
+    for layer, fan_in in ((linear, 400), (convolution, 4 * 8 * 8)):
+        initialize_(layer, generator=seeded(0))
+        weights = layer.weight.detach().flatten() * math.sqrt(fan_in)
+        n = len(weights)
+        assert abs(weights.mean().item()) < 5 / math.sqrt(n)
+        assert abs(weights.var().item() - 1) < 5 * math.sqrt(2 / n)
+        # not truncated: 0.27 % of normal numbers lie beyond 3 standard deviations
+        assert (weights.abs() > 3).float().mean().item() == pytest.approx(0.0027, rel=0.3)
+
+
+def test_biases_of_convolutions_hidden_and_output_layers() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 4), nn.Linear(4, 3))
+    initialize_(network, 0.1, 0.5, convolution_bias=0.03)
+    biases = [
+        m.bias.tolist()
+        for m in network
+        if isinstance(m, nn.Linear | nn.Conv2d) and m.bias is not None
+    ]
+    expected = [[0.03] * 2, [0.1] * 4, [0.5] * 3]
+    for found, wanted in zip(biases, expected, strict=True):
+        assert found == pytest.approx(wanted)
+    initialize_(network, 0.1, 0.5)
+    bias = network[0].bias
+    assert isinstance(bias, torch.Tensor)
+    assert bias.tolist() == pytest.approx([0.1] * 2)
+
+
+def test_every_layer_named_output_has_the_last_bias() -> None:
+    streams = nn.ModuleDict(
+        {
+            name: nn.ModuleDict({"hidden": nn.Linear(2, 2), "output": nn.Linear(2, 1)})
+            for name in "ab"
+        }
+    )
+    initialize_(streams, 0.1, 0.7)
+    for name, parameter in streams.named_parameters():
+        if name.endswith("bias"):
+            assert parameter.tolist() == pytest.approx([0.7] if "output" in name else [0.1] * 2)
+
+
+def test_a_layer_without_bias_is_left_without() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    initialize_(layer, 0.1, 0.1)
+    assert layer.bias is None
+
+
+def test_numbers_come_from_the_generator_alone() -> None:
+    def weights(seed: int) -> torch.Tensor:
+        layer = nn.Linear(5, 5)
+        before = torch.get_rng_state()
+        initialize_(layer, generator=seeded(seed))
+        assert torch.equal(before, torch.get_rng_state())
+        return layer.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))

@@ -1,0 +1,226 @@
+"""Networks: their equations written out, their sizes, and a population against each agent alone."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import ALGORITHMS, build_network
+from valueshare.nn.torsos import NatureTorso, mlp_torso
+
+torch.set_num_threads(1)
+VECTOR, IMAGE = (8,), (4, 84, 84)
+
+
+def network_of(
+    algorithm: str, shape: Sequence[int], k: float = 0.0, seed: int = 0, actions: int = 4
+) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = (16, 12) if len(shape) == 1 else (512,)
+    return build_network(algorithm, shape, actions, hidden, k, generator=generator)
+
+
+def inputs(algorithm: str, shape: Sequence[int], leading: tuple[int, ...], n: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(9)
+    observation = torch.rand(*leading, *shape, generator=generator)
+    if len(shape) == 3:
+        observation = (observation * 255).to(torch.uint8)
+    tau = torch.rand(*leading, n, generator=generator)
+    return [observation, tau] if ALGORITHMS[algorithm].samples.learn else [observation]
+
+
+def state(network: nn.Module) -> dict[str, Any]:
+    return {name: value.detach().double().numpy() for name, value in network.state_dict().items()}
+
+
+def relu(x: Any) -> Any:
+    return np.maximum(x, 0)
+
+
+def layer(s: dict[str, Any], name: str, x: Any) -> Any:
+    return x @ s[f"{name}.weight"].T + s[f"{name}.bias"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shape", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_a_population_gives_each_agent_its_own_outputs(
+    algorithm: str, shape: tuple[int, ...]
+) -> None:
+    ks = [0.0, 1.0, 18.0] if ALGORITHMS[algorithm].uses_k else [0.0] * 3
+    networks = [network_of(algorithm, shape, k, seed) for seed, k in enumerate(ks)]
+    parameters, buffers = stack_module_state(networks)
+    batch = inputs(algorithm, shape, (3, 2), 5)
+
+    def forward(stacked: dict[str, Tensor], *batch: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(networks[0], stacked, batch)
+        return outputs
+
+    together = vmap(forward)({**parameters, **buffers}, *batch)
+    for i, network in enumerate(networks):
+        alone = network(*(x[i] for x in batch))
+        # batched matrix products add up in another order: equal to rounding, not to the bit
+        torch.testing.assert_close(together[i], alone, rtol=1e-5, atol=1e-5)
+    q = ALGORITHMS[algorithm].q_values(together)
+    assert q.shape == (3, 2, 4)
+    assert not torch.allclose(q[0], q[1])
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ib-dqn"])
+def test_plain_network_written_out(algorithm: str) -> None:
+    k = 3.0 if algorithm == "ib-dqn" else 0.0
+    network = network_of(algorithm, VECTOR, k)
+    x = np.random.default_rng(0).normal(size=(5, 8))
+    s = state(network)
+    hidden = relu(layer(s, "head.stream.hidden", relu(layer(s, "torso.1", x))))
+    z = layer(s, "head.stream.output", hidden)
+    q = z + k / 4 * z.sum(-1, keepdims=True)  # Equation 5
+    np.testing.assert_allclose(network(torch.tensor(x)).detach(), q, atol=1e-5)
+
+
+def two_streams(s: dict[str, Any], x: Any) -> tuple[Any, Any]:
+    features = relu(layer(s, "torso.1", x))
+    b, z = (
+        layer(s, f"head.{name}.output", relu(layer(s, f"head.{name}.hidden", features)))
+        for name in ("baseline", "residual")
+    )
+    return b, z
+
+
+def test_dueling_network_written_out_and_its_baseline_is_the_mean() -> None:
+    network = network_of("dueling-dqn", VECTOR)
+    x = np.random.default_rng(1).normal(size=(5, 8))
+    b, z = two_streams(state(network), x)
+    q = network(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(q, b + z - z.mean(-1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(q.mean(-1, keepdims=True), b, atol=1e-5)
+
+
+def test_baseline_residual_network_written_out_is_not_centred() -> None:
+    network = network_of("rdq", VECTOR)
+    x = np.random.default_rng(2).normal(size=(5, 8))
+    b, z = two_streams(state(network), x)
+    u = network(torch.tensor(x)).detach()
+    np.testing.assert_allclose(u, np.concatenate([z, b], -1), atol=1e-5)
+    q = ALGORITHMS["rdq"].q_values(u)
+    np.testing.assert_allclose(q, z + b, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [0.0, 2.0])
+def test_quantile_network_written_out(k: float) -> None:
+    network = network_of("ib-iqn", VECTOR, k)
+    rng = np.random.default_rng(3)
+    x, tau = rng.normal(size=(5, 8)), rng.uniform(size=(5, 7))
+    s = state(network)
+    features = relu(layer(s, "torso.1", x))
+    expected = np.empty((5, 7, 4))
+    for b in range(5):
+        for n in range(7):
+            cosines = np.array([math.cos(math.pi * i * tau[b, n]) for i in range(1, 65)])
+            mixed = features[b] * relu(layer(s, "embedding.linear", cosines))
+            hidden = relu(layer(s, "head.stream.hidden", mixed))
+            z = layer(s, "head.stream.output", hidden)
+            expected[b, n] = z + k * z.mean()  # over the actions, for each quantile
+    found = network(torch.tensor(x), torch.tensor(tau, dtype=torch.float32)).detach()
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    q = ALGORITHMS["ib-iqn"].q_values(found)
+    np.testing.assert_allclose(q, expected.mean(1), atol=2e-5)
+
+
+def test_nature_torso_sizes_bytes_and_leading_axes() -> None:
+    torso = NatureTorso()
+    frames = torch.randint(0, 256, (2, 3, *IMAGE), dtype=torch.uint8)
+    features = torso(frames)
+    assert features.shape == (2, 3, 3136)
+    assert torso.features == 3136
+    torch.testing.assert_close(torso(frames.float()), features)
+    torch.testing.assert_close(torso(frames[1, 2]), features[1, 2], rtol=1e-4, atol=1e-5)
+    # the same convolutions on frames that were divided by 255 before
+    alone = torso.convolutions(frames.double().flatten(0, 1).div(255).float())
+    torch.testing.assert_close(alone.flatten(1), features.flatten(0, 1), rtol=1e-4, atol=1e-5)
+    assert NatureTorso((1, 100, 64))(torch.zeros(5, 1, 100, 64)).shape == (
+        5,
+        NatureTorso((1, 100, 64)).features,
+    )
+
+
+def parameters_of(algorithm: str) -> int:
+    return sum(p.numel() for p in network_of(algorithm, IMAGE, actions=18).parameters())
+
+
+def test_published_sizes_on_atari() -> None:
+    convolutions = (4 * 64 + 1) * 32 + (32 * 16 + 1) * 64 + (64 * 9 + 1) * 64
+    dense, output, scalar = (3136 + 1) * 512, (512 + 1) * 18, 512 + 1
+    assert parameters_of("dqn") == parameters_of("ib-dqn") == convolutions + dense + output
+    assert parameters_of("dueling-dqn") == convolutions + 2 * dense + output + scalar
+    assert parameters_of("rdq") == parameters_of("dueling-dqn")
+    assert parameters_of("iqn") == convolutions + (64 + 1) * 3136 + dense + output
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_published_biases(algorithm: str) -> None:
+    for name, p in network_of(algorithm, IMAGE).named_parameters():
+        if not name.endswith("bias"):
+            continue
+        if "output" in name:
+            expected = 0.0
+        elif "convolutions" in name:
+            expected = 0.03 if algorithm in ("dueling-dqn", "rdq") else 0.1
+        else:
+            expected = 0.1
+        assert torch.equal(p, torch.full_like(p, expected)), name
+    for name, p in network_of(algorithm, VECTOR).named_parameters():
+        assert not name.endswith("bias") or not p.any(), name
+
+
+def test_vectors_are_scaled_and_of_any_number_type() -> None:
+    generator = torch.Generator().manual_seed(1)
+    scaled = build_network("dqn", VECTOR, 4, (16,), observation_scale=0.1, generator=generator)
+    generator = torch.Generator().manual_seed(1)
+    plain = build_network("dqn", VECTOR, 4, (16,), generator=generator)
+    x = torch.randn(3, 8) * 10
+    torch.testing.assert_close(scaled(x), plain(x / 10))
+    torch.testing.assert_close(plain(x.double()), plain(x))
+    assert plain(torch.ones(3, 8, dtype=torch.uint8)).dtype == torch.float32
+    assert not torch.allclose(scaled(x), plain(x))
+
+
+def test_a_torso_without_layers_is_the_observation() -> None:
+    x = torch.randn(2, 5)
+    assert torch.equal(mlp_torso(5, ())(x), x)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_equal_seeds_give_equal_weights_and_others_do_not(algorithm: str) -> None:
+    one, same, other = (network_of(algorithm, VECTOR, seed=s).state_dict() for s in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    weights = [name for name in one if name.endswith("weight")]
+    assert not any(torch.equal(one[name], other[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sarsa", (8,), 4, (16,)), "algorithm = 'sarsa'"),
+        (("dqn", (8,), 4, (16,), 1.0), "k = 1.0 for dqn: only ib-dqn"),
+        (("ib-dqn", (8,), 4, (16,), -1.0), "k = -1.0"),
+        (("dqn", (8, 2), 4, (16,)), r"shape \[8, 2\]"),
+        (("dqn", (8,), 4, ()), r"hidden = \[\]"),
+        (("dqn", (8,), 4, (16, 0)), r"hidden = \[16, 0\]"),
+        (("dqn", (8,), 0, (16,)), "actions = 0"),
+        (("iqn", (8,), 4, (16,)), "at least 2 layers"),
+        (("iqn", (8,), 4, ()), "at least 2 layers"),
+        (("dqn", IMAGE, 4, (256, 256)), "images take one hidden layer"),
+        (("dqn", IMAGE, 4, (512,), 0.0, 0.1), "images take one hidden layer"),
+        (("dqn", (4, 20, 20), 4, (512,)), "at least 36x36"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(arguments: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as refusal:
+        build_network(*arguments)
+    assert "\n" not in str(refusal.value)
