@@ -1,0 +1,143 @@
+"""What every backend's environments look like: E of them, stepped at once.
+
+Two rules make the transitions exact. An episode that ends is reset within the same step, and the
+observation that the step itself led to is kept beside the reset one: no step is lost or invented,
+and a truncated step bootstraps from its own final observation. And environment e depends on its
+own seed and actions alone, never on its neighbours or on E.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.errors import InvalidInput
+
+Backend = Literal["envpool", "gymnasium"]
+Seeds = Sequence[int] | NDArray[np.integer[Any]]
+Actions = Sequence[int] | NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """What an agent must know of one environment; actions are 0, ..., actions - 1."""
+
+    name: str
+    backend: Backend
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype[Any]  # floats are float32; everything else is as the backend has it
+    actions: int
+    episode_limit: int | None  # steps until an episode is truncated; None: never
+
+
+class StepResult(NamedTuple):
+    """One step of E environments; where nothing ended, the two observations are equal.
+
+    They may then be the same array: treat both as read-only. No later call overwrites them.
+    """
+
+    observation: NDArray[Any]  # [E, ...] to act on next: the reset one where an episode ended
+    reward: NDArray[np.float32]  # [E]
+    terminated: NDArray[np.bool_]  # [E] the environment ended the episode
+    truncated: NDArray[np.bool_]  # [E] a limit cut it off; never together with terminated
+    final_observation: NDArray[Any]  # [E, ...] what the step led to, before any reset
+
+
+class Environments(Protocol):
+    """E environments of one kind."""
+
+    @property
+    def spec(self) -> EnvironmentSpec: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def reset(self, seeds: Seeds) -> NDArray[Any]:
+        """Start new episodes everywhere, from the seeds alone: seeds [E] -> observation [E, ...].
+
+        A seed is any 64-bit key. Results not yet received are dropped.
+        """
+
+    def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
+        """Begin a step: actions [E]; what happens until `receive` overlaps it.
+
+        Environments outside `active` [E] stand still. Their row of the result has reward 0,
+        no ending and their last observation.
+        """
+
+    def receive(self) -> StepResult:
+        """The result of the step that was sent."""
+
+    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
+        """Send, then receive."""
+
+    def close(self) -> None:
+        """Free the environments; `reset` makes new ones."""
+
+
+def spec_from_spaces(
+    name: str, backend: Backend, observations: object, actions: object, episode_limit: int | None
+) -> EnvironmentSpec:
+    """The spec of an environment with Box observations and Discrete actions; others are refused."""
+    if not isinstance(actions, gymnasium.spaces.Discrete):
+        raise InvalidInput(
+            f"{name} has actions {_brief(actions)}: choose an environment with Discrete actions"
+        )
+    if not isinstance(observations, gymnasium.spaces.Box):
+        raise InvalidInput(
+            f"{name} has observations {_brief(observations)}: choose one with Box observations, "
+            "or register one that flattens them"
+        )
+    dtype = np.dtype(observations.dtype)
+    return EnvironmentSpec(
+        name=name,
+        backend=backend,
+        observation_shape=observations.shape,
+        observation_dtype=np.dtype(np.float32) if dtype.kind == "f" else dtype,
+        actions=int(actions.n),
+        episode_limit=episode_limit,
+    )
+
+
+def checked_limit(episode_limit: int | None, default: int | None) -> int | None:
+    if episode_limit is None:
+        return default
+    if episode_limit < 1:
+        raise InvalidInput(f"episode_limit = {episode_limit}: an episode has at least 1 step")
+    return int(episode_limit)
+
+
+def as_keys(seeds: Seeds, count: int) -> NDArray[np.uint64]:
+    """E seeds as 64-bit keys; negative ones wrap around."""
+    keys = np.array([int(seed) & (2**64 - 1) for seed in seeds], dtype=np.uint64)  # [E]
+    if keys.shape != (count,):
+        raise InvalidInput(f"{len(keys)} seeds for {count} environments: give one seed each")
+    return keys
+
+
+def mix_to_int32(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Keys of 64 bits as well-mixed seeds of 32: the finaliser of SplitMix64, its upper half.
+
+    Neighbouring keys, and keys that differ in their upper bits alone, get unrelated seeds.
+    """
+    x = keys + np.uint64(0x9E3779B97F4A7C15)  # unsigned arithmetic wraps around: it is meant to
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    return (x >> np.uint64(32)).astype(np.uint32).view(np.int32)
+
+
+def available_cores() -> int:
+    """The cores this process may use, which a scheduler can make fewer than the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _brief(space: object) -> str:
+    text = " ".join(str(space).split())
+    return text if len(text) <= 60 else f"{type(space).__name__}(...)"
