@@ -1,0 +1,146 @@
+"""What the mean-expansion layer costs in the Nature network, forward and backward.
+
+The networks take turns within one run, so that a busy machine slows all of them alike. The network
+without the layer runs twice: the second one's distance to ratio 1 is the noise of the machine.
+"""
+
+import platform
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from valueshare.errors import InvalidInput
+from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+
+
+class Timing(NamedTuple):
+    """Milliseconds of one forward and backward pass, and their ratio to the network without."""
+
+    device: str
+    network: str
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+    ratio: float  # the median over turns of this network's time by the plain one's, in that turn
+    ratio_quartiles: tuple[float, float]
+
+
+def nature_network(actions: int) -> nn.Module:
+    """The network of Mnih et al. (2015). Shapes: frames [B, 4, 84, 84] -> q [B, actions]."""
+    return nn.Sequential(
+        nn.Conv2d(4, 32, kernel_size=8, stride=4),  # [B, 32, 20, 20]
+        nn.ReLU(),
+        nn.Conv2d(32, 64, kernel_size=4, stride=2),  # [B, 64, 9, 9]
+        nn.ReLU(),
+        nn.Conv2d(64, 64, kernel_size=3, stride=1),  # [B, 64, 7, 7]
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64 * 7 * 7, 512),
+        nn.ReLU(),
+        nn.Linear(512, actions),
+    )
+
+
+def measure(
+    repeats: int = 50, batch: int = 32, actions: int = 18, device: str = "cpu"
+) -> list[Timing]:
+    """Time the network without the layer, the same again, with it (k = `actions`), and it alone."""
+    for name, value in [("repeats", repeats), ("batch", batch), ("actions", actions)]:
+        if value < 1:
+            raise InvalidInput(f"{name} = {value}: write a whole number from 1")
+    networks = {
+        "without": nature_network(actions),
+        "without, again": nature_network(actions),
+        "with": append_mean_expansion(nature_network(actions), actions),
+    }
+    frames = torch.rand(batch, 4, 84, 84, device=device)
+    passes = {name: _forward_backward(m.to(device), frames) for name, m in networks.items()}
+    z = torch.rand(batch, actions, device=device, requires_grad=True)
+    passes["the layer alone"] = _forward_backward(MeanExpansion(actions, device=device), z)
+    turns = list(passes.values())
+    for turn in turns * 3:  # warm up: memory, threads, kernels
+        turn()
+    rng = np.random.default_rng(0)  # a new order each turn: none is always first
+    ms = np.empty((repeats, len(turns)))  # [turns of all, networks]
+    for row in ms:
+        for i in rng.permutation(len(turns)):
+            row[i] = turns[i]()
+    ratios = ms / ms[:, :1]
+    return [
+        Timing(
+            device=device,
+            network=name,
+            median_ms=float(np.median(ms[:, i])),
+            quartiles_ms=_quartiles(ms[:, i]),
+            ratio=float(np.median(ratios[:, i])),
+            ratio_quartiles=_quartiles(ratios[:, i]),
+        )
+        for i, name in enumerate(passes)
+    ]
+
+
+def print_table(timings: list[Timing], repeats: int, batch: int, actions: int) -> None:
+    """Print the timings, with the machine and the versions that they belong to."""
+    table = Table(
+        title=f"Nature network, forward and backward, minibatch {batch}, {actions} actions",
+        caption=f"median (quartiles) of {repeats} turns, taken by turns",
+    )
+    for heading in ("device", "layer", "ms a pass", "ratio to without"):
+        table.add_column(heading)
+    for t in timings:
+        low, high = t.quartiles_ms
+        ratio_low, ratio_high = t.ratio_quartiles
+        table.add_row(
+            t.device,
+            t.network,
+            f"{t.median_ms:.3f} ({low:.3f}–{high:.3f})",
+            f"{t.ratio:.3f} ({ratio_low:.3f}–{ratio_high:.3f})",
+        )
+    console = Console()
+    console.print(table)
+    console.print(_machine(), highlight=False)
+
+
+def run() -> None:
+    """`valueshare bench layer`: on the CPU, and on the GPU where there is one."""
+    repeats, batch, actions = 50, 32, 18
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    timings = [t for device in devices for t in measure(repeats, batch, actions, device)]
+    print_table(timings, repeats, batch, actions)
+
+
+def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float]:
+    """A function that runs one pass and answers its milliseconds."""
+    on_gpu = x.is_cuda
+
+    def turn() -> float:
+        network.zero_grad(set_to_none=True)
+        x.grad = None
+        if on_gpu:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        network(x).square().mean().backward()
+        if on_gpu:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) * 1e3
+
+    return turn
+
+
+def _quartiles(x: npt.NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.percentile(x, [25, 75])
+    return float(low), float(high)
+
+
+def _machine() -> str:
+    parts = [f"{platform.system()} {platform.machine()}", f"{torch.get_num_threads()} threads"]
+    if torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    versions = [f"PyTorch {torch.__version__}", f"Python {platform.python_version()}"]
+    return ", ".join(parts + versions)

@@ -1,0 +1,314 @@
+"""The mean-expansion layer: a buffer, not a parameter, and at home in any network.
+
+Legend: P agents, B minibatch, n actions.
+"""
+
+import copy
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import valueshare as vs
+from valueshare import MeanExpansion, append_mean_expansion
+from valueshare.benchmarks.layer import measure, nature_network, print_table
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b)
+
+
+# The layer by itself.
+
+
+def test_the_layer_is_the_papers() -> None:
+    """Figure 1: (3, 1) has mean 2; with k = 2 the mean becomes 6 and the differences stay."""
+    assert MeanExpansion(2)(torch.tensor([3.0, 1.0])).tolist() == [7.0, 5.0]
+
+
+@pytest.mark.parametrize("k", [0, 1, 18, 0.1, 32_768])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_the_layer_is_expand(k: float, dtype: torch.dtype) -> None:
+    z = torch.randn(7, 18, dtype=dtype)
+    for layer in (MeanExpansion(k, dtype=dtype), MeanExpansion(k)):  # a float32 scale rounds once
+        q = layer(z)
+        assert q.dtype == dtype
+        tolerance = max(torch.finfo(dtype).eps, 2**-23) * (k + 1)
+        torch.testing.assert_close(q, vs.expand(z, k), rtol=0, atol=4 * tolerance)
+    assert torch.equal(MeanExpansion(k, dtype=dtype)(z), vs.expand(z, k))
+
+
+def test_the_scale_is_a_buffer() -> None:
+    layer = MeanExpansion(4)
+    assert list(layer.parameters()) == []
+    assert [name for name, _ in layer.named_buffers()] == ["scale"]
+    assert layer.state_dict()["scale"].item() == 5  # k + 1
+    other = MeanExpansion(0)
+    other.load_state_dict(layer.state_dict())
+    assert other(torch.tensor([3.0, 1.0])).tolist() == [11.0, 9.0]  # mean 2 -> 10
+
+
+def test_the_scale_follows_to() -> None:
+    layer = MeanExpansion(4).to(torch.float64)
+    assert layer.scale.dtype == torch.float64
+    assert layer.to("meta").scale.is_meta
+
+
+def test_the_gradient_is_the_symmetric_matrix() -> None:
+    z = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    q = MeanExpansion(2)(z)
+    (gradient,) = torch.autograd.grad(q[1], z)  # row 1 of I + (2/4) J
+    assert gradient.tolist() == [0.5, 1.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("k", "shown"), [(0, "k=0"), (18, "k=18"), (0.1, "k=0.1"), (32_768, "k=32768")]
+)
+def test_repr_shows_k(k: float, shown: str) -> None:
+    assert repr(MeanExpansion(k)) == f"MeanExpansion({shown})"
+    assert repr(MeanExpansion(k).to("meta")) == "MeanExpansion(k=one an agent)"
+
+
+@pytest.mark.parametrize("k", [-1, -0.5, float("nan"), float("inf"), torch.tensor(-2.0)])
+def test_k_outside_its_range_is_refused(k: float) -> None:
+    rule = rf"^k = {float(k):g}.*: the mean-scaling coefficient is a finite number >= 0"
+    with pytest.raises(ValueError, match=rule):
+        MeanExpansion(k)
+    with pytest.raises(ValueError, match=rule):
+        append_mean_expansion(nn.Linear(2, 2), k)
+
+
+# One k an agent, and compilation.
+
+
+def small_network(k: float) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4), MeanExpansion(k)).double()
+
+
+def test_stacked_agents_have_their_own_k() -> None:
+    ks = [0.0, 1.0, 4.0, 100.0]
+    agents = [small_network(k) for k in ks]
+    params, buffers = torch.func.stack_module_state(agents)
+    assert buffers["3.scale"].tolist() == [1, 2, 5, 101]  # [P]
+    template = copy.deepcopy(agents[0]).to("meta")
+    x = torch.randn(4, 5, 6, dtype=torch.float64)  # [P, B, features]
+
+    def loss(
+        params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], x: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        q = torch.func.functional_call(template, (params, buffers), (x,))
+        return q.square().mean(), q
+
+    grads, q = torch.func.vmap(torch.func.grad(loss, has_aux=True))(params, buffers, x)
+    for p, agent in enumerate(agents):
+        alone = agent(x[p])
+        close(q[p], alone)
+        alone.square().mean().backward()
+        for name, weight in agent.named_parameters():
+            assert weight.grad is not None
+            close(grads[name][p], weight.grad)
+
+
+def compiled_matches(backend: str) -> None:
+    network, x = small_network(18), torch.randn(5, 6, dtype=torch.float64)
+    torch._dynamo.reset()
+    compiled = torch.compile(network, fullgraph=True, backend=backend)
+    weight = network.get_parameter("0.weight")
+    (expected,) = torch.autograd.grad(network(x).square().sum(), weight)
+    (found,) = torch.autograd.grad(compiled(x).square().sum(), weight)
+    close(compiled(x), network(x))
+    close(found, expected)
+
+
+def test_the_layer_compiles_without_a_graph_break() -> None:
+    compiled_matches("aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated:DeprecationWarning")  # PyTorch's own use
+def test_the_layer_compiles_to_machine_code() -> None:
+    compiled_matches("inductor")
+
+
+# Appending the layer to networks of every form.
+
+
+class Attributes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.torso = nn.Linear(6, 16)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.head(torch.relu(self.torso(x)))
+        return q
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.ModuleDict({"net": Attributes()})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.inner["net"](x)
+        return q
+
+
+class Listed(nn.Module):
+    """Its last layer has two names, and `forward` uses the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 16), nn.Linear(16, 4)])
+        self.head = self.layers[1]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.head(torch.relu(self.layers[0](x)))
+        return q
+
+
+class Keyed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({"torso": nn.Linear(6, 16), "q": nn.Linear(16, 4)})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.layers["q"](torch.relu(self.layers["torso"](x)))
+        return q
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "sequential": lambda: nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)),
+    "activation last": lambda: nn.Sequential(nn.Linear(6, 4), nn.Identity()),
+    "named sequential": lambda: nn.Sequential(
+        OrderedDict(torso=nn.Linear(6, 16), head=nn.Sequential(nn.ReLU(), nn.Linear(16, 4)))
+    ),
+    "attribute": Attributes,
+    "nested": Nested,
+    "list": Listed,
+    "dictionary": Keyed,
+    "bare linear": lambda: nn.Linear(6, 4),
+}
+every_network = pytest.mark.parametrize("build", NETWORKS.values(), ids=NETWORKS.keys())
+
+
+@every_network
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_appending_expands_the_output(build: Callable[[], nn.Module], dtype: torch.dtype) -> None:
+    network, x = build().to(dtype).eval(), torch.randn(5, 6, dtype=dtype)
+    z = network(x).detach()
+    expanded = append_mean_expansion(network, 0.1)
+    q = expanded(x)
+    assert q.dtype == dtype
+    assert torch.equal(q, vs.expand(z, 0.1))
+    assert not any(m.training for m in expanded.modules())  # eval() before stays eval() after
+
+
+@every_network
+def test_appending_copies_nothing(build: Callable[[], nn.Module]) -> None:
+    network = build()
+    before = list(network.parameters())
+    places = [p.data_ptr() for p in before]
+    expanded = append_mean_expansion(network, 3)
+    after = list(expanded.parameters())
+    assert all(a is b for a, b in zip(after, before, strict=True))
+    assert [p.data_ptr() for p in after] == places
+    assert (expanded is network) or isinstance(network, nn.Linear)
+
+
+@every_network
+def test_an_earlier_optimizer_goes_on(build: Callable[[], nn.Module]) -> None:
+    network, x = build(), torch.randn(5, 6)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    network = append_mean_expansion(network, 3)
+    bias = list(network.parameters())[-1]  # of the last linear layer: q = ... + M_k bias
+    start = bias.detach().clone()
+    network(x)[0, 0].backward()
+    optimizer.step()
+    # the gradient of q_0 in the bias is row 0 of I + (3/4) J, times lr 0.5
+    close(start - bias.detach(), torch.tensor([0.875, 0.375, 0.375, 0.375]))
+
+
+@every_network
+def test_a_second_layer_is_refused(build: Callable[[], nn.Module]) -> None:
+    network = append_mean_expansion(build(), 3)
+    structure = repr(network)
+    with pytest.raises(vs.InvalidInput, match="has a mean-expansion layer already"):
+        append_mean_expansion(network, 3)
+    assert repr(network) == structure
+
+
+def test_after_names_another_layer() -> None:
+    network, x = Attributes(), torch.randn(5, 6)
+    hidden = network.torso(x)
+    append_mean_expansion(network, 3, after="torso")
+    close(network.torso(x), vs.expand(hidden, 3))
+    assert isinstance(network.head, nn.Linear)
+
+
+def test_after_reaches_into_nested_networks() -> None:
+    network = Nested()
+    append_mean_expansion(network, 3, after="inner.net.torso")
+    assert [name for name, _ in network.named_buffers()] == ["inner.net.torso.1.scale"]
+
+
+def test_after_must_name_a_linear_layer() -> None:
+    for wrong in ("body", "", "head.weight"):
+        with pytest.raises(vs.InvalidInput, match=rf"^after = '{wrong}': .* are torso, head$"):
+            append_mean_expansion(Attributes(), 3, after=wrong)
+
+
+def test_a_network_without_a_linear_layer_is_refused() -> None:
+    for network in (nn.Conv2d(3, 4, 1), nn.Sequential(), nn.Sequential(nn.ReLU())):
+        with pytest.raises(vs.InvalidInput, match=r"^no torch\.nn\.Linear in this network"):
+            append_mean_expansion(network, 3)
+
+
+def test_without_torch_the_message_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+import valueshare
+assert valueshare.expand([3.0, 1.0], 2).tolist() == [7.0, 5.0]  # the transform needs no PyTorch
+valueshare.MeanExpansion
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 1
+    last = ended.stderr.strip().splitlines()[-1]
+    message = "the mean-expansion layer needs PyTorch: pip install 'valueshare[torch]'"
+    assert last == f"ModuleNotFoundError: {message}"
+
+
+# The benchmark of its cost.
+
+
+def test_the_benchmark_times_the_nature_network(capsys: pytest.CaptureFixture[str]) -> None:
+    # 4·32·64 + 32, 32·64·16 + 64, 64·64·9 + 64, 3136·512 + 512, 512·18 + 18 weights and biases
+    weights = 8_224 + 32_832 + 36_928 + 1_606_144 + 9_234
+    assert sum(p.numel() for p in nature_network(18).parameters()) == weights
+    timings = measure(repeats=2, batch=1, actions=3)
+    assert [t.network for t in timings] == ["without", "without, again", "with", "the layer alone"]
+    assert timings[0].ratio == 1
+    assert all(0 < t.quartiles_ms[0] <= t.median_ms <= t.quartiles_ms[1] for t in timings)
+    assert timings[3].median_ms < timings[0].median_ms
+    print_table(timings, repeats=2, batch=1, actions=3)
+    printed = capsys.readouterr().out
+    assert torch.__version__ in printed
+    assert f"{timings[2].ratio:.3f}" in printed
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"), [((0, 1, 1), "repeats"), ((1, -1, 1), "batch"), ((1, 1, 0), "actions")]
+)
+def test_the_benchmark_refuses_empty_settings(settings: tuple[int, int, int], named: str) -> None:
+    with pytest.raises(vs.InvalidInput, match=rf"^{named} = -?\d: write a whole number from 1"):
+        measure(*settings)
