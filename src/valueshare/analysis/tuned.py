@@ -15,6 +15,7 @@ def tuned_increase(
     *,
     choose: pl.Expr | None = None,
     score: pl.Expr | None = None,
+    both_ways: bool = False,
     resamples: int = RESAMPLES,
 ) -> pl.DataFrame:
     """The increase of the mean score over the smallest k, each k at its best step size, in percent.
@@ -23,36 +24,42 @@ def tuned_increase(
     moment and k (`regime, k, increase_percent, ci95_low, ci95_high, best_step_size, mean_score,
     diverged_step_sizes`). The best step size is the one with the highest mean score among the runs
     that `choose` keeps; the increase is measured on those that `score` keeps. If they are the same
-    runs, as by default, the increase of every k is somewhat flattered. A step size at which any
-    run diverged is not a candidate; a k that is left with none has nulls.
+    runs, as by default, the increase of every k is somewhat flattered. With `both_ways`, the two
+    sets then change places, and the scores of both turns are taken together: every run is scored
+    at a step size that it had no part in choosing (`best_step_size` is that of the first turn). A
+    step size at which any run diverged is not a candidate; a k that is left with none has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means
     resampled, because the runs of different k share no random numbers.
     """
-    picked = runs.filter(choose) if choose is not None else runs
-    scored = runs.filter(score) if score is not None else runs
-    if picked.is_empty() or scored.is_empty():
-        raise InvalidInput("no runs are left to choose step sizes on, or to score them")
+    turns = [(choose, score), (score, choose)] if both_ways else [(choose, score)]
+    sets = [(_kept(runs, chooses), _kept(runs, scores)) for chooses, scores in turns]
     rows = []
-    for (regime,), at_regime in scored.group_by("step", maintain_order=True):
+    for regime in runs["step"].unique().sort():
         rng = np.random.default_rng(0)
-        best = _best_step_sizes(picked.filter(pl.col("step") == regime))
-        scores = {
-            k: _scores(at_regime, k, step_size)
-            for k, step_size, _ in best.iter_rows()
-            if step_size is not None
-        }
-        plain = best["k"].min()
-        for k, step_size, diverged in best.iter_rows():
+        now = pl.col("step") == regime
+        best = [_best_step_sizes(choosing.filter(now)) for choosing, _ in sets]
+        ks = best[0]["k"].to_list()
+        scores = {k: _scores(k, best, [scored.filter(now) for _, scored in sets]) for k in ks}
+        plain = scores[ks[0]]
+        for k, step_size, diverged in best[0].iter_rows():
             row = {"regime": regime, "k": k, "best_step_size": step_size}
             row["diverged_step_sizes"] = diverged
-            if k in scores and plain in scores:
-                row["mean_score"] = float(scores[k].mean())
-                row |= _increase(scores[k], scores[plain], k == plain, resamples, rng)
+            own = scores[k]
+            if own is not None and plain is not None:
+                row["mean_score"] = float(own.mean())
+                row |= _increase(own, plain, k == ks[0], resamples, rng)
             rows.append(row)
     columns = {"regime": pl.Int64, "k": pl.Float64, "increase_percent": pl.Float64}
     columns |= dict.fromkeys(("ci95_low", "ci95_high", "best_step_size", "mean_score"), pl.Float64)
     return pl.DataFrame(rows, columns | {"diverged_step_sizes": pl.Int64}).sort("regime", "k")
+
+
+def _kept(runs: pl.DataFrame, which: pl.Expr | None) -> pl.DataFrame:
+    kept = runs if which is None else runs.filter(which)
+    if kept.is_empty():
+        raise InvalidInput("no runs are left to choose step sizes on, or to score them")
+    return kept
 
 
 def _best_step_sizes(runs: pl.DataFrame) -> pl.DataFrame:
@@ -70,10 +77,19 @@ def _best_step_sizes(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _scores(runs: pl.DataFrame, k: float, step_size: float) -> Floats:
-    """Scores by seed; a run that diverged among those that were not chosen on counts as 0."""
-    own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")
-    return own["score"].fill_null(0).cast(pl.Float64).to_numpy()
+def _scores(k: float, best: list[pl.DataFrame], scored: list[pl.DataFrame]) -> Floats | None:
+    """Scores by seed of one k, all turns together; None if every step size diverged.
+
+    A run that diverged among those that were not chosen on counts as 0.
+    """
+    parts = []
+    for choice, runs in zip(best, scored, strict=True):
+        step_size = choice.filter(pl.col("k") == k)["step_size"].item()
+        if step_size is None:
+            return None
+        own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")
+        parts.append(own["score"].fill_null(0).cast(pl.Float64).to_numpy())
+    return np.concatenate(parts)
 
 
 def _increase(

@@ -13,7 +13,7 @@ from valueshare.report.style import save
 from valueshare.runs.provenance import provenance
 
 SAME_SEEDS = "step sizes chosen on all seeds"
-OTHER_SEEDS = "chosen on half, scored on half"
+OTHER_SEEDS = "chosen on the other half"
 TWO_REWARDS = (
     "The paper's text has a reward of 0 for every step but the last. With that reward, "
     "value-sharing makes no difference here. The paper's figure, over 20 % more episodes within "
@@ -22,11 +22,13 @@ TWO_REWARDS = (
 READING = (
     (
         "Left: the step size of each k is the one that did best on the very seeds that are shown, "
-        "as in the paper, which flatters every k. Right: step sizes are chosen on the first half "
-        "of the seeds and scored on the second, so nothing is flattered, and the intervals are "
-        "wider."
+        "as in the paper, which flatters every k. Right: each half of the seeds is scored at the "
+        "step sizes that the other half chose, so no run has a part in choosing its own."
     ),
-    "The bands are 95 % percentile bootstrap intervals over seeds of the ratio of two means.",
+    (
+        "The bands are 95 % percentile bootstrap intervals over seeds of the ratio of two means, "
+        "given the step sizes: that another sample might have chosen others is not in them."
+    ),
     (
         "A step size at which any run diverged (a TD error past 1e100) is no candidate; the "
         "records mark those runs, and no average contains them."
