@@ -41,9 +41,8 @@ def write_results(result: TabularResult, folder: Path, *, title: str, command: s
     measure = result.studies[0].measured
     records = folder / "records"
     records.mkdir()
-    result.runs.with_columns(
-        pl.col(pl.Float64).exclude("k", "step_size", "step_reward").cast(pl.Float32)
-    ).write_parquet(records / "runs.parquet")
+    # In double precision: a run on its way to 1e100 would be infinite in single.
+    result.runs.write_parquet(records / "runs.parquet")
     result.norms.write_parquet(records / "norms.parquet")
 
     origin = provenance(command)
