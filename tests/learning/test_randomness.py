@@ -23,7 +23,7 @@ def mix(x: int) -> int:
 
 def reference(key: int, counter: int, lane: int) -> int:
     row = mix((key % WORD) ^ mix(counter % WORD))
-    return mix((row + (lane + 1) * 0x9E3779B97F4A7C15) % WORD)
+    return mix(row ^ lane)
 
 
 KEYS = stream_keys([0, 1, 2, -7, 2**40], "exploration")

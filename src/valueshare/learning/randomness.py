@@ -2,7 +2,7 @@
 
 There is no generator and no state: the number for lane i at step t is a hash,
 
-    value = mix(mix(key ^ mix(t)) + (i + 1)·GOLDEN)   mod 2^64,
+    value = mix(mix(key ^ mix(t)) ^ i),
 
 with mix the finaliser of SplitMix64. So an agent draws the same numbers alone and among others, on
 a CPU and on a GPU, in eager and compiled code, before and after a resume; and nothing waits for the
@@ -15,10 +15,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Odd constants of SplitMix64, and 2^64 over the golden ratio, as signed 64-bit numbers.
+# Odd constants of SplitMix64, as signed 64-bit numbers.
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 
 
 def stream_key(seed: int, stream: str) -> int:
@@ -44,11 +43,11 @@ def bits(keys: Tensor, counter: Tensor | int, count: int) -> Tensor:
     `counter` is a 0-d int64 tensor on the keys' device, or [P] for one an agent; or a number, but
     not in compiled code, where it would be compiled in. Shapes: keys [P] -> [P, count] int64.
     """
-    lane = torch.arange(1, count + 1, dtype=torch.int64, device=keys.device)
+    lane = torch.arange(count, device=keys.device)
     if not isinstance(counter, Tensor):
         counter = torch.full((), counter, dtype=torch.int64, device=keys.device)
     row = _mix(keys ^ _mix(counter))  # [P]
-    return _mix(row.unsqueeze(-1) + lane * _GOLDEN)
+    return _mix(row.unsqueeze(-1) ^ lane)
 
 
 def uniform(keys: Tensor, counter: Tensor | int, count: int) -> Tensor:
