@@ -27,9 +27,11 @@ from valueshare.expansion import (
 
 if TYPE_CHECKING:
     from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+    from valueshare.runs.run_folder import open_run
     from valueshare.tabular.mdp import FiniteMDP, gridworld
     from valueshare.tabular.planning import optimal_values
     from valueshare.tabular.sweep import sweep
+    from valueshare.training import resume, train
 
 __version__ = "0.1.0"
 
@@ -50,6 +52,9 @@ __all__ = [
     "gridworld",
     "optimal_values",
     "sweep",
+    "train",
+    "resume",
+    "open_run",
     "InvalidInput",
 ]
 
@@ -61,6 +66,9 @@ _LATE = {
     "gridworld": "valueshare.tabular.mdp",
     "optimal_values": "valueshare.tabular.planning",
     "sweep": "valueshare.tabular.sweep",
+    "train": "valueshare.training",
+    "resume": "valueshare.training",
+    "open_run": "valueshare.runs.run_folder",
 }
 
 

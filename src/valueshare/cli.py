@@ -15,6 +15,8 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 import valueshare
+from valueshare.cli_population import bench_population, reproduce_lunarlander
+from valueshare.cli_train import resume, train
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies
 
@@ -79,9 +81,13 @@ def bench_import() -> None:
 
 COMMANDS: dict[str, Command] = {
     "reproduce gridworld": reproduce_gridworld,
+    "reproduce lunarlander": reproduce_lunarlander,
+    "train": train,
+    "resume": resume,
     "tabular": tabular,
     "bench tabular": bench_tabular,
     "bench layer": bench_layer,
+    "bench population": bench_population,
     "bench import": bench_import,
 }
 
@@ -131,7 +137,10 @@ def _parse(commands: dict[str, Command], words: list[str]) -> Callable[[], None]
             )
     except SystemExit as exit_:
         if exit_.code:
-            _fail(_one_line(said.getvalue()))
+            line = _one_line(said.getvalue())
+            if words[0] == "resume" and (other := re.match(r"Unrecognized.*?(--\S+)", line)):
+                line = f"a run goes on with its own settings: leave out {other[1].rstrip(',')}"
+            _fail(line)
         raise
     return bound
 
@@ -146,7 +155,7 @@ def _deferred(command: Command) -> Callable[..., Callable[[], None]]:
 
 def _one_line(box: str) -> str:
     """What the parser says in a box, as one sentence: its first part, and what it suggests."""
-    text = [re.sub(r"^[│╭╰].?|│$|[─╮╯]", " ", line).strip() for line in box.splitlines()]
+    text = [re.sub(r"^[│╭╰].?|│$|[─╮╯]|^ *-{5,} *$", " ", line).strip() for line in box.splitlines()]
     parts = [" ".join(part.split()) for part in "\n".join(text[1:]).split("\n\n")]
     said = [part for part in parts if part]
     kept = said[:1] + [part for part in said[1:] if part.startswith(("Perhaps", "Available"))]

@@ -27,7 +27,8 @@ def tuned_increase(
     runs, as by default, the increase of every k is somewhat flattered. With `both_ways`, the two
     sets then change places, and the scores of both turns are taken together: every run is scored
     at a step size that it had no part in choosing (`best_step_size` is that of the first turn). A
-    step size at which any run diverged is not a candidate; a k that is left with none has nulls.
+    step size at which any run, of either set, diverged or has no score is not a candidate; a k that
+    is left with none has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means
     resampled, because the runs of different k share no random numbers.
@@ -38,7 +39,8 @@ def tuned_increase(
     for regime in runs["step"].unique().sort():
         rng = np.random.default_rng(0)
         now = pl.col("step") == regime
-        best = [_best_step_sizes(choosing.filter(now)) for choosing, _ in sets]
+        failed = _failed(runs.filter(now))
+        best = [_best_step_sizes(choosing.filter(now), failed) for choosing, _ in sets]
         ks = best[0]["k"].to_list()
         scores = {k: _scores(k, best, [scored.filter(now) for _, scored in sets]) for k in ks}
         plain = scores[ks[0]]
@@ -46,8 +48,9 @@ def tuned_increase(
             row = {"regime": regime, "k": k, "best_step_size": step_size}
             row["diverged_step_sizes"] = diverged
             own = scores[k]
-            if own is not None and plain is not None:
+            if own is not None:
                 row["mean_score"] = float(own.mean())
+            if own is not None and plain is not None:
                 row |= _increase(own, plain, k == ks[0], resamples, rng)
             rows.append(row)
     columns = {"regime": pl.Int64, "k": pl.Float64, "increase_percent": pl.Float64}
@@ -62,11 +65,16 @@ def _kept(runs: pl.DataFrame, which: pl.Expr | None) -> pl.DataFrame:
     return kept
 
 
-def _best_step_sizes(runs: pl.DataFrame) -> pl.DataFrame:
-    """Columns k, step_size (null if all diverged), and how many step sizes diverged."""
-    means = runs.group_by("k", "step_size").agg(
-        pl.col("score").mean(), pl.col("diverged").any().alias("out")
-    )
+def _failed(runs: pl.DataFrame) -> pl.DataFrame:
+    """Columns k, step_size, and `out`: whether any run with them diverged or has no score."""
+    failed = pl.col("diverged") | pl.col("score").is_null()
+    return runs.group_by("k", "step_size").agg(failed.any().alias("out"))
+
+
+def _best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
+    """Columns k, step_size (null if all failed), and how many step sizes failed."""
+    means = runs.group_by("k", "step_size").agg(pl.col("score").mean())
+    means = means.join(failed, on=["k", "step_size"])
     kept = means.filter(~pl.col("out"))
     best = kept.sort("score", "step_size", descending=[True, False]).unique("k", keep="first")
     out = means.group_by("k").agg(pl.col("out").sum())
@@ -78,17 +86,14 @@ def _best_step_sizes(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _scores(k: float, best: list[pl.DataFrame], scored: list[pl.DataFrame]) -> Floats | None:
-    """Scores by seed of one k, all turns together; None if every step size diverged.
-
-    A run that diverged among those that were not chosen on counts as 0.
-    """
+    """Scores by seed of one k, all turns together; None if every step size failed."""
     parts = []
     for choice, runs in zip(best, scored, strict=True):
         step_size = choice.filter(pl.col("k") == k)["step_size"].item()
         if step_size is None:
             return None
         own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")
-        parts.append(own["score"].fill_null(0).cast(pl.Float64).to_numpy())
+        parts.append(own["score"].cast(pl.Float64).to_numpy())
     return np.concatenate(parts)
 
 

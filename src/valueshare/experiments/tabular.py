@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from valueshare.analysis.tuned import tuned_increase
+from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy
 from valueshare.tabular.mdp import FiniteMDP, gridworld
 from valueshare.tabular.sweep import sweep
@@ -101,6 +102,10 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
         for k, step_size in best.select("k", "best_step_size").iter_rows()
         if step_size is not None
     ]
+    if not tables:
+        raise InvalidInput(
+            f"every run diverged within {best['regime'][0]:,} timesteps: write smaller --step-sizes"
+        )
     shown = ("norm_q", "norm_u", "norm_z", "value_error", "value_rmse")
     return (
         pl.concat(tables)
@@ -108,6 +113,9 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
         .agg(
             pl.col("diverged").sum().alias("diverged_runs"),
             *(pl.col(name).mean() for name in shown),
-            *((pl.col(name).std() / pl.len().sqrt()).alias(f"{name}_error") for name in shown[:3]),
+            *(
+                (pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name}_error")
+                for name in shown[:3]
+            ),
         )
     )

@@ -53,8 +53,8 @@ def adam_(
     """
     moments.updates.add_(active.to(torch.int64))
     t = moments.updates.clamp(min=1).to(step_size.dtype)  # 0 only where frozen from the start
-    # 1 - beta^t as -expm1(t·log beta): the plain form loses five digits of 1 - 0.999 in float32, and
-    # in float64 a compiler that fuses it with the update computes a power for every weight.
+    # 1 - beta^t as -expm1(t·log beta): the plain form loses five digits of 1 - 0.999 in float32; in
+    # float64, a compiler that fuses it with the update computes a power for every weight.
     correction1 = -torch.expm1(t * math.log(beta1))  # [P]
     correction2 = -torch.expm1(t * math.log(beta2))  # [P]
     for name, p in parameters.items():

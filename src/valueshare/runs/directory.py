@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,12 @@ def results_folder(
     it, with the parents made for it. Results of other settings are replaced only if `overwrite` is
     set, and a folder that holds anything but results of this package is never touched.
     """
-    _check_target(target, overwrite)
-    made = _make_parents(target)
+    try:
+        _check_target(target, overwrite)
+        target = target.resolve()  # a link to a folder stays a link
+        made = _make_parents(target)
+    except OSError as error:
+        raise InvalidInput(f"cannot write to {target}: {_reason(error)}") from error
     try:
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
@@ -49,12 +53,11 @@ def results_folder(
         staging.chmod(0o755)
         (staging / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
         yield staging
-        if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-            target.rename(retired / target.name)
-            staging.rename(target)
-            shutil.rmtree(retired)
+        if overwrite and target.exists():
+            _replace(target, staging)
         else:
+            # Takes the place of nothing or of an empty folder. One that was filled while the work
+            # went on stays, and this fails.
             staging.rename(target)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
@@ -62,11 +65,28 @@ def results_folder(
         raise
 
 
+def _replace(target: Path, staging: Path) -> None:
+    """Put the new folder in the old one's place, or leave the old one where it was."""
+    retired = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    old = retired / "old"
+    try:
+        target.rename(old)
+        staging.rename(target)
+    except BaseException:
+        if old.exists():
+            old.rename(target)
+        retired.rmdir()
+        raise
+    shutil.rmtree(retired)
+
+
 def _check_target(target: Path, overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise InvalidInput(f"{target} holds the folder you are in: choose another --out")
     if not any(target.iterdir()):
         return
     if read_config(target) is None:
@@ -82,18 +102,16 @@ def _make_parents(target: Path) -> list[Path]:
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except BaseException:
         _remove_empty(missing)
-        raise InvalidInput(f"cannot make {target.parent}: {_reason(error)}") from error
+        raise
     return missing
 
 
 def _remove_empty(folders: list[Path]) -> None:
     for folder in folders:
-        try:
+        with suppress(OSError):  # not made after all, or no longer empty
             folder.rmdir()
-        except OSError:
-            return
 
 
 def _reason(error: OSError) -> str:

@@ -1,0 +1,146 @@
+"""Cost of a population against its size: what a tick takes, part by part, on a GPU machine.
+
+    python benchmarks/h200_population.py                       # the paper's LunarLander settings
+    python benchmarks/h200_population.py --agents 2040 --compile --tf32 --trace
+
+Prints one table last, and writes population.json and population.parquet into the folder that the
+variable OUT names, if it names one. Without an installed valueshare, put src/ on PYTHONPATH.
+"""
+
+import argparse
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from valueshare.benchmarks import population
+from valueshare.benchmarks.population import PARTS, Timing
+from valueshare.population.phase import Engine
+
+SIZES = (1, 8, 32, 128, 512, 2_040)
+TRACED_TICKS = 300
+
+
+def main() -> None:
+    options = parsed()
+    console = Console(width=140)
+    console.print(population.versions_line(options.device), highlight=False)
+    preset = population.preset_named(options.preset)
+    preset = preset._replace(settings=replace(preset.settings, tf32=options.tf32))
+    rows: list[dict[str, Any]] = []
+    for agents in options.agents:
+        for compiled in (False, True) if options.both else (options.compile,):
+            began = time.perf_counter()
+            timing = population.measure(
+                agents,
+                preset,
+                device=options.device,
+                compiled=compiled,
+                seconds=options.seconds,
+                threads=options.threads,
+                trace=traced if options.trace else None,
+            )
+            population.release(options.device)
+            rows.append(row_of(timing, compiled, options.tf32, time.perf_counter() - began))
+            print(json.dumps(rows[-1]), flush=True)  # what is known if the time runs out
+            write(rows, options)
+    console.print(table_of(rows, options))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--agents", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--seconds", type=float, default=10.0, help="of measuring, each size")
+    parser.add_argument("--preset", default="LunarLander-v3")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, default=None, help="of the environments")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--both", action="store_true", help="not compiled, then compiled")
+    parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--trace", action="store_true", help="where the host's time goes in a tick")
+    return parser.parse_args()
+
+
+def row_of(timing: Timing, compiled: bool, tf32: bool, seconds: float) -> dict[str, Any]:
+    return {
+        "agents": timing.agents,
+        "compiled": compiled,
+        "tf32": tf32,
+        **{f"{part.replace(' ', '_')}_ms": round(timing.ms[part], 4) for part in PARTS},
+        "agent_steps_per_s": round(timing.rate("whole loop")),
+        "limit": timing.limit,
+        "share_of_limit": round(timing.share, 3),
+        "seconds": round(seconds, 1),  # with setting up and compiling
+    }
+
+
+def table_of(rows: list[dict[str, Any]], options: argparse.Namespace) -> Table:
+    table = Table(title=f"ms a tick of all agents; {options.preset}, {options.device}")
+    shown = ("agents", "compiled", "tf32", *(f"{part.replace(' ', '_')}_ms" for part in PARTS))
+    shown += ("agent_steps_per_s", "limit", "share_of_limit")
+    for name in shown:
+        table.add_column(name.removesuffix("_ms").replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(*(cell(row[name]) for name in shown))
+    return table
+
+
+def cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    folder = os.environ.get("OUT")
+    if not folder:
+        return
+    about = {"versions": population.versions_line(options.device), "preset": options.preset}
+    text = json.dumps({**about, "rows": rows}, indent=1)
+    (Path(folder) / "population.json").write_text(text + "\n")
+    pl.DataFrame(rows).write_parquet(Path(folder) / "population.parquet")
+
+
+def traced(engine: Engine) -> None:
+    """Print where the host spends a tick: the same calls as `phase.tick`, each with the clock."""
+    settings, exchange, steps = engine.population.settings, engine.exchange, engine.steps
+    spent: dict[str, float] = {}
+    before = time.perf_counter()
+
+    def note(name: str) -> None:
+        nonlocal before
+        now = time.perf_counter()
+        spent[name] = spent.get(name, 0.0) + now - before
+        before = now
+
+    for t in range(TRACED_TICKS):
+        steps.act()
+        note("act: launch")
+        actions = exchange.action.get()
+        note("act: wait for actions")
+        engine.environments.send(actions)
+        note("environments: send")
+        if t % settings.update_every == 0:
+            steps.learn()
+        if t % settings.target_every == 0:
+            steps.renew_target()
+        note("learn: launch")
+        result = engine.environments.receive()
+        note("environments: wait, reset")
+        exchange.put(result)
+        note("store: put")
+        steps.store()
+        note("store: launch")
+    for name, seconds in spent.items():
+        print(f"  {1e3 * seconds / TRACED_TICKS:8.3f} ms  {name}")
+
+
+if __name__ == "__main__":
+    main()

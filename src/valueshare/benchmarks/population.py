@@ -1,0 +1,270 @@
+"""What each part of a population's tick costs alone, and what the whole loop makes of them.
+
+The parts take turns within one run, so that a busy machine slows all of them alike. Replay is full
+from the start, because sampling a ring that fits into a cache would flatter learning.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from valueshare.envs import environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.experiments.presets import PRESETS, Preset, generic
+from valueshare.learning.randomness import stream_key
+from valueshare.population.agents import agent_table
+from valueshare.population.phase import Engine, TrainingEpisodes, make_engine, tick
+from valueshare.population.state import initial_state, make_population
+from valueshare.population.train import checked_device
+from valueshare.replay import transitions
+from valueshare.replay.transitions import Transitions
+from valueshare.runs.provenance import library_versions, machine_line
+
+PARTS = ("environments", "learning", "acting", "storing", "whole loop")
+ROUNDS = 5
+FILLED = 256  # real steps, of which the rings are then filled with copies
+
+Turn = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one tick of all agents, of each part alone and of the whole loop."""
+
+    agents: int
+    ms: dict[str, float]  # by PARTS
+
+    @property
+    def limit(self) -> str:
+        """The slower of what overlaps: stepping environments, and learning."""
+        return max(("environments", "learning"), key=self.ms.__getitem__)
+
+    @property
+    def share(self) -> float:
+        """The speed of the whole loop as a share of the slower part's alone."""
+        return self.ms[self.limit] / self.ms["whole loop"]
+
+    def rate(self, part: str) -> float:
+        """Agent-steps a second."""
+        return 1e3 * self.agents / self.ms[part]
+
+
+def measure(
+    agents: int,
+    preset: Preset,
+    *,
+    env: str = "LunarLander-v3",
+    device: str = "cpu",
+    compiled: bool = False,
+    seconds: float = 10.0,
+    threads: int | None = None,
+    only: Sequence[str] = PARTS,
+    trace: Callable[[Engine], None] | None = None,
+) -> Timing:
+    """Time the parts of a tick of `agents` ib-dqn agents for about `seconds` in all.
+
+    `only` names the parts to time. `trace` is called with the engine afterwards, while it is warm.
+    """
+    if agents < 1:
+        raise InvalidInput(f"agents = {agents}: write a number >= 1")
+    if not seconds > 0:
+        raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
+    engine = _engine(agents, preset, env, checked_device(device), compiled, threads)
+    try:
+        _fill(engine)
+        turns = {name: turn for name, turn in _turns(engine).items() if name in only}
+        for turn in turns.values():
+            for _ in range(3):  # compilation, memory, threads
+                turn()
+        ticks = {
+            name: max(1, round(seconds / ROUNDS / len(turns) / _seconds(turn, 5, engine) * 5))
+            for name, turn in turns.items()
+        }
+        spent = dict.fromkeys(turns, 0.0)
+        for _ in range(ROUNDS):
+            for name, turn in turns.items():
+                spent[name] += _seconds(turn, ticks[name], engine)
+        if trace is not None:
+            trace(engine)
+    finally:
+        engine.environments.close()
+    return Timing(agents, {n: 1e3 * spent[n] / (ROUNDS * ticks[n]) for n in turns})
+
+
+def release(device: str) -> None:
+    """Give back what a measurement held, before the next one takes more."""
+    gc.collect()
+    torch.compiler.reset()  # graphs of this shape: the compiler keeps only a few of a function
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def preset_named(name: str) -> Preset:
+    """A preset by the name of its environment, or `generic`."""
+    if name == "generic":
+        return generic()
+    if name not in PRESETS:
+        known = ", ".join(("generic", *PRESETS))
+        raise InvalidInput(f"there is no preset {name!r}: write one of {known}")
+    return PRESETS[name]()
+
+
+def versions_line(device: str) -> str:
+    """Machine and versions, as a benchmark prints them below its table."""
+    parts = [machine_line()]
+    if torch.device(device).type == "cuda":
+        parts.append(torch.cuda.get_device_name(device))
+    parts.append(f"Python {sys.version.split()[0]}")
+    parts += [f"{name} {version}" for name, version in library_versions().items()]
+    return ", ".join(parts)
+
+
+def run(
+    agents: int = 64,
+    preset: str = "generic",
+    env: str = "LunarLander-v3",
+    device: str | None = None,
+    compiled: bool = False,
+    seconds: float = 10.0,
+    threads: int | None = None,
+) -> None:
+    """`valueshare bench population`: measure, and print one table."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = preset_named(preset)
+    timing = measure(
+        agents,
+        chosen,
+        env=env,
+        device=device,
+        compiled=compiled,
+        seconds=seconds,
+        threads=threads,
+    )
+    settings = chosen.settings
+    table = Table(
+        title=f"{agents:,} agents on {env}, {device}{', compiled' if compiled else ''}",
+        caption=(
+            f"MLP {'-'.join(map(str, settings.hidden))}, minibatch {settings.minibatch}, an update "
+            f"every {settings.update_every} steps, replay {settings.replay_transitions:,}"
+        ),
+    )
+    for heading in ("part", "ms a tick", "agents x steps/s", f"share of {timing.limit}"):
+        table.add_column(heading, justify="left" if heading == "part" else "right")
+    for part in PARTS:
+        share = timing.ms[timing.limit] / timing.ms[part]
+        shown = f"{share:.2f}" if part in (timing.limit, "whole loop") else ""
+        name = part if part == "whole loop" else f"{part} alone"
+        table.add_row(name, f"{timing.ms[part]:.3f}", f"{timing.rate(part):,.0f}", shown)
+    console = Console()
+    console.print(table)
+    console.print(versions_line(device), highlight=False)
+
+
+def _engine(
+    agents: int,
+    preset: Preset,
+    env: str,
+    device: torch.device,
+    compiled: bool,
+    threads: int | None,
+) -> Engine:
+    # Evaluation is not measured: one environment of it an agent, which is never made.
+    settings = replace(preset.settings, eval_episodes=1, eval_timesteps=0, eval_copies=1)
+    if settings.eval_episode_limit is None:
+        settings = replace(settings, eval_episode_limit=1_000)
+    k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
+    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=preset.own)
+    population = make_population(table.head(agents), settings, environment_spec(env), device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")
+    engine = make_engine(population, initial_state(population), compiled=compiled, threads=threads)
+    seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
+    engine.exchange.observation.put(engine.environments.reset(seeds))
+    transitions.start(engine.state.replay, engine.exchange.observation.tensor)
+    return engine
+
+
+def _fill(engine: Engine) -> None:
+    """Real steps first, then copies of them up to the rings' ends."""
+    for _ in range(min(FILLED, engine.population.settings.replay_transitions)):
+        tick(engine, -1)  # before any step at which agents learn
+    _fill_with_copies(engine.state.replay)
+
+
+def _fill_with_copies(replay: Transitions) -> None:
+    """Repeat what is there until a ring is full; transition i then starts from row i."""
+    capacity, rows = replay.action.shape[1], replay.observation.shape[1]
+    known = int(replay.written.min())
+    number = torch.arange(capacity, device=replay.row.device)
+    for ring in (replay.action, replay.reward, replay.discount):
+        ring.copy_(ring[:, number % known])
+    observed = torch.arange(rows, device=replay.row.device) % int(replay.rows.min())
+    replay.observation.copy_(replay.observation[:, observed])
+    replay.row.copy_(number.expand_as(replay.row))
+    replay.written.fill_(capacity)
+    replay.rows.fill_(capacity + 1)
+    replay.oldest.fill_(0)
+
+
+def _turns(engine: Engine) -> dict[str, Turn]:
+    """One tick's worth of each part, in the order of PARTS."""
+    settings, state, exchange, steps = (
+        engine.population.settings,
+        engine.state,
+        engine.exchange,
+        engine.steps,
+    )
+    p = engine.population.size
+    rng = np.random.default_rng(0)
+    actions = rng.integers(engine.population.env.actions, size=(1_024, p))
+    last = engine.environments.step(actions[0])
+    episodes = TrainingEpisodes(p)
+    clock = {"environments": 0, "learning": 0, "whole loop": settings.replay_start}
+
+    def environments() -> None:
+        clock["environments"] += 1
+        engine.environments.step(actions[clock["environments"] % len(actions)])
+
+    def learning() -> None:
+        t = clock["learning"] = clock["learning"] + 1
+        if t % settings.update_every == 0:
+            steps.learn()
+        if t % settings.target_every == 0:
+            steps.renew_target()
+        state.step.add_(1)  # or every update would sample the same transitions
+
+    def acting() -> None:
+        exchange.observation.put(last.observation)
+        steps.act()
+        exchange.action.get()
+
+    def storing() -> None:
+        exchange.put(last)
+        steps.store()
+        if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
+            torch.cuda.synchronize()
+
+    def whole_loop() -> None:
+        clock["whole loop"] += 1
+        episodes.step(tick(engine, clock["whole loop"]))
+
+    return dict(zip(PARTS, (environments, learning, acting, storing, whole_loop), strict=True))
+
+
+def _seconds(turn: Turn, times: int, engine: Engine) -> float:
+    cuda = engine.population.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(times):
+        turn()
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

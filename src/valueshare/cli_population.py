@@ -1,0 +1,112 @@
+"""Commands about populations besides training them: the LunarLander study, and the benchmark."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import FlagCreatePairsOff, arg
+
+from valueshare.cli_train import _to_the_end, _training
+from valueshare.runs.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from valueshare.runs.plan import Plan
+    from valueshare.runs.run_folder import Run
+
+Flag = FlagCreatePairsOff[bool]
+
+
+def reproduce_lunarlander(
+    scale: Literal["smoke", "small", "paper"] = "small",
+    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None,
+    eval_episodes: int = 0,
+    seeds: int = 0,
+    device: str = "cpu",
+    compile: Flag = False,  # noqa: A002 (the name of the option)
+    tf32: Flag = False,
+    threads: int = 0,
+) -> None:
+    """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
+
+    A run that was stopped goes on when the same command is given again.
+
+    Args:
+        scale: smoke (seconds), small (5 k x 8 seeds x 40,000 steps: minutes on two cores) or
+            paper (17 k x 120 seeds x 100,000 steps: for a GPU).
+        out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
+        eval_episodes: Episodes of an evaluation; 0 is the scale's own.
+        seeds: Agents of each k; 0 is the scale's own.
+        device: cpu, cuda or cuda:0.
+        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        tf32: On CUDA, matrix products with 10-bit mantissas.
+        threads: EnvPool's; 0 is one a core.
+    """
+    training = _training()
+    from valueshare.experiments.lunarlander import ENV, lunarlander_study
+    from valueshare.report.lunarlander import write_lunarlander_report
+    from valueshare.runs.plan import Plan
+
+    study = lunarlander_study(
+        scale, eval_episodes=eval_episodes or None, seeds=seeds or None, tf32=tf32
+    )
+    plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
+    folder = Path("results") / f"lunarlander-{scale}" if out is None else out
+    words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
+    for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):
+        words += [f"--{name}", str(value)] if value else []
+    words += ["--compile"] if compile else []
+    words += ["--tf32"] if tf32 else []
+
+    def work() -> "Run":
+        options = {"threads": threads or None, "should_stop": stop}
+        run: Run = (
+            training.resume(folder, **options)
+            if _holds(folder, plan)
+            else training.start(plan, folder, command=shlex.join(words), **options)
+        )
+        return run
+
+    with stop_on_signals() as stop:
+        _to_the_end(work, folder, stop)
+    for line in write_lunarlander_report(folder)["verdict"]:
+        print(line)
+    print(f"figure: {folder / 'figures' / 'sensitivity.png'}")
+    print(f"page:   {folder / 'report.html'}")
+
+
+def bench_population(
+    agents: int = 64,
+    preset: str = "generic",
+    env: str = "LunarLander-v3",
+    device: str = "auto",
+    compile: Flag = False,  # noqa: A002 (the name of the option)
+    seconds: float = 10.0,
+    threads: int = 0,
+) -> None:
+    """What a tick of a population costs: each part alone, and the whole loop.
+
+    Args:
+        agents: Agents that step in lockstep.
+        preset: Whose settings: generic, LunarLander-v3 (the paper's) or CartPole-v1.
+        env: The environment that is stepped.
+        device: cpu, cuda or cuda:0; auto is the GPU where there is one.
+        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        seconds: Of measuring, all parts together.
+        threads: EnvPool's; 0 is one a core.
+    """
+    _training()  # says what to install where that is missing
+    from valueshare.benchmarks import population
+
+    chosen = None if device == "auto" else device
+    population.run(agents, preset, env, chosen, compile, seconds, threads or None)
+
+
+def _holds(folder: Path, plan: "Plan") -> bool:
+    """Whether the folder holds a run of this very plan, finished or not."""
+    from valueshare.runs.directory import read_config
+    from valueshare.runs.plan import KIND, config, difference
+
+    stored = read_config(folder)
+    if stored is None or stored.get("kind") != KIND:
+        return False
+    return difference(stored, config(plan)) is None

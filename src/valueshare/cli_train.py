@@ -1,0 +1,176 @@
+"""The commands `train` and `resume`: populations of deep Q-learners on this machine."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
+
+from valueshare.errors import InvalidInput
+from valueshare.runs.options import Options
+from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from valueshare.runs.run_folder import Run
+
+Flag = FlagCreatePairsOff[bool]
+FAILED = 1
+
+
+def train(
+    env: tuple[str, ...],
+    settings: OmitArgPrefixes[Options],
+    algorithm: tuple[str, ...] = ("ib-dqn",),
+    k: tuple[float, ...] = (0.0,),
+    seeds: int = 8,
+    first_seed: int = 0,
+    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None,
+    device: str = "cpu",
+    compile: Flag = False,  # noqa: A002 (the name of the option)
+    backend: Literal["auto", "envpool", "gymnasium"] = "auto",
+    threads: int = 0,
+    tensorboard: Flag = False,
+    plan: Flag = False,
+) -> None:
+    """Train every combination of environment, algorithm, k, settings and seed.
+
+    Args:
+        env: Environments with Box observations and Discrete actions, like LunarLander-v3.
+        settings: What is left out is the environment's preset; --plan shows it.
+        algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
+        k: Mean-scaling coefficients, for the algorithms that have one; 0 shares no value.
+        seeds: How many agents of each combination ...
+        first_seed: ... with this seed and those that follow it.
+        out: Folder of the run; left out: runs/ENVIRONMENT-ALGORITHM.
+        device: cpu, cuda or cuda:0.
+        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        backend: Where environments come from; auto is EnvPool where it has them.
+        threads: EnvPool's; 0 is one a core.
+        tensorboard: Write TensorBoard events too.
+        plan: Print every setting and the memory needed, and run nothing.
+    """
+    with stop_on_signals() as stop:
+        training = _training()
+        from valueshare.experiments.plans import default_folder, in_full, make_plan
+        from valueshare.runs.launch import check
+
+        made = make_plan(
+            env,
+            algorithm,
+            k=k,
+            seeds=seeds,
+            first_seed=first_seed,
+            device=device,
+            compiled=compile,
+            backend=None if backend == "auto" else backend,
+            **settings.given(),
+        )
+        if plan:
+            memory = check(made)
+            print(*in_full(made), f"memory: {memory}", sep="\n")
+            return
+        folder = default_folder(made) if out is None else out
+        shown: dict[str, Any] = {
+            "env": env,
+            "algorithm": algorithm,
+            "k": k,
+            "seeds": seeds,
+            "first_seed": first_seed,
+            "device": device,
+            "compile": compile,
+            "backend": backend,
+            **settings.given(),
+        }
+
+        def run() -> "Run":
+            started: Run = training.start(
+                made,
+                folder,
+                command=_command(shown),
+                threads=threads or None,
+                tensorboard=tensorboard,
+                should_stop=stop,
+            )
+            return started
+
+        _to_the_end(run, folder, stop)
+
+
+def resume(
+    run: Positional[Path],
+    threads: int = 0,
+    tensorboard: Flag = False,
+) -> None:
+    """Go on with a run from its last finished phase, to the same end to the bit.
+
+    Args:
+        run: The run's folder.
+        threads: EnvPool's; 0 is one a core.
+        tensorboard: Write TensorBoard events too.
+    """
+    with stop_on_signals() as stop:
+        training = _training()
+
+        def go_on() -> "Run":
+            resumed: Run = training.resume(
+                run, threads=threads or None, tensorboard=tensorboard, should_stop=stop
+            )
+            return resumed
+
+        _to_the_end(go_on, run, stop)
+
+
+def _to_the_end(work: "Callable[[], Run]", folder: Path, stop: StopRequest) -> None:
+    """Run, then say how it ended; one that can go on says how, with an exit code of its own."""
+    from valueshare.runs.directory import read_config
+
+    way = f"go on with: valueshare resume {shlex.quote(str(folder))}"
+    try:
+        run = work()
+    except Stopped:
+        run = None
+    except OSError as error:
+        if read_config(folder) is None:
+            raise
+        _say_and_exit(f"{error.strerror or error}; {way}", FAILED)
+    if run is not None and run.finished:
+        from valueshare.training import summary
+
+        print("\n".join(summary(run)))
+    elif read_config(folder) is None:
+        _say_and_exit("stopped; nothing was written", stop.exit_code)
+    else:
+        _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code)
+
+
+def _say_and_exit(line: str, code: int) -> None:
+    print(f"valueshare: {line}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _training() -> "ModuleType":
+    """The package's training, imported once it is needed: it brings PyTorch."""
+    try:
+        from valueshare import training
+    except ModuleNotFoundError as missing:
+        raise InvalidInput(
+            f"training needs {missing.name}: pip install 'valueshare[train]'"
+        ) from missing
+    return training
+
+
+def _command(values: dict[str, Any]) -> str:
+    """The command that makes the same run; no folder is in it."""
+    words = ["valueshare", "train"]
+    for name, value in values.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool) and name == "compile":
+            words += [option] if value else []
+        else:
+            listed = value if isinstance(value, tuple) else (value,)
+            words += [option, *(f"{item:g}" if name == "k" else f"{item}" for item in listed)]
+    return shlex.join(words)

@@ -1,0 +1,126 @@
+"""The LunarLander study as data: IB-DQN against k, at three scales."""
+
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import polars as pl
+
+from valueshare.errors import InvalidInput
+from valueshare.experiments.presets import lunarlander
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import TrainingSettings
+
+ENV = "LunarLander-v3"
+PAPER_K = (0.0, *(2.0**i for i in range(16)))  # 0, 1, 2, 4, ..., 32768
+StudyScale = Literal["smoke", "small", "paper"]
+
+
+class Study(NamedTuple):
+    """Agents and their settings, ready to be run."""
+
+    agents: pl.DataFrame
+    settings: TrainingSettings
+    deviations: tuple[str, ...]  # from the paper, one sentence each
+
+
+class _Scale(NamedTuple):
+    k: tuple[float, ...]
+    seeds: int
+    changes: dict[str, Any]  # of the paper's settings
+
+
+# Small: 5 x 8 agents x 40,000 steps with a quarter of the updates and of the weights. Enough for
+# agents to learn to hover and land, and for the largest k to fail.
+_SCALES: dict[StudyScale, _Scale] = {
+    "paper": _Scale(PAPER_K, 120, {}),
+    "small": _Scale(
+        (0.0, 4.0, 32.0, 1_024.0, 32_768.0),
+        8,
+        {
+            "total_steps": 40_000,
+            "phase_steps": 5_000,
+            "eval_every": 5_000,
+            "eval_episodes": 5,
+            "hidden": (128, 128),
+            "minibatch": 64,
+            "update_every": 4,
+        },
+    ),
+    "smoke": _Scale(
+        (0.0, 16.0, 32_768.0),
+        2,
+        {
+            "total_steps": 300,
+            "phase_steps": 100,
+            "eval_every": 100,
+            "eval_episodes": 2,
+            "eval_episode_limit": 200,
+            "hidden": (16, 16),
+            "minibatch": 16,
+            "replay_start": 50,
+            "target_every": 20,
+            "update_every": 4,
+        },
+    ),
+}
+
+
+def lunarlander_study(
+    scale: StudyScale = "small",
+    *,
+    eval_episodes: int | None = None,
+    seeds: int | None = None,
+    tf32: bool = False,
+) -> Study:
+    """The paper's study, or a smaller one; `eval_episodes` and `seeds` replace the scale's own."""
+    if scale not in _SCALES:
+        known = ", ".join(get_args(StudyScale))
+        raise InvalidInput(f"unknown scale {scale!r}: write one of {known}")
+    if eval_episodes is not None and eval_episodes < 1:
+        raise InvalidInput(f"eval-episodes = {eval_episodes}: write a number >= 1")
+    if seeds is not None and seeds < 2:
+        raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
+    paper, own = lunarlander()
+    chosen = _SCALES[scale]
+    settings = replace(paper, tf32=tf32, **chosen.changes)
+    if eval_episodes is not None:
+        settings = replace(settings, eval_episodes=eval_episodes)
+    settings = replace(settings, eval_copies=min(settings.eval_copies, settings.eval_episodes))
+    count = chosen.seeds if seeds is None else seeds
+    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, own=own)
+    return Study(agents, settings, deviations(agents, settings))
+
+
+def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
+    """Where a run departs from the paper's settings, in sentences."""
+    paper = lunarlander().settings
+    said = [
+        f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
+        for name, value in settings.to_json().items()
+        if name not in _HARMLESS and value != getattr(paper, name)
+    ]
+    ks = set(agents["k"].to_list())
+    if ks != set(PAPER_K):
+        said.append(f"{len(ks)} values of k instead of {len(PAPER_K)}")
+    fewest = min(agents.group_by("k").len()["len"].to_list())
+    if fewest != _SCALES["paper"].seeds:
+        said.append(f"{fewest} seeds instead of {_SCALES['paper'].seeds}")
+    said.append(
+        f"an episode under way ends as truncated every {settings.phase_steps:,} steps, at the end "
+        "of a phase, which makes a run resumable"
+    )
+    said.append(
+        "an update samples the transitions up to the step before, because learning overlaps the "
+        "environments"
+    )
+    return tuple(said)
+
+
+# Which environments play side by side, and how often is saved, is not the paper's business.
+_HARMLESS = ("eval_copies", "phase_steps")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return "-".join(str(item) for item in value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,106 @@
+"""The table of agents: one row an agent, more rows a sweep.
+
+What may differ between the agents of one population is a column here; what they share is in
+`settings.py`. `agent` numbers the rows of the whole table and is what records refer to.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import TypeVar
+
+import polars as pl
+
+from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import algorithm_named
+
+T = TypeVar("T")
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "agent": pl.Int64,
+    "env": pl.String,
+    "algorithm": pl.String,
+    "k": pl.Float64,
+    "step_size": pl.Float64,
+    "discount": pl.Float64,
+    "epsilon_start": pl.Float64,
+    "epsilon_end": pl.Float64,
+    "epsilon_steps": pl.Int64,
+    "beta": pl.Float64,
+    "seed": pl.Int64,
+}
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """What one agent has of its own, besides its environment, algorithm, k and seed."""
+
+    step_size: float = 1e-3
+    discount: float = 0.99
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.05
+    epsilon_steps: int = 10_000  # steps from start to end, linearly
+    beta: float = 1e-3  # weight of RDQ's penalty
+
+    def __post_init__(self) -> None:
+        if not (0 < self.step_size < math.inf):
+            raise InvalidInput(f"step_size = {self.step_size}: write a number > 0")
+        for name in ("discount", "epsilon_start", "epsilon_end"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number in [0, 1]")
+        if self.epsilon_steps < 0 or not (0 <= self.beta < math.inf):
+            raise InvalidInput("epsilon_steps and beta are numbers >= 0")
+
+
+def agent_table(
+    env: str | Sequence[str],
+    algorithm: str | Sequence[str],
+    *,
+    seeds: Iterable[int],
+    k: float | Sequence[float] = 0.0,
+    own: AgentSettings | Sequence[AgentSettings] = AgentSettings(),  # noqa: B008 (frozen)
+) -> pl.DataFrame:
+    """Every combination of the given values, a row each, seeds fastest.
+
+    Algorithms without a k have it 0, once, whatever other algorithms of the table are given.
+    """
+    rows: list[dict[str, object]] = []
+    seeds = list(seeds)
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
+    envs: list[str] = _listed(env)
+    algorithms: list[str] = _listed(algorithm)
+    for e, a in product(envs, algorithms):
+        ks = _listed(k) if algorithm_named(a).uses_k else [0.0]
+        for value, settings, seed in product(ks, _listed(own), seeds):
+            if not (0 <= value < math.inf):
+                raise InvalidInput(f"k = {value}: write a finite number >= 0")
+            row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
+            rows.append({"agent": len(rows), **row})
+    table = pl.DataFrame(rows, schema_overrides=SCHEMA).select(*SCHEMA)
+    if table.drop("agent").is_duplicated().any():
+        raise InvalidInput("the table names an agent twice: give each value of a list once")
+    return table
+
+
+def populations(table: pl.DataFrame) -> list[pl.DataFrame]:
+    """The rows that can share tensors: same environment, same network and same loss.
+
+    DQN and IB-DQN are one population, because k = 0 is DQN; Double DQN is another one, because
+    its loss is. The order of agents within a population is that of the table.
+    """
+    architecture = {a: algorithm_named(a).architecture for a in table["algorithm"].unique()}
+    key = pl.col("algorithm").replace_strict(architecture, return_dtype=pl.String)
+    return [
+        group.drop("architecture")
+        for group in table.with_columns(architecture=key).partition_by(
+            "env", "architecture", maintain_order=True
+        )
+    ]
+
+
+def _listed(value: T | Sequence[T]) -> list[T]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return [value]

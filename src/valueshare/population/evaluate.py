@@ -1,0 +1,190 @@
+"""Evaluation: how well the agents play, on environments and random numbers of their own.
+
+Every agent has E environments side by side. By episodes, each of them plays its share to the end
+and then stands still: an agent's score is over exactly its N episodes, and short ones are not
+favoured because they finish first. By timesteps, each plays its share of steps, and the episode
+that the end cuts off is discarded. An agent without a finished episode has no score.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from valueshare.envs.base import Environments
+from valueshare.errors import InvalidInput
+from valueshare.learning.losses import chosen
+from valueshare.learning.randomness import integers, stream_key, uniform
+from valueshare.population.act import acting_taus, epsilon_greedy
+from valueshare.population.graph import GraphedStep, capture_all
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import Population, State, torch_dtype
+from valueshare.population.tick import Mailbox
+
+Floats = NDArray[np.float64]
+
+
+class Scores(NamedTuple):
+    """Of each agent, [P]; NaN where no episode finished."""
+
+    score: Floats  # mean return of finished episodes, undiscounted and unscaled
+    episodes: NDArray[np.int64]
+    overestimation: Floats  # mean over an episode's steps, then over episodes
+
+
+class Player(NamedTuple):
+    """The device's side of an evaluation: tensors that never move, and the steps over them."""
+
+    observation: Mailbox  # [P, E, ...]
+    action: Mailbox  # [P, E]
+    value: Mailbox  # [P, E]  of the action, or of the best one
+    counter: torch.Tensor  # []  of the random streams
+    play: GraphedStep  # observation -> action, value; counts
+    best: GraphedStep  # observation -> value
+
+
+def copies(settings: TrainingSettings) -> int:
+    """E: environments an agent; no more than it has episodes to play."""
+    return min(settings.eval_copies, settings.eval_episodes or settings.eval_copies)
+
+
+def make_player(population: Population, state: State, *, compiled: bool) -> Player:
+    """The steps of evaluation; on CUDA they are captured here."""
+    settings, keys, env = population.settings, population.keys, population.env
+    lanes, device = copies(settings), population.device
+    shape = (population.size, lanes)
+    observation = Mailbox(
+        (*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device
+    )
+    action = Mailbox(shape, torch.int64, device)
+    value = Mailbox(shape, torch.float32, device)
+    counter = torch.zeros((), dtype=torch.int64, device=device)
+
+    @torch.no_grad()
+    def action_values() -> torch.Tensor:
+        samples = population.algorithm.samples
+        tau = acting_taus(keys.evaluation_quantiles, counter, lanes, samples)
+        return population.q_values(state.online, observation.tensor, tau)  # [P, E, A]
+
+    def play() -> None:
+        q = action_values()
+        coins = uniform(keys.evaluation, counter, lanes)
+        choices = integers(keys.evaluation_action, counter, lanes, env.actions)
+        action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, coins, choices))
+        value.tensor.copy_(chosen(q, action.tensor))
+        counter.add_(1)
+
+    def best() -> None:
+        value.tensor.copy_(action_values().amax(-1))
+
+    steps = [GraphedStep(function, device, compiled=compiled) for function in (play, best)]
+    capture_all(steps, device)
+    return Player(observation, action, value, counter, *steps)
+
+
+def evaluate(
+    population: Population,
+    player: Player,
+    environments: Environments,
+    step: int,
+    poll: Callable[[], None],
+) -> Scores:
+    """Let every agent play as it is after `step` steps; `poll` is called at every tick."""
+    settings = population.settings
+    shape = (population.size, copies(settings))
+    stream = f"evaluation-environment/{step}"
+    seeds = np.array(
+        [stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])]
+    )
+    observation = environments.reset(seeds)
+    player.counter.fill_(step << 31)
+    tally = Tally(shape, population.agents["discount"].to_numpy()[:, None])
+    left = _shares(settings, shape)
+    while (active := left > 0).any():
+        poll()
+        player.observation.put(observation.reshape(*shape, *observation.shape[1:]))
+        player.play()
+        actions, values = player.action.get(), player.value.get()
+        environments.send(actions.reshape(-1), active.reshape(-1))
+        tally.values += np.where(active, values, 0.0)
+        result = environments.receive()
+        observation = result.observation
+        reward = result.reward.reshape(shape)
+        tally.step(reward, _training_reward(settings, reward), active)
+        terminated, truncated = result.terminated.reshape(shape), result.truncated.reshape(shape)
+        if truncated.any():
+            final = result.final_observation
+            player.observation.put(final.reshape(*shape, *final.shape[1:]))
+            player.best()
+            tally.bootstrap(player.value.get(), truncated)
+        ended = terminated | truncated
+        tally.end(ended)
+        left -= ended if settings.eval_episodes else active
+    return tally.scores()
+
+
+class Tally:
+    """Running sums of the episodes under way and of those finished, [P, E] each.
+
+    Overestimation needs no history. The sum over an episode's steps of its discounted returns is
+    sum_s r_s·w_s with w_s = 1 + γ + ... + γ^s, because r_s counts γ^(s-t) in the return of each
+    step t <= s; and a value V beyond the last step T-1 adds V·γ·w_(T-1) in the same way.
+    """
+
+    def __init__(self, shape: tuple[int, int], discount: Floats) -> None:
+        self.discount = discount  # [P, 1]
+        zeros = (np.zeros(shape) for _ in range(7))
+        self.score, self.values, self.returns, self.weight, self.length, *done = zeros
+        self.scores_done, self.over_done = done
+        self.episodes = np.zeros(shape, np.int64)
+
+    def step(
+        self, reward: NDArray[Any], training_reward: NDArray[Any], active: NDArray[Any]
+    ) -> None:
+        self.weight = np.where(active, self.discount * self.weight + 1, self.weight)
+        self.returns += np.where(active, training_reward * self.weight, 0.0)
+        self.score += np.where(active, reward, 0.0)
+        self.length += active
+
+    def bootstrap(self, value: NDArray[Any], truncated: NDArray[Any]) -> None:
+        self.returns += np.where(truncated, value * self.discount * self.weight, 0.0)
+
+    def end(self, ended: NDArray[Any]) -> None:
+        self.scores_done[ended] += self.score[ended]
+        self.over_done[ended] += (self.values - self.returns)[ended] / self.length[ended]
+        self.episodes += ended
+        for running in (self.score, self.values, self.returns, self.weight, self.length):
+            running[ended] = 0.0
+
+    def scores(self) -> Scores:
+        episodes = self.episodes.sum(1)
+        count = np.where(episodes > 0, episodes, np.nan)
+        return Scores(self.scores_done.sum(1) / count, episodes, self.over_done.sum(1) / count)
+
+
+def check_evaluation(settings: TrainingSettings, episode_limit: int | None) -> None:
+    """Refuse evaluations that might never end, or that cannot be shared out evenly."""
+    if settings.eval_episodes and episode_limit is None:
+        raise InvalidInput(
+            "this environment has no episode limit, so an episode may never end: set "
+            "eval_episode_limit, or evaluate by eval_timesteps"
+        )
+    if settings.eval_timesteps % copies(settings):
+        raise InvalidInput(
+            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_copies = "
+            f"{copies(settings)}: make it one, so that the copies play equally long"
+        )
+
+
+def _shares(settings: TrainingSettings, shape: tuple[int, int]) -> NDArray[np.int64]:
+    """Episodes, or timesteps, that each of an agent's environments has to play, [P, E]."""
+    total, lanes = settings.eval_episodes or settings.eval_timesteps, shape[1]
+    share = total // lanes + (np.arange(lanes) < total % lanes)
+    return np.broadcast_to(share, shape).astype(np.int64)
+
+
+def _training_reward(settings: TrainingSettings, reward: NDArray[Any]) -> Floats:
+    scaled = reward.astype(np.float64) * settings.reward_scale
+    return np.sign(scaled) if settings.clip_rewards else scaled

@@ -1,0 +1,137 @@
+"""What all agents of a population share. What may differ between them is in `agents.py`."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from valueshare.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Everything about training that is one number for a whole population.
+
+    A *step* is one step of one agent's environment. Agents go in lockstep, so `total_steps` is what
+    each of them takes.
+    """
+
+    # Length
+    total_steps: int = 100_000
+    phase_steps: int = 10_000  # between checkpoints; divides eval_every
+
+    # Network and its input
+    hidden: tuple[int, ...] = (128, 128)
+    observation_scale: float = 1.0  # observations are multiplied by it
+    reward_scale: float = 1.0  # training rewards are multiplied by it; scores never are
+    clip_rewards: bool = False  # training rewards become their sign, after the scale
+
+    # Replay
+    minibatch: int = 64
+    replay_capacity: int = 100_000  # transitions an agent
+    replay_start: int = 1_000  # steps before the first update
+
+    # Updates
+    update_every: int = 4  # steps
+    target_every: int = 500  # steps between hard copies into the target network
+    loss: Literal["half-squared", "huber"] = "half-squared"
+    reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    rmsprop_decay: float = 0.95
+    optimizer_epsilon: float = 1e-8  # RMSprop: inside the square root
+    quantiles: int = 64  # IQN: samples for the network in the loss ...
+    target_quantiles: int = 64  # ... for the target ...
+    acting_quantiles: int = 32  # ... and for acting
+
+    # Evaluation
+    eval_every: int = 10_000  # steps
+    eval_episodes: int = 10  # an agent; 0: by timesteps
+    eval_timesteps: int = 0  # an agent; 0: by episodes
+    eval_copies: int = 10  # environments an agent that evaluate side by side
+    eval_episode_limit: int | None = None  # steps; None: the environment's own limit
+    eval_epsilon: float = 0.0
+
+    # Arithmetic
+    tf32: bool = False  # CUDA: matrix products with 10-bit mantissas; faster, not the same numbers
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "adam_betas"):  # lists come from JSON and the command line
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in _AT_LEAST_ONE:
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 1")
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number > 0")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise InvalidInput(
+                    f"{name} = {getattr(self, name)!r}: write one of {', '.join(allowed)}"
+                )
+        if any(size < 1 for size in self.hidden):
+            raise InvalidInput(f"hidden = {self.hidden}: layer sizes are numbers >= 1")
+        if not 0 <= self.eval_epsilon <= 1:
+            raise InvalidInput(f"eval_epsilon = {self.eval_epsilon}: a probability lies in [0, 1]")
+        if not all(0 <= beta < 1 for beta in (*self.adam_betas, self.rmsprop_decay)):
+            raise InvalidInput("adam_betas and rmsprop_decay lie in [0, 1)")
+        if self.replay_capacity < self.minibatch:
+            raise InvalidInput(
+                f"replay_capacity = {self.replay_capacity} is smaller than minibatch = "
+                f"{self.minibatch}: make the replay at least one minibatch large"
+            )
+        if self.replay_start < 1:
+            raise InvalidInput("replay_start = 0: the first update needs a transition; write 1")
+        if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
+            raise InvalidInput(
+                "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "
+                "above 0, the other to 0"
+            )
+        if self.eval_every % self.phase_steps:
+            raise InvalidInput(
+                f"eval_every = {self.eval_every} is no multiple of phase_steps = "
+                f"{self.phase_steps}: evaluations happen at the end of phases"
+            )
+
+    @property
+    def phases(self) -> int:
+        """How many phases; the last one may be shorter."""
+        return -(-self.total_steps // self.phase_steps)
+
+    def phase_end(self, phase: int) -> int:
+        """The step at which a phase ends."""
+        return min((phase + 1) * self.phase_steps, self.total_steps)
+
+    def evaluates_after(self, phase: int) -> bool:
+        """Whether the end of this phase is an evaluation point; the end of training always is."""
+        end = self.phase_end(phase)
+        return end % self.eval_every == 0 or end == self.total_steps
+
+    @property
+    def replay_transitions(self) -> int:
+        """Transitions a ring has room for: never more than a run can write."""
+        return min(self.replay_capacity, self.total_steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as plain JSON values; `from_json` is the way back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "TrainingSettings":
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InvalidInput(
+                f"unknown settings {', '.join(unknown)}: written by a newer version?"
+            )
+        return cls(**values)
+
+
+_AT_LEAST_ONE = (
+    *("total_steps", "phase_steps", "minibatch", "update_every", "target_every", "eval_every"),
+    *("eval_copies", "quantiles", "target_quantiles", "acting_quantiles"),
+)
+_POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon")
+_CHOICES = {
+    "loss": ("half-squared", "huber"),
+    "reduction": ("mean", "sum"),
+    "optimizer": ("adam", "rmsprop"),
+}

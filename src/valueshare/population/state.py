@@ -1,0 +1,260 @@
+"""A population: what is fixed about its agents, and what changes while they learn.
+
+`Population` is fixed: the settings, and one number an agent of what differs, as [P] tensors.
+`State` is everything that changes: stacked tensors with the agents first, changed in place, so that
+a checkpoint is a flat dictionary of them and a CUDA graph can hold on to them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import Algorithm, Samples, algorithm_named
+from valueshare.learning.optim import Moments, zero_moments
+from valueshare.learning.randomness import stream_key, stream_keys
+from valueshare.nn.torsos import NetworkShape
+from valueshare.population.settings import TrainingSettings
+from valueshare.replay import transitions
+from valueshare.replay.transitions import Transitions
+
+# A network of one agent from (shape, k): an algorithm's own, or a user's.
+NetworkFactory = Callable[[NetworkShape, float], nn.Module]
+Tensors = dict[str, Tensor]
+
+# The relative action gap divides by the mean of this many minibatches' action-values.
+VALUES_KEPT = 1_000
+MEASURES = ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
+
+
+class Keys(NamedTuple):
+    """One key an agent of every stream of random numbers, [P] each."""
+
+    explore: Tensor  # whether to explore
+    action: Tensor  # which action then
+    replay: Tensor  # which transitions to learn from
+    quantiles: Tensor  # at which quantiles to learn
+    acting_quantiles: Tensor
+    measure: Tensor  # which transitions to measure on
+    measure_quantiles: Tensor
+    evaluation: Tensor  # exploration in evaluation
+    evaluation_action: Tensor
+    evaluation_quantiles: Tensor
+
+
+class Own(NamedTuple):
+    """What differs between agents, [P] each."""
+
+    k: Tensor
+    step_size: Tensor
+    discount: Tensor
+    epsilon_start: Tensor
+    epsilon_end: Tensor
+    epsilon_steps: Tensor
+    beta: Tensor
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is fixed about P agents."""
+
+    agents: pl.DataFrame  # P rows of the table
+    settings: TrainingSettings
+    env: EnvironmentSpec
+    algorithm: Algorithm
+    network: nn.Module  # a skeleton without weights: what `functional_call` calls
+    factory: NetworkFactory
+    own: Own
+    keys: Keys
+    device: torch.device
+
+    @property
+    def size(self) -> int:
+        return self.agents.height
+
+    @property
+    def seeds(self) -> list[int]:
+        return self.agents["seed"].to_list()
+
+    def q_values(self, weights: "Weights", observation: Tensor, tau: Tensor | None) -> Tensor:
+        """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""
+        return self.algorithm.q_values(forward(self.network, weights, observation, tau))
+
+
+class Weights(NamedTuple):
+    """Parameters and buffers of every agent by name, [P, ...] each."""
+
+    parameters: Tensors
+    buffers: Tensors
+
+
+class State(NamedTuple):
+    """What changes while a population learns: tensors only."""
+
+    online: Weights
+    target: Tensors  # parameters; its buffers are the online ones, which nothing changes
+    moments: Moments
+    replay: Transitions
+    step: Tensor  # []  steps taken so far
+    updates: Tensor  # []
+    diverged_at: Tensor  # [P]  the step at which an agent was frozen, -1 while it learns
+    action_values: Tensor  # [P, VALUES_KEPT]  mean action-value of the last minibatches, a ring
+    measured: Tensor  # [P, MEASURES]  sums since the last evaluation
+    measurements: Tensor  # []  how many
+    train_returns: Tensor  # [P]  sum over training episodes since the last evaluation, unscaled
+    train_episodes: Tensor  # [P]  how many finished
+
+
+def forward(
+    network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None
+) -> Tensor:
+    """The outputs of every agent's network on its own observations [P, B, ...]."""
+
+    def one(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(network, (parameters, buffers), inputs)
+        return outputs
+
+    inputs = (observation,) if tau is None else (observation, tau)
+    outputs: Tensor = vmap(one)(weights.parameters, weights.buffers, *inputs)
+    return outputs
+
+
+def make_population(
+    agents: pl.DataFrame,
+    settings: TrainingSettings,
+    env: EnvironmentSpec,
+    device: torch.device,
+    network: NetworkFactory | None = None,
+) -> Population:
+    """The fixed part of a population from its rows of the table."""
+    names = agents["algorithm"].unique().sort().to_list()
+    algorithms = [algorithm_named(name) for name in names]
+    if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != 1:
+        raise InvalidInput(f"{', '.join(names)} cannot share a population: see populations(table)")
+    algorithm = algorithms[0]
+    if algorithm.samples.learn:
+        quantiles = (settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
+        algorithm = algorithm._replace(samples=Samples(*quantiles))
+    factory = network or algorithm.build
+    shape = NetworkShape(
+        env.observation_shape, env.actions, settings.hidden, settings.observation_scale
+    )
+
+    def column(name: str) -> Tensor:
+        return torch.tensor(agents[name].to_list(), dtype=torch.float32, device=device)
+
+    seeds = agents["seed"].to_list()
+    return Population(
+        agents=agents,
+        settings=settings,
+        env=env,
+        algorithm=algorithm,
+        network=_drawn(factory, shape, 0.0, seed=0).to("meta"),
+        factory=factory,
+        own=Own(*(column(name) for name in Own._fields)),
+        keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
+        device=device,
+    )
+
+
+def initial_state(population: Population) -> State:
+    """A population before its first step; each agent's weights are drawn from its own seed."""
+    p, settings, env, device = (
+        population.size,
+        population.settings,
+        population.env,
+        population.device,
+    )
+    shape = NetworkShape(
+        env.observation_shape, env.actions, settings.hidden, settings.observation_scale
+    )
+    modules = [
+        _drawn(population.factory, shape, k, seed)
+        for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
+    ]
+    stacked, buffers = stack_module_state(modules)
+    parameters = {name: value.detach().to(device) for name, value in stacked.items()}
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    return State(
+        online=Weights(parameters, {name: value.to(device) for name, value in buffers.items()}),
+        target={name: value.clone() for name, value in parameters.items()},
+        moments=zero_moments(parameters),
+        replay=transitions.empty(
+            p,
+            settings.replay_transitions,
+            env.observation_shape,
+            torch_dtype(env.observation_dtype),
+            device=device,
+        ),
+        step=zeros(),
+        updates=zeros(),
+        diverged_at=zeros(p) - 1,
+        action_values=zeros(p, VALUES_KEPT, dtype=torch.float32),
+        measured=zeros(p, len(MEASURES), dtype=torch.float32),
+        measurements=zeros(),
+        train_returns=zeros(p, dtype=torch.float64),
+        train_episodes=zeros(p),
+    )
+
+
+def flat(state: State) -> Tensors:
+    """Every tensor of a state by name, the rings of replay left out but for their cursors."""
+    named = {
+        f"{'.'.join(path)}": value
+        for path, value in _leaves(state, ())
+        if path[0] != "replay" or path[1] in ("rows", "written", "oldest")
+    }
+    return dict(sorted(named.items()))
+
+
+def load_(state: State, tensors: Mapping[str, Tensor]) -> None:
+    """Write a flat dictionary back into a state, in place."""
+    own = flat(state)
+    if own.keys() != tensors.keys():
+        other = ", ".join(sorted(own.keys() ^ tensors.keys()))
+        raise InvalidInput(
+            f"this checkpoint holds other tensors ({other}): resume with the run's own network"
+        )
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+
+
+def all_tensors(state: State) -> list[Tensor]:
+    """Every tensor of a state, the rings of replay too."""
+    return [value for _, value in _leaves(state, ())]
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+def _drawn(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
+    """One agent's network, its weights a function of its seed for any factory.
+
+    The global generator is seeded, and left as it was found: a module that knows nothing of
+    generators draws the right numbers too.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream_key(seed, "weights"))
+        return factory(shape, k)
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+    if isinstance(node, Tensor):
+        yield path, node
+        return
+    children: Iterable[tuple[str, Any]] = (
+        node.items() if isinstance(node, dict) else node._asdict().items()
+    )
+    for name, child in children:
+        yield from _leaves(child, (*path, name))

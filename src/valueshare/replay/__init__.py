@@ -1,0 +1,1 @@
+"""What agents remember: rings of transitions on the training device."""

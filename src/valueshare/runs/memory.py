@@ -1,0 +1,147 @@
+"""How much memory a population needs, and how much there is: known before anything is made.
+
+The state's size is exact: it is built on the meta device, where tensors have shapes and no bytes.
+What comes and goes while learning is an estimate: twice what one agent's backward pass keeps, and
+two copies of its weights (gradients, and the optimiser's intermediate results).
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from valueshare.envs import environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.population.evaluate import copies
+from valueshare.population.state import (
+    NetworkFactory,
+    Population,
+    State,
+    all_tensors,
+    initial_state,
+    make_population,
+    torch_dtype,
+)
+from valueshare.runs.plan import Part
+
+# An EnvPool LunarLander is 101 kB; most others are below 10 kB.
+ENVIRONMENT_BYTES = 100_000
+# Kernels, the interpreter and libraries, whatever the population. On CUDA mostly the context.
+FIXED_BYTES = {"cpu": 300_000_000, "cuda": 1_000_000_000}
+# Allocators keep a little more than they hand out.
+USABLE = 0.95
+
+
+class Need(NamedTuple):
+    """Bytes a population needs where its tensors are, and in the host's memory."""
+
+    agents: int
+    per_agent: int  # on the device
+    host_per_agent: int  # environments
+
+    def total(self, device: torch.device) -> int:
+        """On the device; on a CPU with the environments, which share its memory."""
+        return self.agents * self.each(device) + FIXED_BYTES[device.type]
+
+    def each(self, device: torch.device) -> int:
+        return self.per_agent + (self.host_per_agent if device.type == "cpu" else 0)
+
+
+def need(part: Part, network: NetworkFactory | None = None) -> Need:
+    """What one population needs; building one agent of it finds faults of its network too."""
+    spec = environment_spec(part.env, part.backend)
+    population = make_population(
+        part.agents[:1], part.settings, spec, torch.device("meta"), network
+    )
+    state = initial_state(population)
+    held = sum(tensor.nbytes for tensor in all_tensors(state))
+    passing = max(_learning_bytes(population, state), _checkpoint_bytes(population, state))
+    environments = 1 + copies(part.settings)
+    return Need(part.agents.height, held + passing, environments * ENVIRONMENT_BYTES)
+
+
+def check(needs: Need, device: torch.device) -> str:
+    """One line of what is needed and what is free; what does not fit is refused."""
+    free = free_bytes(device)
+    wanted = needs.total(device)
+    _refuse_excess(needs.agents, needs.each(device), FIXED_BYTES[device.type], free, "memory")
+    if device.type == "cuda":
+        host_free = free_bytes(torch.device("cpu"))
+        _refuse_excess(needs.agents, needs.host_per_agent, 0, host_free, "host memory")
+    return f"{shown(wanted)} needed, {'unknown' if free is None else shown(free)} free"
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that a new process could have, in bytes; None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [value for value in (_available(), _left_in_group()) if value is not None]
+    return min(known) if known else None
+
+
+def shown(count: int) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1e3:.1f} kB"
+
+
+def _refuse_excess(agents: int, each: int, fixed: int, free: int | None, kind: str) -> None:
+    if free is None or agents * each + fixed <= USABLE * free:
+        return
+    fit = max(0, int((USABLE * free - fixed) // each))
+    raise InvalidInput(
+        f"{agents:,} agents need {shown(agents * each + fixed)} of {kind} and {shown(free)} are "
+        f"free: {fit:,} would fit; give fewer seeds or a smaller replay-capacity"
+    )
+
+
+def _learning_bytes(population: Population, state: State) -> int:
+    """An estimate of what an update needs of one agent, besides the state."""
+    settings, env = population.settings, population.env
+    weights = sum(p.nbytes for p in state.online.parameters.values())
+    kept = 0
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += tensor.nbytes
+        return tensor
+
+    batch = (settings.minibatch, *env.observation_shape)
+    inputs = [torch.empty(batch, dtype=torch_dtype(env.observation_dtype), device="meta")]
+    if population.algorithm.samples.learn:
+        taus = (settings.minibatch, population.algorithm.samples.learn)
+        inputs.append(torch.empty(taus, device="meta"))
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        population.network(*inputs)
+    return 2 * kept + 2 * weights
+
+
+def _checkpoint_bytes(population: Population, state: State) -> int:
+    """The rows of replay that a checkpoint copies out, and the indices that find them."""
+    replay, settings = state.replay, population.settings
+    rings = (replay.observation, replay.action, replay.reward, replay.discount, replay.row)
+    capacity = replay.action.shape[1]
+    rows = min(settings.phase_steps, capacity)
+    return rows * sum(ring.nbytes for ring in rings) // capacity + rows * 5 * 8
+
+
+def _available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _left_in_group() -> int | None:
+    """What a container's limit leaves, where there is one."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(0, int(limit) - used)

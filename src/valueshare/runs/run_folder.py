@@ -1,0 +1,191 @@
+"""The folder of a training run, from before its first step.
+
+    config.json              every setting, the format of this folder, the version that wrote it
+    agents.parquet           the table: one row an agent
+    provenance.json          command, version, commit, machine, libraries; again for each resumption
+    records/*.parquet        one row an agent and evaluation
+    checkpoints/NAME/        what population NAME needs to go on
+    tensorboard/             events, where they were asked for
+
+It appears whole, with everything but records, checkpoints and events; those are written by
+`population.checkpoint`, each file whole or not at all.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from valueshare.errors import InvalidInput
+from valueshare.population.checkpoint import Folder, is_whole
+from valueshare.population.phase import records_schema
+from valueshare.runs.directory import read_config, results_folder
+from valueshare.runs.plan import (
+    KIND,
+    Part,
+    Plan,
+    check_format,
+    config,
+    difference,
+    from_config,
+    parts,
+    table_digest,
+)
+from valueshare.runs.provenance import provenance
+
+AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
+
+
+class Run(NamedTuple):
+    """A training run on disk: finished, or as far as it got."""
+
+    folder: Path
+    agents: pl.DataFrame  # the table
+    records: pl.DataFrame  # one row an agent and evaluation
+    finished: bool
+
+    def weights(self, agent: int) -> dict[str, Tensor]:
+        """The state dictionary of one agent's network, as of the last finished phase."""
+        return read_weights(self.folder, agent)
+
+
+def check_absent(folder: Path, plan: Plan) -> None:
+    """Refuse a folder that is in use, and say what to do with what is in it."""
+    stored = read_config(folder)
+    if stored is None:
+        return  # absent, empty, or something else, which `results_folder` refuses
+    if stored.get("kind") != KIND:
+        raise InvalidInput(f"{folder} holds results of another kind: choose another --out")
+    check_format(stored)
+    other = difference(stored, config(plan))
+    if other is not None:
+        raise InvalidInput(
+            f"{folder} holds a run with other settings ({other}): choose another --out"
+        )
+    if is_finished(folder, plan):
+        raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
+    raise InvalidInput(f"{folder} holds this run, unfinished: write valueshare resume {folder}")
+
+
+def create(folder: Path, plan: Plan, command: str) -> None:
+    """Make the folder of a run that has not begun; it appears whole or not at all."""
+    with results_folder(folder, config(plan)) as staging:
+        plan.agents.write_parquet(staging / AGENTS)
+        (staging / "records").mkdir()
+        (staging / "checkpoints").mkdir()
+        _write_json(staging / PROVENANCE, {**_origin(command, plan.device), "resumed": []})
+
+
+def open_plan(folder: Path) -> Plan:
+    """The plan of the run in a folder."""
+    stored = read_config(folder)
+    if stored is None or stored.get("kind") != KIND:
+        raise InvalidInput(
+            f"there is no training run in {folder}: give the folder that `valueshare train` made"
+        )
+    check_format(stored)
+    try:
+        agents = pl.read_parquet(folder / AGENTS)
+        plan = from_config(stored, agents)
+    except (OSError, pl.exceptions.PolarsError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInput(f"{folder} is damaged ({reason}): start the run again") from error
+    if table_digest(agents) != stored["agents"]:
+        raise InvalidInput(f"{folder / AGENTS} is not the table of this run: start the run again")
+    return plan
+
+
+def open_run(folder: Path) -> Run:
+    """The run in a folder, with its records so far."""
+    plan = open_plan(folder)
+    return Run(folder, plan.agents, read_records(folder), is_finished(folder, plan))
+
+
+def note_resumption(folder: Path, command: str, device: str) -> None:
+    """Add to `provenance.json` that the run goes on, where and with what."""
+    stored = json.loads((folder / PROVENANCE).read_text())
+    stored["resumed"].append(_origin(command, device))
+    _write_json(folder / PROVENANCE, stored)
+
+
+def is_finished(folder: Path, plan: Plan) -> bool:
+    """Whether every population's last phase is there, with every checksum right."""
+    return all(is_part_finished(folder, part) for part in parts(plan))
+
+
+def is_part_finished(folder: Path, part: Part) -> bool:
+    return is_whole(Folder(folder, part.name), part.settings.phases - 1)
+
+
+def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
+    """The records of all finished phases of all populations, by agent and step."""
+    tables = []
+    for path in sorted((folder / "records").glob("*.parquet")):
+        try:
+            tables.append(pl.read_parquet(path))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            if not skip_damaged:
+                raise InvalidInput(
+                    f"{path} is damaged: valueshare resume {folder} makes it again"
+                ) from error
+    return pl.concat([records_schema().to_frame(), *tables]).sort("agent", "step")
+
+
+def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
+    """The state dictionary of one agent's network, as of its last finished phase."""
+    for part in parts(open_plan(folder)):
+        row = part.agents["agent"].index_of(agent)
+        if row is None:
+            continue
+        files = sorted(Folder(folder, part.name).checkpoints.glob("state-*.safetensors"))
+        if not files:
+            raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
+        tensors = load_file(files[-1])
+        prefixes = ("online.parameters.", "online.buffers.")
+        return {
+            name.removeprefix(prefix): tensor[row].clone()
+            for name, tensor in tensors.items()
+            for prefix in prefixes
+            if name.startswith(prefix)
+        }
+    raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a run's folder while it is written to; a process that dies lets go of it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise InvalidInput(f"{folder} is being trained by another process: let it end") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _origin(command: str, device: str) -> dict[str, Any]:
+    about = provenance(command)
+    about["started"] = about.pop("finished")
+    if device.startswith("cuda"):
+        about["machine"]["gpu"] = torch.cuda.get_device_name(device)
+    return about
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w") as file:
+        file.write(json.dumps(values, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

@@ -1,0 +1,76 @@
+"""Every algorithm learns a chain exactly: its action-values against value iteration."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from valueshare.population.act import acting_taus
+from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.train import train_population
+
+GAMMA, STATES, ACTIONS = 0.8, 4, 2
+
+
+def optimal_values() -> np.ndarray:
+    """Q* of the chain by value iteration, [S, A]."""
+    q = np.zeros((STATES, ACTIONS))
+    for _ in range(500):
+        v = q.max(1)
+        left = [0.2 + GAMMA * v[0], *(GAMMA * v[s - 1] for s in range(1, STATES))]
+        right = [*(GAMMA * v[s + 1] for s in range(STATES - 1)), 1.0]
+        q = np.stack([left, right], 1)
+    return q
+
+
+def learned_values(agents: pl.DataFrame, settings: TrainingSettings) -> np.ndarray:
+    trained = train_population(agents, settings)
+    population = trained.population
+    observation = torch.eye(STATES).expand(population.size, -1, -1)
+    tau = acting_taus(
+        population.keys.measure, torch.tensor(0), STATES, population.algorithm.samples
+    )
+    q: np.ndarray = population.q_values(trained.state.online, observation, tau).detach().numpy()
+    return q
+
+
+@pytest.mark.parametrize(
+    "algorithms",
+    [
+        ("dqn", "ib-dqn"),
+        ("double-dqn", "ib-double-dqn"),
+        ("dueling-dqn",),
+        ("rdq",),
+        pytest.param(("iqn", "ib-iqn"), marks=pytest.mark.slow),
+    ],
+    ids=lambda names: names[0],
+)
+def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
+    # Always exploring: every state and action is seen, and Q-learning is off-policy.
+    own = AgentSettings(step_size=5e-3, discount=GAMMA, epsilon_end=1.0, beta=0.0, epsilon_steps=0)
+    table = agent_table("tests/Chain-v0", algorithms, seeds=[0], k=[1.0, float(ACTIONS)], own=own)
+    settings = TrainingSettings(
+        total_steps=600,
+        phase_steps=300,
+        eval_every=600,
+        hidden=(64, 64),
+        minibatch=64,
+        replay_start=50,
+        update_every=1,
+        target_every=10,
+        optimizer_epsilon=1e-3,  # smaller ones let Adam leap once the gradients have vanished
+        quantiles=8,
+        target_quantiles=8,
+        acting_quantiles=16,
+        eval_episodes=4,
+        eval_copies=4,
+    )
+    (agents,) = populations(table)
+    assert agents["k"].to_list() == [0.0, 1.0, 2.0][: agents.height]
+    found = learned_values(agents, settings)
+    expected = optimal_values()
+    # Quantile networks give the mean of 16 random quantiles, which are not quite equal yet.
+    tolerance = 0.03 if "iqn" in algorithms else 0.01
+    for k, q in zip(agents["k"], found, strict=True):
+        assert np.abs(q - expected).max() < tolerance, f"k = {k}: {q.round(3)} is not {expected}"

@@ -1,0 +1,137 @@
+"""Scores and overestimation against their definitions, episode by episode."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from valueshare.envs import environment_spec, make_environments
+from valueshare.errors import InvalidInput
+from valueshare.learning.randomness import stream_key
+from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.evaluate import Scores, Tally, evaluate, make_player
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import initial_state, make_population
+from valueshare.population.train import train_population
+from valueshare.value_metrics import overestimation
+
+SETTINGS = TrainingSettings(
+    total_steps=10, phase_steps=10, eval_every=10, hidden=(8,), reward_scale=0.5, eval_copies=2
+)
+
+
+def never() -> None:
+    """A poll that never stops."""
+
+
+def scores(env: str, settings: TrainingSettings, seeds: list[int]) -> Scores:
+    table = agent_table(env, "dqn", seeds=seeds, own=AgentSettings(discount=0.9))
+    population = make_population(table, settings, environment_spec(env), torch.device("cpu"))
+    player = make_player(population, initial_state(population), compiled=False)
+    lanes = player.action.tensor.numel()
+    environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
+    return evaluate(population, player, environments, 0, never)
+
+
+def test_the_tally_is_the_definition_of_overestimation() -> None:
+    # Two agents with two copies each; episodes of different lengths, terminated and truncated.
+    generator = np.random.default_rng(0)
+    discount = np.array([[0.9], [0.5]])
+    tally = Tally((2, 2), discount)
+    lengths = {(0, 0): [3, 4], (0, 1): [7], (1, 0): [1, 1, 5], (1, 1): [2, 5]}
+    expected: dict[int, list[float]] = {0: [], 1: []}
+    returns: dict[int, list[float]] = {0: [], 1: []}
+    steps = []  # (q, reward, ended, truncated, final value) by tick, [2, 2] each
+    columns = {}
+    for copy, episodes in lengths.items():
+        column = []
+        for i, length in enumerate(episodes):
+            q, r = generator.normal(size=(2, length))
+            final = generator.normal() if i % 2 == 0 else 0.0  # every other one is truncated
+            gamma = discount[copy[0], 0]
+            expected[copy[0]].append(overestimation(q, r, gamma, final).mean())
+            returns[copy[0]].append(r.sum())
+            ends = [False] * (length - 1) + [True]
+            column += [(q[t], r[t], ends[t], ends[t] and i % 2 == 0, final) for t in range(length)]
+        columns[copy] = column
+    for t in range(7):
+        tick = np.zeros((5, 2, 2))
+        for copy, column in columns.items():
+            tick[(slice(None), *copy)] = column[t]
+        steps.append(tick)
+    active = np.ones((2, 2), bool)
+    for values, reward, ended, truncated, beyond in steps:
+        tally.values += values
+        tally.step(reward, reward, active)
+        tally.bootstrap(beyond, truncated.astype(bool))
+        tally.end(ended.astype(bool))
+    found = tally.scores()
+    assert found.episodes.tolist() == [3, 5]
+    np.testing.assert_allclose(found.overestimation, [np.mean(expected[p]) for p in (0, 1)])
+    np.testing.assert_allclose(found.score, [np.mean(returns[p]) for p in (0, 1)])
+
+
+def test_exactly_the_wanted_episodes_are_played() -> None:
+    # The clock gives 1 a step for 5 steps, so every score is 5, by 3 episodes over 2 copies.
+    settings = dataclasses.replace(SETTINGS, eval_episodes=3)
+    found = scores("tests/Clock-v0", settings, [0, 1])
+    assert found.episodes.tolist() == [3, 3]
+    assert found.score.tolist() == [5.0, 5.0]
+
+
+def test_greedy_episodes_against_a_plain_loop() -> None:
+    settings = dataclasses.replace(SETTINGS, eval_episodes=2, eval_episode_limit=12)
+    found = scores("CartPole-v1", settings, [5])
+    table = agent_table("CartPole-v1", "dqn", seeds=[5], own=AgentSettings(discount=0.9))
+    spec = environment_spec("CartPole-v1")
+    population = make_population(table, settings, spec, torch.device("cpu"))
+    state = initial_state(population)
+
+    def values(observation: np.ndarray) -> np.ndarray:
+        q = population.q_values(state.online, torch.from_numpy(observation)[None], None)
+        array: np.ndarray = q[0, 0].detach().numpy()
+        return array
+
+    totals, over = [], []
+    for copy in range(2):
+        env = make_environments("CartPole-v1", 1, episode_limit=12)
+        observation = env.reset([stream_key(5, f"evaluation-environment/0/{copy}")])
+        q_values, rewards, final = [], [], 0.0
+        while True:
+            q = values(observation)
+            q_values.append(q.max())
+            result = env.step([int(q.argmax())])
+            rewards.append(result.reward[0])
+            observation = result.observation
+            if result.truncated[0]:
+                final = values(result.final_observation).max()
+            if result.terminated[0] or result.truncated[0]:
+                break
+        totals.append(sum(rewards))
+        over.append(overestimation(q_values, 0.5 * np.array(rewards), 0.9, final).mean())
+    assert found.score[0] == pytest.approx(np.mean(totals))
+    assert found.overestimation[0] == pytest.approx(np.mean(over), rel=1e-5)
+
+
+def test_by_timesteps_the_episode_that_is_cut_is_discarded() -> None:
+    # 2 copies x 7 steps: each finishes one episode of 5 and loses 2 steps of the next.
+    settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=14)
+    found = scores("tests/Clock-v0", settings, [0])
+    assert found.episodes.tolist() == [2]
+    assert found.score.tolist() == [5.0]
+
+
+def test_where_no_episode_finished_there_is_no_score() -> None:
+    settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=8, replay_start=5)
+    records = train_population(agent_table("tests/Clock-v0", "dqn", seeds=[0]), settings).records
+    assert records["episodes"].to_list() == [0, 0]
+    assert records["score"].to_list() == [None, None]
+    assert records["overestimation"].to_list() == [None, None]
+    assert records["train_score"].to_list() == [None, 5.0]
+
+
+def test_evaluations_that_cannot_end_are_refused() -> None:
+    settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=9)
+    with pytest.raises(InvalidInput, match="no multiple of eval_copies"):
+        train_population(agent_table("tests/Clock-v0", "dqn", seeds=[0]), settings)

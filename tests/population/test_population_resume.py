@@ -1,0 +1,176 @@
+"""A run that is stopped and goes on is the run that was never stopped, to the bit."""
+
+import dataclasses
+import errno
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from valueshare.errors import InvalidInput
+from valueshare.population import checkpoint
+from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.checkpoint import NoRoom
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import flat
+from valueshare.population.train import PhaseReport, Trained, train_population
+
+SETTINGS = TrainingSettings(
+    total_steps=150,
+    phase_steps=30,
+    eval_every=30,
+    hidden=(16,),
+    minibatch=8,
+    replay_capacity=70,  # smaller than the run, and no multiple of a phase
+    replay_start=10,
+    update_every=2,
+    target_every=10,
+    eval_episodes=2,
+    eval_copies=2,
+    eval_episode_limit=20,
+)
+AGENTS = agent_table(
+    "CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=AgentSettings(epsilon_steps=50)
+)
+
+
+def train(directory: Path | None, stop_after: int | None = None) -> Trained:
+    """Train; with `stop_after`, until that many ticks (of training and evaluation) are over."""
+    ticks = iter(range(10**9))
+    stop = None if stop_after is None else lambda: next(ticks) >= stop_after
+    return train_population(AGENTS, SETTINGS, directory=directory, should_stop=stop)
+
+
+def assert_same(one: Trained, other: Trained) -> None:
+    assert one.finished
+    assert other.finished
+    assert one.records.equals(other.records)
+    tensors = flat(other.state)
+    for name, value in flat(one.state).items():
+        assert torch.equal(value, tensors[name]), name
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> Trained:
+    return train(None)
+
+
+def test_records_have_every_agent_at_every_evaluation(uninterrupted: Trained) -> None:
+    records = uninterrupted.records
+    assert records["step"].unique().sort().to_list() == [0, 30, 60, 90, 120, 150]
+    assert records.height == 6 * 4
+    assert records["score"].null_count() == 0
+    first, rest = records.filter(pl.col("step") == 0), records.filter(pl.col("step") > 0)
+    assert first["action_gap"].null_count() == 4  # nothing has been measured yet
+    assert rest["action_gap"].null_count() == 0
+    assert rest["train_episodes"].sum() > 0
+
+
+@pytest.mark.parametrize("stop_after", [0, 25, 70, 120, 190])
+def test_resumed_is_uninterrupted(tmp_path: Path, uninterrupted: Trained, stop_after: int) -> None:
+    stopped = train(tmp_path, stop_after)
+    assert not stopped.finished
+    assert stopped.records.height < uninterrupted.records.height
+    assert_same(train(tmp_path), uninterrupted)
+    assert_same(train(tmp_path), uninterrupted)  # nothing left to do: the end is loaded
+
+
+def test_stopping_again_and_again(tmp_path: Path, uninterrupted: Trained) -> None:
+    while not (trained := train(tmp_path, stop_after=110)).finished:
+        pass
+    assert_same(trained, uninterrupted)
+
+
+def test_only_what_two_checkpoints_need_is_kept(tmp_path: Path) -> None:
+    train(tmp_path)
+    names = sorted(path.name for path in (tmp_path / "checkpoints/population-0").iterdir())
+    # After phase 4 (steps 120..150) live transitions begin at 150 - 70 = 80, in phase 2; after
+    # phase 3 at 120 - 70 = 50, in phase 1.
+    assert names == [
+        *("checkpoint-000003.json", "checkpoint-000004.json"),
+        *(f"replay-{phase:06d}.safetensors" for phase in (1, 2, 3, 4)),
+        *("state-000003.safetensors", "state-000004.safetensors"),
+    ]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize("file", ["state", "replay", "checkpoint", "records"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
+    tmp_path: Path,
+    uninterrupted: Trained,
+    caplog: pytest.LogCaptureFixture,
+    file: str,
+    damage: Callable[[Path], None],
+) -> None:
+    train(tmp_path)
+    newest = (
+        tmp_path / "records/population-0-000004.parquet"
+        if file == "records"
+        else next((tmp_path / "checkpoints/population-0").glob(f"{file}-000004.*"))
+    )
+    damage(newest)
+    phases: list[int] = []
+    with caplog.at_level(logging.WARNING):
+        resumed = train_population(
+            AGENTS,
+            SETTINGS,
+            directory=tmp_path,
+            on_phase=lambda report: phases.append(report.phase),
+        )
+    assert phases == [4]  # it was run again
+    assert ("is damaged" in caplog.text) == (damage is not Path.unlink or file != "checkpoint")
+    assert_same(resumed, uninterrupted)
+
+
+def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path) -> None:
+    train(tmp_path)
+    for path in (tmp_path / "checkpoints/population-0").glob("state-*"):
+        cut(path)
+    with pytest.raises(InvalidInput, match="no checkpoint"):
+        train(tmp_path)
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    train(tmp_path, stop_after=120)
+    other = dataclasses.replace(SETTINGS, minibatch=16)
+    with pytest.raises(InvalidInput, match="minibatch was 8 and is now 16"):
+        train_population(AGENTS, other, directory=tmp_path)
+    with pytest.raises(InvalidInput, match="agents"):
+        train_population(AGENTS[:2], SETTINGS, directory=tmp_path)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "FORMAT", checkpoint.FORMAT + 1)
+    train(tmp_path, stop_after=120)
+    monkeypatch.undo()
+    with pytest.raises(InvalidInput, match="newer version"):
+        train(tmp_path)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, uninterrupted: Trained) -> None:
+    folder = tmp_path / "checkpoints/population-0"
+
+    def fill_the_disk(report: PhaseReport) -> None:
+        if report.phase == 1:  # what phase 2 will write goes to a device that is always full
+            (folder / "state-000002.safetensors.partial").symlink_to("/dev/full")
+
+    with pytest.raises(NoRoom, match="finished phases are safe") as caught:
+        train_population(AGENTS, SETTINGS, directory=tmp_path, on_phase=fill_the_disk)
+    assert caught.value.errno == errno.ENOSPC
+    assert json.loads((folder / "checkpoint-000001.json").read_text())["phase"] == 1
+    assert not (folder / "checkpoint-000002.json").exists()
+    assert_same(train(tmp_path), uninterrupted)

@@ -1,0 +1,105 @@
+"""The table of agents, and settings that are refused."""
+
+import dataclasses
+import json
+from typing import Any
+
+import polars as pl
+import pytest
+
+from valueshare.errors import InvalidInput
+from valueshare.experiments.presets import cartpole, generic, lunarlander, preset_for
+from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.train import train_population
+
+
+def test_the_table_is_the_cross_product() -> None:
+    own = [AgentSettings(step_size=alpha) for alpha in (1e-3, 1e-4)]
+    table = agent_table("CartPole-v1", ["dqn", "ib-dqn"], seeds=range(5, 8), k=[1, 4], own=own)
+    # dqn: 1 k x 2 step sizes x 3 seeds = 6; ib-dqn: 2 x 2 x 3 = 12.
+    assert table.height == 18
+    assert table["agent"].to_list() == list(range(18))
+    assert table.filter(algorithm="dqn")["k"].unique().to_list() == [0.0]
+    assert table["seed"].to_list() == [5, 6, 7] * 6
+    assert not table.drop("agent").is_duplicated().any()
+
+
+def test_populations_share_environment_network_and_loss() -> None:
+    names = ["dqn", "double-dqn", "ib-dqn", "dueling-dqn", "iqn", "ib-iqn", "ib-double-dqn", "rdq"]
+    table = agent_table(["A", "B"], names, seeds=[0, 1], k=2.0)
+    groups = populations(table)
+    found = [
+        (g["env"].unique().to_list(), g["algorithm"].unique(maintain_order=True).to_list())
+        for g in groups
+    ]
+    shared = [
+        ["dqn", "ib-dqn"],
+        ["double-dqn", "ib-double-dqn"],
+        ["dueling-dqn"],
+        ["iqn", "ib-iqn"],
+        ["rdq"],
+    ]
+    assert found == [([env], group) for env in ("A", "B") for group in shared]
+    assert pl.concat(groups).sort("agent").equals(table)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"minibatch": 0}, "minibatch = 0"),
+        ({"minibatch": 64, "replay_capacity": 32}, "smaller than minibatch"),
+        ({"loss": "hinge"}, "half-squared, huber"),
+        ({"eval_episodes": 0}, "one of eval_episodes and eval_timesteps"),
+        ({"eval_every": 15_000}, "no multiple of phase_steps"),
+        ({"eval_epsilon": 1.5}, "probability"),
+        ({"hidden": (128, 0)}, "layer sizes"),
+        ({"reward_scale": 0.0}, "reward_scale = 0.0"),
+        ({"adam_betas": (0.9, 1.0)}, r"lie in \[0, 1\)"),
+        ({"replay_start": 0}, "replay_start"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        TrainingSettings(**wrong)
+
+
+def test_agents_that_cannot_work_are_refused() -> None:
+    for wrong in ({"step_size": 0.0}, {"discount": 1.1}, {"epsilon_steps": -1}, {"beta": -1.0}):
+        with pytest.raises(InvalidInput):
+            AgentSettings(**wrong)
+    with pytest.raises(InvalidInput, match="k = -1"):
+        agent_table("CartPole-v1", "ib-dqn", seeds=[0], k=-1)
+    with pytest.raises(InvalidInput, match="algorithm = 'sarsa'"):
+        agent_table("CartPole-v1", "sarsa", seeds=[0])
+    with pytest.raises(InvalidInput, match="each once"):
+        agent_table("CartPole-v1", "dqn", seeds=[1, 1])
+    with pytest.raises(InvalidInput, match="twice"):
+        agent_table("CartPole-v1", "ib-dqn", seeds=[1], k=[2, 2])
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    table = agent_table("CartPole-v1", "dqn", seeds=[0])
+    for device in ("cuda:99", "quantum", "meta"):
+        with pytest.raises(InvalidInput, match="device ="):
+            train_population(table, TrainingSettings(), device=device)
+
+
+def test_settings_survive_json() -> None:
+    for preset in (lunarlander(), cartpole(), generic()):
+        text = json.dumps(preset.settings.to_json())
+        assert TrainingSettings.from_json(json.loads(text)) == preset.settings
+    with pytest.raises(InvalidInput, match="unknown settings surprise"):
+        TrainingSettings.from_json({"surprise": 1})
+
+
+def test_lunarlander_is_the_papers() -> None:
+    settings, own = preset_for("LunarLander-v3")
+    assert (settings.hidden, settings.minibatch, settings.target_every) == ((256, 256), 128, 100)
+    assert settings.phases == 10
+    assert [p for p in range(10) if settings.evaluates_after(p)] == list(range(10))
+    assert settings.replay_transitions == 100_000  # of 500,000: a run writes no more
+    assert (own.step_size, own.discount, own.epsilon_end) == (1e-3, 0.99, 0.05)
+    longer = dataclasses.replace(settings, total_steps=25_000)
+    assert (longer.phases, longer.phase_end(2)) == (3, 25_000)
+    assert longer.evaluates_after(2)  # the end of training, though no multiple of 10,000
