@@ -8,6 +8,7 @@ so that learning overlaps the environments (on CUDA the host only launches it). 
 therefore samples transitions up to t-1: the one that is under way is not there yet.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,22 +23,48 @@ from valueshare.population.learn import copy_to_target, learn, measure
 from valueshare.population.state import Population, State, flat, load_, torch_dtype
 from valueshare.replay import transitions
 
+ALIGNED = 64  # bytes; parts of a mailbox begin at multiples of it
+
 
 class Mailbox:
-    """A tensor on the device with its letterbox on the host: page-locked memory on CUDA."""
+    """A tensor on the device with its letterbox on the host: page-locked memory on CUDA.
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
-        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
-        cuda = device.type == "cuda"
-        self._host = torch.zeros(shape, dtype=dtype, pin_memory=True) if cuda else self.tensor
-        self._array: NDArray[Any] = self._host.numpy()
-        self._fetched = _event() if cuda else None  # when the letterbox may be filled again
+    `inside` makes it a part of a larger one, whose parts then travel together in one copy.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        inside: "tuple[Mailbox, int] | None" = None,  # and the byte at which the part begins
+    ) -> None:
+        if inside is None:
+            self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+            cuda = device.type == "cuda"
+            self._host = torch.zeros(shape, dtype=dtype, pin_memory=True) if cuda else self.tensor
+        else:
+            whole, first = inside
+            bytes_ = slice(first, first + math.prod(shape) * dtype.itemsize)
+            self.tensor = whole.tensor[bytes_].view(dtype).reshape(shape)
+            self._host = whole._host[bytes_].view(dtype).reshape(shape)
+        self.array: NDArray[Any] = self._host.numpy()
+        self._fetched = _event() if device.type == "cuda" else None
 
     def put(self, values: NDArray[Any]) -> None:
         """From the host to the device, without waiting for it."""
+        self.wait()
+        np.copyto(self.array, values)
+        self.post()
+
+    def wait(self) -> None:
+        """Until the letterbox may be filled again."""
         if self._fetched is not None:
             self._fetched.synchronize()
-        np.copyto(self._array, values)
+
+    def post(self) -> None:
+        """Have the device fetch what is in the letterbox."""
         if self._fetched is not None:
             self.tensor.copy_(self._host, non_blocking=True)
             self._fetched.record()
@@ -47,12 +74,13 @@ class Mailbox:
         if self._fetched is not None:
             self._host.copy_(self.tensor, non_blocking=True)
             torch.cuda.current_stream(self.tensor.device).synchronize()
-        return self._array
+        return self.array
 
 
 class Exchange(NamedTuple):
     """What passes between environments and agents in a tick."""
 
+    result: Mailbox  # bytes: the five below, which travel together
     observation: Mailbox  # [P, ...]  what the agents see now
     final_observation: Mailbox  # [P, ...]  where the last step led
     reward: Mailbox  # [P]
@@ -62,11 +90,13 @@ class Exchange(NamedTuple):
 
     def put(self, result: StepResult) -> None:
         """Hand over what the environments answered."""
-        self.observation.put(result.observation)
-        self.final_observation.put(result.final_observation)
-        self.reward.put(result.reward)
-        self.terminated.put(result.terminated)
-        self.ended.put(result.terminated | result.truncated)
+        self.result.wait()
+        np.copyto(self.observation.array, result.observation)
+        np.copyto(self.final_observation.array, result.final_observation)
+        np.copyto(self.reward.array, result.reward)
+        np.copyto(self.terminated.array, result.terminated)
+        np.logical_or(result.terminated, result.truncated, out=self.ended.array)
+        self.result.post()
 
 
 class Steps(NamedTuple):
@@ -80,15 +110,22 @@ class Steps(NamedTuple):
 
 def make_exchange(population: Population) -> Exchange:
     p, env, device = population.size, population.env, population.device
-    observations = (p, *env.observation_shape), torch_dtype(env.observation_dtype)
-    return Exchange(
-        observation=Mailbox(*observations, device),
-        final_observation=Mailbox(*observations, device),
-        reward=Mailbox((p,), torch.float32, device),
-        terminated=Mailbox((p,), torch.bool, device),
-        ended=Mailbox((p,), torch.bool, device),
-        action=Mailbox((p,), torch.int64, device),
+    observation = (p, *env.observation_shape), torch_dtype(env.observation_dtype)
+    parts = (
+        observation,
+        observation,
+        ((p,), torch.float32),
+        ((p,), torch.bool),
+        ((p,), torch.bool),
     )
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in parts]
+    firsts = [sum(-(-size // ALIGNED) * ALIGNED for size in sizes[:i]) for i in range(len(parts))]
+    whole = Mailbox((firsts[-1] + sizes[-1],), torch.uint8, device)
+    mailboxes = [
+        Mailbox(shape, dtype, device, inside=(whole, first))
+        for (shape, dtype), first in zip(parts, firsts, strict=True)
+    ]
+    return Exchange(whole, *mailboxes, Mailbox((p,), torch.int64, device))
 
 
 def make_steps(
