@@ -155,7 +155,9 @@ def _deferred(command: Command) -> Callable[..., Callable[[], None]]:
 
 def _one_line(box: str) -> str:
     """What the parser says in a box, as one sentence: its first part, and what it suggests."""
-    text = [re.sub(r"^[│╭╰].?|│$|[─╮╯]|^ *-{5,} *$", " ", line).strip() for line in box.splitlines()]
+    text = [
+        re.sub(r"^[│╭╰].?|│$|[─╮╯]|^ *-{5,} *$", " ", line).strip() for line in box.splitlines()
+    ]
     parts = [" ".join(part.split()) for part in "\n".join(text[1:]).split("\n\n")]
     said = [part for part in parts if part]
     kept = said[:1] + [part for part in said[1:] if part.startswith(("Perhaps", "Available"))]

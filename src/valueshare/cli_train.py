@@ -47,7 +47,7 @@ def train(
         first_seed: ... with this seed and those that follow it.
         out: Folder of the run; left out: runs/ENVIRONMENT-ALGORITHM.
         device: cpu, cuda or cuda:0.
-        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        compile: Compile the learning and acting steps, which takes a while at the start.
         backend: Where environments come from; auto is EnvPool where it has them.
         threads: EnvPool's; 0 is one a core.
         tensorboard: Write TensorBoard events too.

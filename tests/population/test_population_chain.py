@@ -50,10 +50,12 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     # Always exploring: every state and action is seen, and Q-learning is off-policy.
     own = AgentSettings(step_size=5e-3, discount=GAMMA, epsilon_end=1.0, beta=0.0, epsilon_steps=0)
     table = agent_table("tests/Chain-v0", algorithms, seeds=[0], k=[1.0, float(ACTIONS)], own=own)
+    # Quantiles converge later than means: largest errors of 0.037 at 600 steps, 0.020 at 1,500.
+    steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.01)
     settings = TrainingSettings(
-        total_steps=600,
+        total_steps=steps,
         phase_steps=300,
-        eval_every=600,
+        eval_every=steps,
         hidden=(64, 64),
         minibatch=64,
         replay_start=50,
@@ -70,7 +72,5 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     assert agents["k"].to_list() == [0.0, 1.0, 2.0][: agents.height]
     found = learned_values(agents, settings)
     expected = optimal_values()
-    # Quantile networks give the mean of 16 random quantiles, which are not quite equal yet.
-    tolerance = 0.03 if "iqn" in algorithms else 0.01
     for k, q in zip(agents["k"], found, strict=True):
         assert np.abs(q - expected).max() < tolerance, f"k = {k}: {q.round(3)} is not {expected}"

@@ -180,7 +180,9 @@ def _engine(
     if settings.eval_episode_limit is None:
         settings = replace(settings, eval_episode_limit=1_000)
     k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
-    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=preset.own)
+    # All actions random, as in the environments' part: episodes are then equally long in both.
+    own = replace(preset.own, epsilon_start=1.0, epsilon_end=1.0)
+    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
     population = make_population(table.head(agents), settings, environment_spec(env), device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")

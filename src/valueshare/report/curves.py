@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from valueshare.errors import InvalidInput
-from valueshare.report.style import BLUE, GREEN, GREY, PURPLE, house_style
+from valueshare.report.style import BLUE, GREEN, GREY, ORDER, PURPLE, house_style
 
 COLUMN = (3.6, 2.6)  # inches: a column of a paper
 CURVES = (0.0, 16.0, 32.0, 256.0, 2_048.0, 8_192.0, 16_384.0, 32_768.0)  # the paper's choice
@@ -126,3 +126,30 @@ def _wide_values(axes: Axes, line: pl.DataFrame) -> None:
 
 def _thousands(value: float, _: float) -> str:
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+
+
+def cost_against_agents(timings: pl.DataFrame) -> Figure:
+    """What a tick of a population costs against its size: ms of each part, and agent-steps/s.
+
+    One row a size: `agents`, a column `PART_ms` for each part, `agent_steps_per_s`.
+    """
+    line = timings.sort("agents")
+    parts = [name for name in line.columns if name.endswith("_ms")]
+    sizes = line["agents"].to_list()
+    with house_style():
+        figure = Figure(figsize=(2 * COLUMN[0], COLUMN[1]), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for part, colour in zip(parts, ORDER, strict=False):
+            name = part.removesuffix("_ms").replace("_", " ")
+            left.plot(sizes, line[part], marker="o", color=colour, label=name)
+        left.set_ylabel("ms a tick of all agents")
+        left.legend(loc="upper left")
+        right.plot(sizes, line["agent_steps_per_s"], marker="o", color=BLUE)
+        right.set_ylabel("agent-steps a second")
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes.set_xlabel("agents")
+            axes.minorticks_off()
+    return figure

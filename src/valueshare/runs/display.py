@@ -128,8 +128,10 @@ class Display:
         done += self._step * self._part.agents.height
         total = sum(part.agent_steps for part in self._parts)
         hidden = len(rows) - GROUPS_SHOWN
+        bar = Table.grid(expand=True)  # a bar by itself does not end its line
+        bar.add_row(ProgressBar(total=total, completed=done))
         return Group(
-            ProgressBar(total=total, completed=done),
+            bar,
             Text(self.line()),
             table,
             Text(f"and {hidden} groups more" if hidden > 0 else ""),

@@ -184,8 +184,12 @@ def _origin(command: str, device: str) -> dict[str, Any]:
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w") as file:
-        file.write(json.dumps(values, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w") as file:
+            file.write(json.dumps(values, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
-MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # left, right, up, down, as (column, row)
+MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # up, down, left, right, as (column, row)
 
 
 class Successors(NamedTuple):
@@ -52,21 +52,19 @@ class FiniteMDP:
         name: str = "mdp",
     ) -> None:
         transition = np.asarray(transition, dtype=np.float64)
-        if transition.ndim != 3 or transition.shape[0] != transition.shape[2]:
+        shape = transition.shape
+        if len(shape) != 3 or shape[0] != shape[2] or 0 in shape:
             raise InvalidInput(
-                f"transition has shape {transition.shape}: it is [states, actions, states]"
+                f"transition has shape {shape}: it is [states, actions, states], none of them 0"
             )
-        states, actions, _ = transition.shape
+        states, actions, _ = shape
         reward = np.asarray(reward, dtype=np.float64)
-        if reward.ndim == 2:
-            reward = reward[..., None]
-        try:
-            reward = np.broadcast_to(reward, transition.shape)
-        except ValueError:
+        if reward.shape not in ((), (states, actions), shape):
             raise InvalidInput(
                 f"reward has shape {reward.shape}: it is [{states}, {actions}, {states}], "
                 f"[{states}, {actions}] or one number"
-            ) from None
+            )
+        reward = np.broadcast_to(reward[..., None] if reward.ndim == 2 else reward, shape)
         fields = {
             "transition": transition,
             "reward": reward,
@@ -163,7 +161,7 @@ def gridworld(
     A move goes the chosen way with probability 1 - noise and one of the three *other* ways,
     uniformly, otherwise; moving into a wall stays put. Reaching the goal pays `goal_reward` and
     ends the episode, every other step pays `step_reward`. State = row · width + column; row 0 is
-    the top.
+    the top. Actions: up, down, left, right.
     """
     if width < 1 or height < 1 or width * height < 2:
         raise InvalidInput(f"a {width} x {height} gridworld has no room for a start and a goal")

@@ -14,7 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
 from valueshare.tabular import kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Outcomes, Rule, Runs, Table
-from valueshare.tabular.mdp import FiniteMDP
+from valueshare.tabular.mdp import FiniteMDP, Floats
 from valueshare.tabular.planning import optimal_values
 from valueshare.tabular.randomness import run_keys
 
@@ -46,7 +46,8 @@ def sweep(
     seed`), the moment (`step`), and what is seen then: completed `episodes`, their `mean_return`
     (null if there is none), `reward_sum`, the mean and root mean square over states of
     max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of the norms of q, u and z.
-    Once a TD error passes 1e100 the run has `diverged`: it ends, and all of these are null.
+    Once a TD error passes 1e100 the run has `diverged`: it ends, and all of these are null. (So it
+    has where a norm is past the largest float.)
 
     The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is decided
     by its own k, step size and seed: threads, order and neighbours change no bit of it.
@@ -57,9 +58,11 @@ def sweep(
         (16, 14)
     """
     ks, step_sizes = _numbers(k), _numbers(step_size)
-    seed_list = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
+    seed_list = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
     moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     _validate(algorithm, ks, step_sizes, seed_list, steps, epsilon, step_size_power, moments)
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"threads = {threads}: at least 1, or None for all cores")
 
     grid = np.array([(a, b) for a in ks for b in step_sizes for _ in seed_list])  # [R, 2]
     seed_of = np.tile(np.array(seed_list, np.int64), len(ks) * len(step_sizes))  # [R]
@@ -75,15 +78,25 @@ def kernel_table(mdp: FiniteMDP) -> Table:
     start = np.flatnonzero(mdp.start > 0)
     return Table(
         state=successors.state,
-        cumulative=np.cumsum(successors.probability, axis=-1),
+        cumulative=_cumulative(successors.probability),
         reward=np.ascontiguousarray(successors.reward),
         terminal=mdp.terminal,
         start_state=start,
-        start_cumulative=np.cumsum(mdp.start[start]),
+        start_cumulative=_cumulative(mdp.start[start]),
         visitable=np.flatnonzero(mdp.visitable),
         optimal=optimal_values(mdp),
         discount=mdp.discount,
     )
+
+
+def _cumulative(probability: Floats) -> Floats:
+    """Running sums over the last axis, whose ends are 1 and not almost 1.
+
+    Otherwise a draw beyond an end of 1 - 1e-9 would fall into the padding, which is no successor.
+    """
+    sums = np.cumsum(probability, axis=-1)
+    total = sums[..., -1:]
+    return np.divide(sums, total, out=np.ones_like(sums), where=total > 0)  # terminal rows: 0
 
 
 def empty_outcomes(runs: int, moments: int) -> Outcomes:
@@ -100,7 +113,7 @@ def _learn(
     total = len(runs.key)
     outcomes = empty_outcomes(total, len(moments))
     states, actions, successors = table.state.shape
-    size = max(LANES, TASK_TIMESTEPS // int(moments[-1]) // LANES * LANES)
+    size = max(LANES, TASK_TIMESTEPS // max(1, int(moments[-1])) // LANES * LANES)
 
     def learn(first: int) -> int:
         last = min(first + size, total)
@@ -152,6 +165,8 @@ def _tidy(
         | {name: values.ravel() for name, values in at_moment.items()}
     )
     step, diverged_at = pl.col("step"), pl.col("diverged_at")
+    # Where k is astronomical, values overflow before a TD error has met them.
+    overflowed = ~(pl.col("norm_q") + pl.col("value_rmse")).is_finite()
     seen = ("episodes", "mean_return", *Outcomes._fields[3:])
     return (
         table.with_columns(
@@ -159,7 +174,7 @@ def _tidy(
             mean_return=pl.when(pl.col("episodes") > 0).then(
                 pl.col("return_sum") / pl.col("episodes")
             ),
-            diverged=(diverged_at != RUNNING) & (diverged_at <= step),
+            diverged=overflowed | ((diverged_at != RUNNING) & (diverged_at <= step)),
         )
         .with_columns(pl.when(~pl.col("diverged")).then(pl.col(seen)))
         .select("algorithm", "k", "step_size", "seed", "step", "diverged", *seen)
@@ -200,7 +215,7 @@ def _validate(
         if not 0.0 < value <= 1.0:
             raise InvalidInput(f"step size {value:g}: it lies in (0, 1]")
     for seed in seeds:
-        if not 0 <= seed < 2**63:
+        if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
             raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
     if steps < 1:
         raise InvalidInput(f"steps = {steps}: at least 1 timestep")
@@ -208,5 +223,7 @@ def _validate(
         raise InvalidInput(f"epsilon = {epsilon:g}: a probability lies in [0, 1]")
     if not 0.0 <= step_size_power <= 1.0:
         raise InvalidInput(f"step_size_power = {step_size_power:g}: it lies in [0, 1]")
+    if not len(moments):
+        raise InvalidInput("record_at is empty: write at least one step")
     if moments[0] < 0 or moments[-1] > steps:
         raise InvalidInput(f"record_at holds a step outside 0 to {steps}")

@@ -1,6 +1,7 @@
 """Tables of Gymnasium's toy-text environments."""
 
 import difflib
+import warnings
 from typing import Any
 
 import gymnasium
@@ -44,7 +45,8 @@ def published_table(env_id: str, discount: float, **options: Any) -> FiniteMDP:
 
 def _make(env_id: str, **options: Any) -> Any:
     try:
-        return gymnasium.make(env_id, **options)
+        with warnings.catch_warnings(action="ignore"):  # an old version's name is told below
+            return gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         names = ("gridworld", *PUBLISHED)
         close = difflib.get_close_matches(env_id, names, n=1, cutoff=0.4)

@@ -1,0 +1,135 @@
+"""What a run shows: rates and times by hand, lines without a terminal, a table with one."""
+
+import io
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from rich.console import Console
+
+from valueshare.errors import InvalidInput
+from valueshare.experiments.plans import make_plan
+from valueshare.population.phase import records_schema
+from valueshare.population.train import PhaseReport
+from valueshare.runs import events
+from valueshare.runs.display import Display
+from valueshare.runs.plan import parts
+
+# 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
+PLAN = make_plan(
+    "CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_every=100
+)
+
+
+def records(
+    step: int, scores: dict[int, float | None], diverged: int | None = None
+) -> pl.DataFrame:
+    table = pl.DataFrame(
+        {
+            "agent": list(scores),
+            "step": [step] * len(scores),
+            "score": list(scores.values()),
+            "diverged_at": [step if agent == diverged else None for agent in scores],
+        },
+        schema_overrides=records_schema(),
+    )
+    return pl.concat([records_schema().to_frame(), table], how="diagonal")
+
+
+def state(step: int) -> Any:
+    return SimpleNamespace(step=torch.tensor(step))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def display(clock: Clock, *, terminal: bool) -> tuple[Display, io.StringIO]:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=120)
+    empty = records_schema().to_frame()
+    return Display(parts(PLAN), PLAN.agents, empty, console, clock), file
+
+
+def test_lines_where_there_is_no_terminal() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=False)
+    shown.begin(0)
+    shown.on_tick(state(300))  # resumed at step 300
+    clock.now = 10.0
+    shown.on_tick(state(350))  # too early for a line
+    assert file.getvalue() == ""
+    scores = {0: 10.0, 1: 20.0, 2: None, 3: 7.0}
+    shown.on_phase(PhaseReport(3, 400, records(400, scores)))
+    # 100 steps x 4 agents in 10 s; left are 600 x 4 here and 1,000 x 2 later: 4,400 / 40 = 110 s.
+    assert file.getvalue() == (
+        "CartPole-v1 | population 1 of 2 | step 400 of 1,000 | 40 steps/s | 0:01:50 left"
+        " | score ib-dqn k=0 15.0, ib-dqn k=8 7.0\n"
+    )
+    clock.now = 71.0
+    shown.on_tick(state(450))  # a minute later, within a phase
+    assert (
+        file.getvalue()
+        .splitlines()[-1]
+        .startswith("CartPole-v1 | population 1 of 2 | step 450 of 1,000 |")
+    )
+
+
+def test_a_table_in_a_terminal() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=True)
+    shown.begin(0)
+    shown.on_phase(
+        PhaseReport(0, 100, records(100, {0: 1.0, 1: 2.0, 2: 30.0, 3: 50.0}, diverged=2))
+    )
+    assert file.getvalue() == ""  # nothing but the live display
+    with shown.watch():
+        pass
+    text = file.getvalue()
+    rows = [line.split() for line in text.splitlines() if "dqn" in line]
+    assert rows[-3:] == [
+        ["CartPole-v1", "ib-dqn", "0", "2", "100", "1.5"],
+        ["CartPole-v1", "ib-dqn", "8", "2", "100", "40.0", "1"],
+        ["CartPole-v1", "double-dqn", "0", "2", "-", "-"],
+    ]
+    assert "step 100 of 1,000" in text
+
+
+class Writer:
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+        assert (folder.endswith("tensorboard"), purge_step) == (True, 0)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars.append((name, value, step))
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_events_are_means_of_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    module = ModuleType("stub")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setattr(events, "import_module", lambda name: module)
+    before = records(100, {0: 1.0, 1: 3.0, 2: None, 3: None})
+    written = events.Events(tmp_path, PLAN.agents, before)
+    written.on_phase(PhaseReport(1, 200, records(200, {2: 5.0, 3: 9.0})))
+    assert written._writer.scalars == [
+        ("score/CartPole-v1 ib-dqn k=0", 2.0, 100),
+        ("score/CartPole-v1 ib-dqn k=8", 7.0, 200),
+    ]
+
+
+def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> ModuleType:
+        raise ModuleNotFoundError("No module named 'tensorboard'")
+
+    monkeypatch.setattr(events, "import_module", missing)
+    with pytest.raises(InvalidInput, match=r"pip install 'valueshare\[tensorboard\]'"):
+        events.require_tensorboard()

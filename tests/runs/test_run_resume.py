@@ -1,0 +1,300 @@
+"""A run that was ended in any way goes on to the same end, to the bit."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from valueshare import open_run
+from valueshare.population import checkpoint
+from valueshare.runs import run_folder
+
+Same = Callable[[Path, Path], None]
+Cli = Callable[..., tuple[int, str, str]]
+Start = Callable[..., subprocess.Popen[str]]
+
+# One population of 2 agents and 15 phases, long enough to be killed in.
+LONG = [
+    *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "--k", "0", "4", "--seeds", "1"),
+    *("--steps", "1500", "--eval-every", "300", "--phase-steps", "100", "--eval-episodes", "2"),
+    *("--hidden", "16", "--minibatch", "8", "--replay-capacity", "500", "--replay-start", "20"),
+    *("--eval-episode-limit", "20"),
+]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a command as a process of its own; whatever still runs afterwards is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "valueshare", *(str(word) for word in words)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the long run, done in one go."""
+    from valueshare.cli import main
+
+    folder = tmp_path_factory.mktemp("long") / "run"
+    main([*LONG, "--out", str(folder)])
+    return folder
+
+
+def wait_for_phases(folder: Path, process: subprocess.Popen[str], count: int) -> None:
+    """Until so many phases are finished, or the run is."""
+    for _ in range(6_000):
+        done = [int(p.stem.split("-")[1]) for p in folder.glob("checkpoints/*/checkpoint-*.json")]
+        if (done and max(done) + 1 >= count) or process.poll() is not None:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the run does not get on")
+
+
+def finished_phases(folder: Path) -> int:
+    done = [int(p.stem.split("-")[1]) for p in folder.glob("checkpoints/*/checkpoint-*.json")]
+    return max(done, default=-1) + 1
+
+
+def wait_until_begun(folder: Path, process: subprocess.Popen[str], resumed: int) -> None:
+    """Until the run's folder says that this process, the so-many-th resumption, has begun."""
+    about = folder / "provenance.json"
+    for _ in range(6_000):
+        if about.exists() and len(json.loads(about.read_text())["resumed"]) >= resumed:
+            return
+        if process.poll() == 0:
+            return  # the kill before came after the last phase: the run is finished
+        assert process.returncode is None, process.communicate()[1]
+        time.sleep(0.01)
+    raise AssertionError("the run does not begin")
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(
+    kills: int, long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same
+) -> None:
+    chance = random.Random(kills)
+    number = resumed = landed = 0
+    while landed < kills:
+        folder = tmp_path / f"run-{number}"
+        process = start(*(("resume", folder) if folder.exists() else (*LONG, "--out", folder)))
+        wait_until_begun(folder, process, resumed)
+        time.sleep(chance.uniform(0, 1.5))
+        process.kill()
+        if process.wait() == -signal.SIGKILL:
+            landed, resumed = landed + 1, resumed + 1
+        else:  # it was faster: a run that survived its kills, and a new one for the rest
+            assert process.returncode == 0
+            assert_same_end(folder, long_run)
+            number, resumed = number + 1, 0
+    if folder.exists():
+        assert cli("resume", folder)[0] == 0
+        assert_same_end(folder, long_run)
+        assert open_run(folder).records.equals(open_run(long_run).records)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+)
+def test_asked_to_end(
+    number: signal.Signals,
+    code: int,
+    long_run: Path,
+    tmp_path: Path,
+    start: Start,
+    cli: Cli,
+    assert_same_end: Same,
+) -> None:
+    folder = tmp_path / "run"
+    process = start(*LONG, "--out", folder)
+    wait_for_phases(folder, process, 2)
+    asked = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - asked < 10
+    assert process.returncode == code
+    assert err.count("\n") == 1
+    assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
+    assert finished_phases(folder) >= 2
+    assert not open_run(folder).finished
+    if number != signal.SIGTERM:
+        return  # the rest is the same for all
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, long_run)
+    assert len(json.loads((folder / "provenance.json").read_text())["resumed"]) == 1
+
+
+def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small run, ended by a signal after phase 2 of its first population."""
+    save = checkpoint.save
+
+    def save_and_ask(where: checkpoint.Folder, phase: int, *args: object, **rest: object) -> None:
+        save(where, phase, *args, **rest)  # type: ignore[arg-type]
+        if phase == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save_and_ask)
+        code, _, err = cli(*small, "--out", folder)
+    assert code == 75, err
+
+
+def test_an_unfinished_run_is_not_begun_again(
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    stopped(folder, small, cli, monkeypatch)
+    code, _, err = cli(*small, "--out", folder)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"unfinished: write valueshare resume {folder}" in err
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 4
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit])
+@pytest.mark.parametrize("file", ["checkpoints/population-0/state", "records/population-0"])
+def test_a_damaged_checkpoint_falls_back(
+    damage: Callable[[Path], None],
+    file: str,
+    small: list[str],
+    uninterrupted: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    assert_same_end: Same,
+) -> None:
+    folder = tmp_path / "run"
+    stopped(folder, small, cli, monkeypatch)
+    damage(next(folder.glob(f"{file}-000002.*")))
+    assert cli("resume", folder)[0] == 0
+    assert "checkpoint-000002.json is damaged" in caplog.text
+    assert_same_end(folder, uninterrupted)
+
+
+def test_a_finished_run_that_is_damaged_is_mended(
+    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
+) -> None:
+    folder = tmp_path / "run"
+    cli(*small, "--out", folder)
+    flip_a_bit(next(folder.glob("checkpoints/population-1/state-000003.*")))
+    assert not open_run(folder).finished
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, uninterrupted)
+
+
+def test_a_full_disk(
+    small: list[str],
+    uninterrupted: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    assert_same_end: Same,
+) -> None:
+    folder = tmp_path / "run"
+    sync = os.fsync
+
+    def full(handle: int) -> None:
+        if "replay-000002" in str(Path(f"/proc/self/fd/{handle}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        code, _, err = cli(*small, "--out", folder)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "no room on the disk" in err
+    assert f"valueshare resume {folder}" in err
+    assert finished_phases(folder) == 2
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, uninterrupted)
+
+
+def test_a_full_disk_before_the_run_begins(
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run_folder, "_write_json", full)
+    code, _, err = cli(*small, "--out", tmp_path / "run")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "nothing was written" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_says_so(uninterrupted: Path, cli: Cli) -> None:
+    code, out, err = cli("resume", uninterrupted)
+    assert (code, err) == (0, "")
+    assert "this run is finished" in out
+
+
+def edited(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+def refused(cli: Cli, *words: object) -> str:
+    code, _, err = cli("resume", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    return err
+
+
+def test_what_cannot_be_resumed(
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "there is no training run" in refused(cli, tmp_path / "nowhere")
+    assert "there is no training run" in refused(cli, tmp_path)
+    folder = tmp_path / "run"
+    stopped(folder, small, cli, monkeypatch)
+    before = (folder / "config.json").read_text()
+    files = sorted(path for path in folder.rglob("*"))
+
+    assert "a run goes on with its own settings: leave out --minibatch" in refused(
+        cli, folder, "--minibatch", "16"
+    )
+    edited(folder, format=2, valueshare="9.0")
+    assert "format 2, and this version reads 1" in refused(cli, folder)
+    edited(folder, **json.loads(before) | {"device": "cuda:9"})
+    assert "is on cuda:9, and there is no such device here" in refused(cli, folder)
+    settings = json.loads(before)["settings"]
+    settings["CartPole-v1"]["minibatch"] = 16
+    edited(folder, **json.loads(before) | {"settings": settings})
+    assert "minibatch was 8 and is now 16" in refused(cli, folder)
+    (folder / "config.json").write_text(before)
+    with run_folder.held(folder):
+        assert "another process" in refused(cli, folder)
+    assert sorted(path for path in folder.rglob("*")) == files
+
+    (folder / "agents.parquet").write_bytes(b"no table")
+    assert "is damaged" in refused(cli, folder)

@@ -1,0 +1,74 @@
+"""The population benchmark measures what it says, on rings that are really full."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from valueshare.benchmarks.population import (
+    PARTS,
+    Timing,
+    _fill_with_copies,
+    measure,
+    preset_named,
+    run,
+)
+from valueshare.errors import InvalidInput
+from valueshare.experiments.presets import Preset
+from valueshare.replay import transitions
+
+
+def small() -> Preset:
+    preset = preset_named("generic")
+    changes = {"hidden": (8,), "minibatch": 4, "replay_capacity": 300, "total_steps": 300}
+    return preset._replace(settings=replace(preset.settings, **changes))  # type: ignore[arg-type]
+
+
+def test_shares_and_rates_are_arithmetic_of_the_milliseconds() -> None:
+    timing = Timing(8, dict(zip(PARTS, (4.0, 5.0, 1.0, 0.5, 10.0), strict=True)))
+    assert timing.limit == "learning"  # 5 ms against 4 ms
+    assert timing.share == 0.5  # 5 ms of 10 ms
+    assert timing.rate("whole loop") == 800.0  # 8 agents in 10 ms
+
+
+def test_every_part_is_timed_and_can_be_left_out() -> None:
+    timing = measure(2, small(), env="CartPole-v1", seconds=0.2)
+    assert tuple(timing.ms) == PARTS
+    assert all(ms > 0 for ms in timing.ms.values())
+    one = measure(2, small(), env="CartPole-v1", seconds=0.1, only=("whole loop",))
+    assert tuple(one.ms) == ("whole loop",)
+
+
+def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
+    replay = transitions.empty(1, 10, (1,))
+    transitions.start(replay, torch.tensor([[0.0]]))
+    for t in (1.0, 2.0, 3.0):  # observations 0, 1, 2, 3; rewards 1, 2, 3
+        seen, no = torch.tensor([[t]]), torch.tensor([False])
+        number = torch.tensor([int(t)])
+        transitions.append(replay, number, torch.tensor([t]), torch.tensor([0.9]), seen, no, seen)
+    _fill_with_copies(replay)
+    assert int(transitions.live(replay)) == 10
+    batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
+    # Rows repeat 0 1 2 3, transitions repeat 1 2 3.
+    assert batch.obs_tm1.flatten().tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert batch.r_t.flatten().tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]
+
+
+def test_the_table_names_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    run(agents=1, preset="CartPole-v1", env="CartPole-v1", device="cpu", seconds=0.1)
+    said = capsys.readouterr().out
+    for part in ("environments alone", "learning alone", "acting alone", "whole loop"):
+        assert part in said
+    assert "torch" in said
+
+
+def test_bad_input_is_one_line() -> None:
+    with pytest.raises(InvalidInput, match="agents = 0"):
+        measure(0, small())
+    with pytest.raises(InvalidInput, match="seconds = 0"):
+        measure(1, small(), seconds=0)
+    with pytest.raises(InvalidInput, match="write one of generic, LunarLander-v3, CartPole-v1"):
+        preset_named("chess")
+    if not torch.cuda.is_available():
+        with pytest.raises(InvalidInput, match="no such CUDA device"):
+            measure(1, small(), device="cuda")

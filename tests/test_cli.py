@@ -1,0 +1,307 @@
+"""The command line as its users meet it: another process, its words, its exit code."""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import valueshare
+from valueshare.cli import COMMANDS, main
+
+QUICK = ("--k", "0", "1.6", "--step-sizes", "0.1", "0.3", "--seeds", "2", "--steps", "200")
+
+
+def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "valueshare", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        timeout=120,
+    )
+
+
+def refused(*words: str, cwd: Path) -> str:
+    """The one line that a command answers when it exits with 2."""
+    done = run(*words, cwd=cwd)
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (2, 1), done.stderr
+    assert lines[0].startswith("valueshare: ")
+    return lines[0]
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+# Help.
+
+TABULAR_OPTIONS = [
+    "--env", "--algorithm", "--k", "--step-sizes", "--seeds", "--steps", "--regimes", "--epsilon",
+    "--step-size-power", "--discount", "--step-reward", "--measure", "--out", "--overwrite",
+    "FrozenLake-v1", "expected-sarsa",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("", ["reproduce gridworld", "tabular", "bench tabular", "bench layer", "bench import"]),
+        ("tabular", TABULAR_OPTIONS),
+    ],
+)
+def test_help_of_the_process(command: str, named: list[str]) -> None:
+    done = run(*command.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    flowing = " ".join(done.stdout.replace("│", " ").split())
+    for name in named:
+        assert name in flowing
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        *((command, ["-h, --help", "usage: valueshare"]) for command in COMMANDS),
+        ("reproduce", ["reproduce gridworld"]),
+        ("reproduce gridworld", ["--scale", "{paper,smoke}", "--out", "--overwrite"]),
+        ("bench", ["bench tabular", "bench layer", "bench import"]),
+        ("bench tabular", ["Timesteps a second"]),
+        ("bench layer", ["Nature network"]),
+        ("bench import", ["import valueshare"]),
+    ],
+)
+def test_help_names_everything(
+    command: str, named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert not ended.value.code
+    flowing = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name in named:
+        assert name in flowing
+    assert "inner" not in flowing  # a name of the parser's, not of ours
+
+
+def test_without_a_command_there_is_help() -> None:
+    done = run()
+    assert done.returncode == 0
+    assert "reproduce gridworld" in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version(option: str) -> None:
+    done = run(option)
+    assert (done.returncode, done.stdout) == (0, f"valueshare {valueshare.__version__}\n")
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nonsense", r"nonsense.*reproduce gridworld.*tabular"),
+        ("tabular --nonsense 3", r"--nonsense"),
+        ("tabular --env Nonsense-v1", r"unknown environment 'Nonsense-v1'.*FrozenLake-v1"),
+        ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
+        ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
+        ("tabular --k one two", r"--k.*one"),
+        ("tabular --k nan", r"k = nan: .*finite number >= 0"),
+        ("tabular --step-sizes 0", r"step size 0: it lies in \(0, 1\]"),
+        ("tabular --step-sizes -1", r"step size -1: it lies in \(0, 1\]"),
+        ("tabular --step-sizes 0.1 1.5", r"step size 1\.5: it lies in \(0, 1\]"),
+        ("tabular --seeds -3", r"seeds = -3: an interval needs at least 2 runs"),
+        (
+            "tabular --k 1e5 --step-sizes 1 --seeds 2 --steps 2000",
+            r"every run diverged within 2,000 timesteps: write smaller --step-sizes",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_path: Path) -> None:
+    assert re.search(message, refused(*words.split(), cwd=tmp_path))
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("reproduce nonsense", r"nonsense.*reproduce gridworld"),
+        ("reproduce gridworld --scale big", r"'big'.*paper.*smoke"),
+        ("tabular --env CartPole-v1", r"CartPole-v1 does not publish its transition table"),
+        ("tabular --k", r"--k is empty: write at least one number"),
+        ("tabular --k 0 -2", r"k = -2\.0: .*finite number >= 0"),
+        ("tabular --k inf", r"k = inf: .*finite number >= 0"),
+        ("tabular --k 0 0", r"--k holds 0 twice"),
+        ("tabular --step-sizes", r"--step-sizes is empty"),
+        ("tabular --step-sizes nan", r"step size nan: it lies in \(0, 1\]"),
+        ("tabular --seeds 2.5", r"--seeds.*2\.5"),
+        ("tabular --seeds 1", r"seeds = 1: an interval needs at least 2 runs"),
+        ("tabular --steps 0", r"steps = 0: at least 1 timestep"),
+        ("tabular --regimes 9000", r"--regimes holds a number outside 1 to 5000"),
+        ("tabular --epsilon 2", r"epsilon = 2: a probability"),
+        ("tabular --step-size-power -1", r"step-size-power = -1: it lies in \[0, 1\]"),
+        ("tabular --discount 1.01", r"discount = 1\.01: it lies in \[0, 1\]"),
+        ("tabular --step-reward nan", r"step-reward = nan: write a finite number"),
+        ("tabular --env Taxi-v4 --step-reward -1", r"--step-reward is for the gridworld"),
+        ("tabular --measure smiles", r"smiles"),
+    ],
+)
+def test_more_bad_input(
+    words: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    said, complaint = capfd.readouterr()
+    assert (ended.value.code, said) == (2, "")
+    assert re.fullmatch(rf"valueshare: .*{message}.*\n", complaint)
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("a file", "a file is a file: choose another --out"),
+        ("a file/out", "cannot write to .*a file"),
+        ("/proc/nope", "cannot write to /proc: "),
+        ("/proc/nope/deeper", "cannot write to /proc/nope/deeper: "),
+        ("full", "full holds something else than results"),
+        (".", "holds the folder you are in"),
+        ("new/" + "n" * 300, "file name too long"),
+    ],
+)
+def test_places_that_cannot_be_written(out: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("stays")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "photo").write_text("stays")
+    before = contents(tmp_path)
+    assert re.search(message, refused("tabular", *QUICK, "--out", out, cwd=tmp_path))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="needs to become another user")
+def test_a_folder_of_another_user(tmp_path: Path) -> None:
+    """As nobody, in a folder of root's."""
+    (tmp_path / "locked").mkdir(mode=0o700)
+    script = f"""
+import os, pathlib
+from valueshare.errors import InvalidInput
+from valueshare.runs.directory import results_folder
+os.setgid(65534); os.setuid(65534)
+for name in ("locked/out", "out"):
+    try:
+        with results_folder(pathlib.Path({str(tmp_path)!r}) / name, {{}}):
+            print("written")
+    except InvalidInput as error:
+        print(error)
+"""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    said = done.stdout.splitlines()
+    assert [line.rpartition(": ")[2] for line in said] == ["permission denied"] * 2, done.stderr
+    assert contents(tmp_path) == {"locked": None}
+
+
+# A study, its repetition, and others in its place.
+
+
+def test_a_study_from_the_command_line(tmp_path: Path) -> None:
+    words = ("tabular", *QUICK, "--algorithm", "sarsa", "--step-reward", "-1", "--out", "my out")
+    first = run(*words, cwd=tmp_path)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.splitlines()[0] == "8 runs, 1,600 timesteps"
+    out = tmp_path / "my out"
+    written = contents(out)
+    assert [path.name for path in tmp_path.iterdir()] == ["my out"]
+    records = pl.read_parquet(out / "records" / "runs.parquet")
+    assert records["algorithm"].unique().to_list() == ["sarsa"]
+    assert records["step"].unique().sort().to_list() == [20, 40, 100, 200]
+
+    # The same again, by the command that the page gives: it is there, and nothing is touched.
+    page = (out / "report.html").read_text(encoding="utf-8")
+    (given,) = re.findall(r"<pre><code>(.*?)</code></pre>", page)
+    assert str(tmp_path) not in given
+    began = time.perf_counter()
+    second = run(*shlex.split(given)[1:], "--out", "my out", cwd=tmp_path)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert second.stdout.startswith("these results are there already (--overwrite runs them again)")
+    assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[-2:]
+    assert time.perf_counter() - began < 30  # seconds, on the busiest machine
+    assert contents(out) == written
+
+    # Other settings are refused, unless asked for.
+    changed = [word if word != "200" else "300" for word in words]
+    line = refused(*changed, cwd=tmp_path)
+    assert "my out holds results of other settings" in line
+    assert "--overwrite" in line
+    assert contents(out) == written
+    (out / "note").write_text("of the old")
+    third = run(*changed, "--overwrite", cwd=tmp_path)
+    assert (third.returncode, third.stderr) == (0, "")
+    assert contents(out).keys() == written.keys()  # the note went with the old
+    assert contents(out)["config.json"] != written["config.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["my out"]
+
+
+def test_another_environment(tmp_path: Path) -> None:
+    """FrozenLake: rewards are compared, and there is no step reward to tell apart."""
+    words = ("tabular", "--env", "FrozenLake-v1", *QUICK, "--algorithm", "expected-sarsa")
+    done = run(*words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    out = tmp_path / "results" / "tabular"
+    assert done.stdout.splitlines()[-2:] == [
+        "figure: results/tabular/figures/increase.png",
+        "page:   results/tabular/report.html",
+    ]
+    assert (out / "figures" / "increase.svg").is_file()
+    assert '"mean_reward"' in (out / "summary.json").read_text()
+    assert "NaN" not in (out / "summary.json").read_text()
+
+
+# Ctrl-C.
+
+
+def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
+    """Two seconds into the paper's sweep: one line, 130, and nothing is left."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "valueshare", "reproduce", "gridworld", "--out", "new/out"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,  # a group of its own, as a terminal gives to a command
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "140,544 runs, 702,720,000 timesteps\n"
+        time.sleep(2)
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        said, complaint = process.communicate(timeout=30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 130
+    assert said == ""
+    assert complaint == "valueshare: interrupted; nothing was written\n"
+    assert contents(tmp_path) == {}
