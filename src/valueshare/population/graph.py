@@ -51,3 +51,8 @@ def capture_all(steps: Sequence[GraphedStep], device: torch.device) -> None:
         pool = torch.cuda.graph_pool_handle()
         for step in steps:
             step.capture(pool)
+        # The compiler's worker processes would stay ready for more, which costs the environments a
+        # third of their speed. Everything is compiled now.
+        from torch._inductor.async_compile import shutdown_compile_workers
+
+        shutdown_compile_workers()

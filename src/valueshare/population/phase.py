@@ -96,19 +96,32 @@ def run_phase(engine: Engine, phase: int, poll: Callable[[], None]) -> pl.DataFr
 
 
 def tick(engine: Engine, t: int) -> StepResult:
-    """One step of every agent, learning while the environments step."""
-    settings, exchange, steps = engine.population.settings, engine.exchange, engine.steps
+    """One step of every agent.
+
+    On CUDA, agents learn while the environments step. On a CPU both want the same cores, and taking
+    turns is faster. The update samples the same transitions either way: this step is stored last.
+    """
+    environments, exchange, steps = engine.environments, engine.exchange, engine.steps
+    overlaps = engine.population.device.type == "cuda"
     steps.act()
-    engine.environments.send(exchange.action.get())
-    if t >= settings.replay_start:
-        if t % settings.update_every == 0:
-            steps.learn()
-        if t % settings.target_every == 0:
-            steps.renew_target()
-    result = engine.environments.receive()
+    environments.send(exchange.action.get())
+    result = None if overlaps else environments.receive()
+    _update(engine, t)
+    result = result or environments.receive()
     exchange.put(result)
     steps.store()
     return result
+
+
+def _update(engine: Engine, t: int) -> None:
+    """What is due at step t of learning and of copying into the target network."""
+    settings, steps = engine.population.settings, engine.steps
+    if t < settings.replay_start:
+        return
+    if t % settings.update_every == 0:
+        steps.learn()
+    if t % settings.target_every == 0:
+        steps.renew_target()
 
 
 class TrainingEpisodes:

@@ -125,7 +125,7 @@ def make_exchange(population: Population) -> Exchange:
         Mailbox(shape, dtype, device, inside=(whole, first))
         for (shape, dtype), first in zip(parts, firsts, strict=True)
     ]
-    return Exchange(whole, *mailboxes, Mailbox((p,), torch.int64, device))
+    return Exchange._make((whole, *mailboxes, Mailbox((p,), torch.int64, device)))
 
 
 def make_steps(

@@ -53,7 +53,7 @@ def write_lunarlander_report(run_folder: Path, out: Path | None = None) -> dict[
     agents, records = read_run(run_folder)
     config, origin = (_json(run_folder / f"{name}.json") for name in ("config", "provenance"))
     tables = tabulate(agents, records)
-    summary = summarise(tables, _deviations(agents, config))
+    summary = summarise(tables, _deviations(agents, records, config))
     folder = run_folder if out is None else out
     drawings = folder / "figures"
     drawn = {
@@ -197,13 +197,18 @@ def _left_out(counts: dict[str, int]) -> str:
     )
 
 
-def _deviations(agents: pl.DataFrame, config: dict[str, Any]) -> tuple[str, ...]:
+def _deviations(
+    agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any]
+) -> tuple[str, ...]:
     from valueshare.experiments.lunarlander import ENV, deviations
     from valueshare.population.settings import TrainingSettings
 
     if ENV not in config.get("settings", {}):
         return ()
-    return deviations(agents, TrainingSettings.from_json(config["settings"][ENV]))
+    settings = TrainingSettings.from_json(config["settings"][ENV])
+    last = int(records["step"].to_numpy().max())
+    unfinished = (f"the records end at step {last:,} of {settings.total_steps:,}",)
+    return (unfinished if last < settings.total_steps else ()) + deviations(agents, settings)
 
 
 def _page(

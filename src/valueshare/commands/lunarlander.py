@@ -1,13 +1,12 @@
-"""Commands about populations besides training them: the LunarLander study, and the benchmark."""
+"""The LunarLander study."""
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from valueshare.cli_train import _to_the_end, _training
+from valueshare.commands.training import to_the_end, training_library
 from valueshare.runs.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ def reproduce_lunarlander(
         tf32: On CUDA, matrix products with 10-bit mantissas.
         threads: EnvPool's; 0 is one a core.
     """
-    _let_threads_sleep()
-    training = _training()
+    training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.lunarlander import write_lunarlander_report
     from valueshare.runs.plan import Plan
@@ -69,48 +67,11 @@ def reproduce_lunarlander(
         return run
 
     with stop_on_signals() as stop:
-        _to_the_end(work, folder, stop)
+        to_the_end(work, folder, stop)
     for line in write_lunarlander_report(folder)["verdict"]:
         print(line)
     print(f"figure: {folder / 'figures' / 'sensitivity.png'}")
     print(f"page:   {folder / 'report.html'}")
-
-
-def bench_population(
-    agents: int = 64,
-    preset: str = "generic",
-    env: str = "LunarLander-v3",
-    device: str = "auto",
-    compile: Flag = False,  # noqa: A002 (the name of the option)
-    seconds: float = 10.0,
-    threads: int = 0,
-) -> None:
-    """What a tick of a population costs: each part alone, and the whole loop.
-
-    Args:
-        agents: Agents that step in lockstep.
-        preset: Whose settings: generic, LunarLander-v3 (the paper's) or CartPole-v1.
-        env: The environment that is stepped.
-        device: cpu, cuda or cuda:0; auto is the GPU where there is one.
-        compile: Compile the learning and acting steps; takes a minute, then they are faster.
-        seconds: Of measuring, all parts together.
-        threads: EnvPool's; 0 is one a core.
-    """
-    _let_threads_sleep()
-    _training()  # says what to install where that is missing
-    from valueshare.benchmarks import population
-
-    chosen = None if device == "auto" else device
-    population.run(agents, preset, env, chosen, compile, seconds, threads or None)
-
-
-def _let_threads_sleep() -> None:
-    """OpenMP's threads wait asleep, unless the caller has said otherwise; before PyTorch loads.
-
-    Spinning, as they do by default, they take the cores from the environments' threads and from
-    each other: on two busy cores that made the whole loop almost five times slower.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _holds(folder: Path, plan: "Plan") -> bool:

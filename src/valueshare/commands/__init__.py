@@ -1,0 +1,1 @@
+"""What the command line can do, a module a subject; heavy libraries are imported when used."""

@@ -1,0 +1,84 @@
+"""The tabular commands: the gridworld figure, and the same for any finite MDP."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
+
+import valueshare
+from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies
+
+Flag = FlagCreatePairsOff[bool]
+
+
+def reproduce_gridworld(
+    scale: Scale = "paper",
+    out: Path = Path("results/gridworld"),
+    overwrite: Flag = False,
+) -> None:
+    """The paper's gridworld figure at its full size, with both step rewards.
+
+    Args:
+        scale: The paper's full grid, or a smoke test of a few seconds.
+        out: Folder for records, figures and report.
+        overwrite: Replace results of other settings in that folder.
+    """
+    command = f"valueshare reproduce gridworld --scale {scale}"
+    title = "Gridworld: value-sharing in tabular Q-learning"
+    _run(gridworld_studies(scale), out, overwrite, title, command)
+
+
+def tabular(
+    study: OmitArgPrefixes[TabularStudy],
+    out: Path = Path("results/tabular"),
+    overwrite: Flag = False,
+) -> None:
+    """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
+
+    Args:
+        study: What is run.
+        out: Folder for records, figures and report.
+        overwrite: Replace results of other settings in that folder.
+    """
+    title = f"{study.env}: value-sharing in tabular {study.algorithm}"
+    _run((study,), out, overwrite, title, _tabular_command(study))
+
+
+def _run(
+    studies: Sequence[TabularStudy], out: Path, overwrite: bool, title: str, command: str
+) -> None:
+    from valueshare.experiments.tabular import run_studies, study_mdp
+    from valueshare.report.tabular import write_results
+    from valueshare.runs.directory import holds, results_folder
+
+    config = {
+        "valueshare": valueshare.__version__,
+        "studies": [study.settings() for study in studies],
+    }
+    if holds(out, config) and not overwrite:
+        print(f"these results are there already (--overwrite runs them again): {out}")
+    else:
+        study_mdp(studies[0])  # an unknown environment is found out before anything is made
+        with results_folder(out, config, overwrite=overwrite) as folder:
+            runs = sum(study.timesteps // study.steps for study in studies)
+            total = sum(study.timesteps for study in studies)
+            print(f"{runs:,} runs, {total:,} timesteps")
+            result = run_studies(studies, progress=True)
+            write_results(result, folder, title=title, command=command)
+        rate = result.timesteps / result.seconds
+        print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
+    print(f"figure: {next((out / 'figures').glob('[gi]*.png'))}")
+    print(f"page:   {out / 'report.html'}")
+
+
+def _tabular_command(study: TabularStudy) -> str:
+    """The command that makes a study again: the settings that are not the defaults."""
+    words = ["valueshare", "tabular"]
+    for setting in fields(study):
+        value = getattr(study, setting.name)
+        if value != getattr(TabularStudy(), setting.name):
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"--{setting.name.replace('_', '-')}", *(f"{item}" for item in values)]
+    return shlex.join(words)
