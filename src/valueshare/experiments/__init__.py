@@ -1,0 +1,1 @@
+"""The experiments as data, and running them: tabular studies, training presets, LunarLander."""
