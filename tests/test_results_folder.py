@@ -12,7 +12,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.runs.directory import CONFIG, holds, read_config, results_folder
 
-SETTINGS: dict[str, Any] = {"k": (0.0, 1.6), "seeds": 8}
+SETTINGS: dict[str, Any] = {"valueshare": "1", "k": (0.0, 1.6), "seeds": 8}
 OTHERS: dict[str, Any] = {"k": (0.0, 1.6), "seeds": 9}
 
 
@@ -173,7 +173,7 @@ def test_a_folder_of_something_else_is_never_touched(
     if config is not None:
         (target / CONFIG).write_text(config)
     before = tree(tmp_path)
-    with pytest.raises(InvalidInput, match="holds something else than results"):
+    with pytest.raises(InvalidInput, match="holds something else than results of this kind"):
         write(target, overwrite=overwrite)
     assert tree(tmp_path) == before
 
@@ -250,13 +250,28 @@ def test_a_folder_without_permission_is_refused(
 def test_settings_are_compared_as_they_are_stored(tmp_path: Path) -> None:
     """JSON has lists and no tuples; order of keys does not matter, values do."""
     write(tmp_path / "out")
-    assert read_config(tmp_path / "out") == {"k": [0.0, 1.6], "seeds": 8}
-    assert holds(tmp_path / "out", {"seeds": 8, "k": [0.0, 1.6]})
-    assert not holds(tmp_path / "out", {"seeds": 8, "k": [1.6, 0.0]})
-    assert not holds(tmp_path / "out", {"seeds": 8})
+    stored = {"valueshare": "1", "k": [0.0, 1.6], "seeds": 8}
+    assert read_config(tmp_path / "out") == stored
+    assert holds(tmp_path / "out", dict(reversed(stored.items())))
+    assert not holds(tmp_path / "out", stored | {"k": [1.6, 0.0]})
+    assert not holds(tmp_path / "out", {"valueshare": "1", "seeds": 8})
 
 
 def test_no_results_hold_nothing(tmp_path: Path) -> None:
     assert read_config(tmp_path) is None
     assert read_config(tmp_path / "nowhere") is None
     assert not holds(tmp_path, SETTINGS)
+
+
+def test_results_of_another_kind_are_never_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "run"
+    target.mkdir()
+    (target / CONFIG).write_text(json.dumps({"valueshare": "1", "kind": "training"}))
+    (target / "weights").write_text("precious")
+    ours = {"valueshare": "1", "kind": "tabular"}
+    with (
+        pytest.raises(InvalidInput, match="of this kind"),
+        results_folder(target, ours, overwrite=True),
+    ):
+        pass
+    assert (target / "weights").read_text() == "precious"

@@ -11,6 +11,7 @@ at the end of a network you already have, and `sweep` learns tables of any finit
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from valueshare import value_metrics
 from valueshare.errors import InvalidInput
 from valueshare.expansion import (
     baseline_fraction,
@@ -55,6 +56,7 @@ __all__ = [
     "train",
     "resume",
     "open_run",
+    "value_metrics",
     "InvalidInput",
 ]
 

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ from valueshare.commands.lunarlander import reproduce_lunarlander
 from valueshare.commands.tabular import reproduce_gridworld, tabular
 from valueshare.commands.training import resume, train
 from valueshare.errors import InvalidInput
+from valueshare.runs.signals import INTERRUPTED, Stopped
 
 Command = Callable[..., None]
-INTERRUPTED = 130  # what a shell answers for a command that Ctrl-C ended
 
 COMMANDS: dict[str, Command] = {
     "reproduce gridworld": reproduce_gridworld,
@@ -40,12 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _dispatch(words)
     except InvalidInput as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        print("valueshare: interrupted; nothing was written", file=sys.stderr)
+    except (KeyboardInterrupt, Stopped) as stop:
+        print("; ".join(["valueshare: interrupted", *map(str, stop.args)]), file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone, `| head -1` say: nothing is left to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         # A full disk, say. Half-written folders have been removed on the way here.
-        print(f"valueshare: {error.strerror or error}; nothing was written", file=sys.stderr)
+        print(f"valueshare: {error.strerror or error}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from valueshare.envs import environment_spec, make_environments
-from valueshare.envs.base import Backend, as_keys, mix_to_int32
+from valueshare.envs.base import Backend, as_keys, mix_to_int32, spec_from_spaces
 from valueshare.errors import InvalidInput
 
 
@@ -108,3 +108,15 @@ def test_envpool_cartpole_moves_as_gymnasiums() -> None:
             np.testing.assert_allclose(result.final_observation[row], after, atol=1e-6)
             assert (result.reward[row], result.terminated[row]) == (reward, terminated)
         last = result.observation
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+def test_observations_that_checkpoints_cannot_hold_are_refused(dtype: type[np.integer]) -> None:
+    actions = gymnasium.spaces.Discrete(2)
+    spaces = {d: gymnasium.spaces.Box(0, 100, (2,), d) for d in (dtype, np.uint8, np.int32)}
+    with pytest.raises(InvalidInput, match=f"observations of {np.dtype(dtype)}") as refusal:
+        spec_from_spaces("Thing-v0", "gymnasium", spaces[dtype], actions, None)
+    assert "\n" not in str(refusal.value)
+    for held in (np.uint8, np.int32):
+        spec = spec_from_spaces("Thing-v0", "gymnasium", spaces[held], actions, None)
+        assert spec.observation_dtype == held

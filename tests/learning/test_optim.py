@@ -46,6 +46,21 @@ def test_adam_is_torch_adam_of_each_agent_alone(scale: float) -> None:
     assert moments.updates.tolist() == [20] * P
 
 
+def test_adam_without_memory_is_sign_descent() -> None:
+    """With both betas 0, m̂ = g and v̂ = g² at every step: p -= alpha·g/(|g| + eps)."""
+    parameters = stacked(0)
+    expected = {name: p.clone() for name, p in parameters.items()}
+    moments = zero_moments(parameters)
+    for t in range(3):
+        gradients = stacked(100 + t)
+        adam_(parameters, gradients, moments, STEP_SIZE, ALL, beta1=0.0, beta2=0.0, epsilon=0.5)
+        for name, p in expected.items():
+            for i in range(P):
+                g = gradients[name][i]
+                p[i] -= STEP_SIZE[i] * g / (g.abs() + 0.5)
+            torch.testing.assert_close(parameters[name], p)
+
+
 def test_adams_first_step_by_hand() -> None:
     """m̂ = g, v̂ = g²: the step is alpha·g/(|g| + eps), here 0.1·3/(3 + 1) = 0.075."""
     parameters = {"w": torch.tensor([[1.0]])}

@@ -1,7 +1,9 @@
 """Acting, sampling, measuring and compiled steps, each against something written plainly."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -15,10 +17,10 @@ from valueshare.learning.randomness import integers, uniform
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import act, epsilon_greedy
 from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.learn import learn, measure, sample
+from valueshare.population.learn import gradients_and_losses, learn, measure, sample
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import MEASURES, Population, State, initial_state, make_population
-from valueshare.population.train import train_population
+from valueshare.population.train import on_device, train_population
 from valueshare.replay import transitions
 from valueshare.value_metrics import action_gap, norms
 
@@ -121,6 +123,71 @@ def test_mean_action_values_of_learned_minibatches_are_kept() -> None:
     torch.testing.assert_close(state.action_values[:, :3], torch.stack(expected, 1))
     assert state.action_values[:, 3:].abs().sum() == 0
     assert state.updates.item() == 3
+
+
+@pytest.mark.parametrize("factor", [1e25, float("inf"), float("nan")])  # 1e25² overflows
+def test_an_agent_with_a_huge_gradient_is_frozen_and_its_neighbour_learns_on(
+    monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    table = agent_table("CartPole-v1", "dqn", seeds=[0, 1])
+    population, state = filled(table)
+    before = {name: p.clone() for name, p in state.online.parameters.items()}
+    _, undisturbed = filled(table)
+    learn(population, undisturbed)
+
+    def exploding(*arguments: Any) -> Any:
+        gradients, (losses, values) = gradients_and_losses(*arguments)
+        assert losses.isfinite().all()
+        scale = torch.tensor([factor, 1.0])
+        scaled = {n: g * scale.view(-1, *[1] * (g.ndim - 1)) for n, g in gradients.items()}
+        return scaled, (losses, values)
+
+    monkeypatch.setattr("valueshare.population.learn.gradients_and_losses", exploding)
+    learn(population, state)
+    assert state.diverged_at.tolist() == [40, -1]
+    assert state.moments.updates.tolist() == [0, 1]
+    for name, p in state.online.parameters.items():
+        assert torch.equal(p[0], before[name][0])
+        assert not state.moments.second[name][0].any()
+        assert torch.equal(p[1], undisturbed.online.parameters[name][1])
+        assert not torch.equal(p[1], before[name][1])
+
+
+def test_drawing_weights_leaves_all_generators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    before = torch.get_rng_state()
+    filled(agent_table("CartPole-v1", "dqn", seeds=[0]))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert seeded == []
+
+
+def test_a_cuda_device_is_current_and_precision_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    current: list[torch.device] = []
+
+    @contextmanager
+    def device(chosen: torch.device) -> Iterator[None]:
+        current.append(chosen)
+        try:
+            yield
+        finally:
+            current.pop()
+
+    def switches() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    before = switches()
+    for tf32, inside in ((True, ("high", True)), (False, ("highest", False))):
+        with pytest.raises(KeyboardInterrupt), on_device(torch.device("cuda:1"), tf32=tf32):
+            assert current == [torch.device("cuda:1")]
+            assert switches() == inside
+            raise KeyboardInterrupt
+        assert switches() == before
+    with on_device(torch.device("cpu"), tf32=True):
+        assert switches() == before
 
 
 class Own(nn.Module):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -57,11 +58,35 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"reward_scale": 0.0}, "reward_scale = 0.0"),
         ({"adam_betas": (0.9, 1.0)}, r"lie in \[0, 1\)"),
         ({"replay_start": 0}, "replay_start"),
+        ({"minibatch": 2.5}, "minibatch = 2.5: write a whole number"),
+        ({"total_steps": float("inf")}, "total_steps = inf: write a whole number"),
+        ({"quantiles": float("nan")}, "quantiles = nan: write a whole number"),
+        ({"update_every": "4"}, "update_every = '4': write a whole number"),
+        ({"hidden": (128, 1.5)}, "hidden = 1.5: write a whole number"),
+        ({"eval_episodes": -1, "eval_timesteps": 100}, "eval_episodes = -1"),
+        ({"eval_timesteps": -1}, "eval_timesteps = -1"),
+        ({"eval_episode_limit": 0}, "eval_episode_limit = 0"),
+        ({"eval_episode_limit": 1.5}, "eval_episode_limit = 1.5"),
+        ({"adam_betas": (0.9,)}, "write two numbers"),
+        ({"observation_scale": float("inf")}, "observation_scale = inf"),
+        ({"optimizer_epsilon": float("nan")}, "optimizer_epsilon = nan"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         TrainingSettings(**wrong)
+
+
+def test_counts_are_integers_whatever_they_were_written_as() -> None:
+    settings = TrainingSettings(
+        total_steps=1e3,  # type: ignore[arg-type]
+        minibatch=np.int64(8),  # type: ignore[arg-type]
+        hidden=[16.0],  # type: ignore[arg-type]
+        eval_episode_limit=2e1,  # type: ignore[arg-type]
+    )
+    found = (settings.total_steps, settings.minibatch, *settings.hidden)
+    assert (*found, settings.eval_episode_limit) == (1_000, 8, 16, 20)
+    assert {type(value) for value in (*found, settings.eval_episode_limit)} == {int}
 
 
 def test_agents_that_cannot_work_are_refused() -> None:

@@ -41,6 +41,11 @@ BAD = {
     "phases": (["--eval-every", "100", "--phase-steps", "30"], "no multiple of phase_steps"),
     "loss": (["--loss", "l3"], "--loss"),
     "unknown option": (["--minibach", "3"], "--minibatch"),
+    "no evaluation steps": (["--eval-episode-limit", "0"], "eval_episode_limit = 0"),
+    "episodes below zero": (
+        ["--eval-episodes", "-1", "--eval-timesteps", "100"],
+        "eval_episodes = -1: write a number >= 0",
+    ),
     "no environments": (["--threads", "-1"], "threads = -1"),
 }
 
@@ -68,6 +73,13 @@ def test_settings_by_name_have_their_nearest_name() -> None:
         make_plan("CartPole-v1", minibach=3)
     with pytest.raises(InvalidInput, match="first_seed goes with a number"):
         make_plan("CartPole-v1", seeds=[1, 2], first_seed=3)
+
+
+def test_numpy_seeds_are_seeds() -> None:
+    count = make_plan("CartPole-v1", seeds=np.int64(3), first_seed=5)  # type: ignore[arg-type]
+    assert count.agents["seed"].to_list() == [5, 6, 7]
+    listed = make_plan("CartPole-v1", seeds=np.array([5, 6, 7]))
+    assert listed.agents.equals(count.agents)
 
 
 def test_an_environment_without_an_end_needs_an_evaluation_limit(

@@ -15,6 +15,7 @@ from valueshare.population.phase import records_schema
 from valueshare.population.train import PhaseReport
 from valueshare.runs import events
 from valueshare.runs.display import Display
+from valueshare.runs.groups import group_columns, group_scores, label
 from valueshare.runs.plan import parts
 
 # 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
@@ -133,3 +134,19 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "import_module", missing)
     with pytest.raises(InvalidInput, match=r"pip install 'valueshare\[tensorboard\]'"):
         events.require_tensorboard()
+
+
+def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:
+    # Presets of the two environments differ in more than that: within one, only step_size does.
+    plan = make_plan(
+        ["CartPole-v1", "LunarLander-v3"], "ib-dqn", k=[4], seeds=2, step_size=[1e-3, 1e-4]
+    )
+    scores = dict(enumerate([10.0, 20.0, 1.0, 3.0, *[0.0] * 4]))
+    rows = group_scores(plan.agents, records(100, scores)).to_dicts()
+    assert [(label(row), row["agents"], row["score"]) for row in rows] == [
+        ("ib-dqn k=4 step_size=0.001", 2, 15.0),
+        ("ib-dqn k=4 step_size=0.0001", 2, 2.0),
+        ("ib-dqn k=4 step_size=0.001", 2, 0.0),
+        ("ib-dqn k=4 step_size=0.0001", 2, 0.0),
+    ]
+    assert group_columns(PLAN.agents) == ("env", "algorithm", "k")

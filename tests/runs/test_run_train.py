@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import valueshare
+from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.experiments.presets import cartpole, lunarlander
 from valueshare.nn.torsos import NetworkShape
@@ -214,3 +217,24 @@ def test_a_folder_that_is_there_is_refused(
     code, _, err = cli(*small, "--out", tmp_path)
     assert (code, err.count("\n")) == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_weights_are_those_of_the_newest_whole_checkpoint(
+    tmp_path: Path, uninterrupted: Path
+) -> None:
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    states = folder / "checkpoints" / "population-0"
+    expected = {
+        phase: load_file(states / f"state-{phase:06d}.safetensors")["online.parameters.values.bias"]
+        for phase in (2, 3)
+    }
+    run = valueshare.open_run(str(folder))  # a string will do
+    # Written by a phase that was cut off before its manifest: not finished.
+    shutil.copy(states / "state-000002.safetensors", states / "state-000004.safetensors")
+    assert torch.equal(run.weights(0)["values.bias"], expected[3][0])
+    assert not torch.equal(expected[2][0], expected[3][0])
+    (states / "state-000003.safetensors").write_bytes(b"damaged")
+    assert torch.equal(run.weights(0)["values.bias"], expected[2][0])
+    (states / "state-000002.safetensors").unlink()
+    with pytest.raises(InvalidInput, match="is whole"):
+        run.weights(0)

@@ -31,7 +31,8 @@ def tuned_increase(
     is left with none has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means
-    resampled, because the runs of different k share no random numbers.
+    resampled, because the runs of different k share no random numbers. Where a resampled m_0 can be
+    0 there is no interval.
     """
     turns = [(choose, score), (score, choose)] if both_ways else [(choose, score)]
     sets = [(_kept(runs, chooses), _kept(runs, scores)) for chooses, scores in turns]
@@ -108,8 +109,10 @@ def _increase(
     drawn, drawn_plain = (_resampled_means(x, resamples, rng) for x in (scores, plain))
     with np.errstate(divide="ignore", invalid="ignore"):
         increases = 100 * (drawn - drawn_plain) / np.abs(drawn_plain)
-    low, high = np.quantile(increases[np.isfinite(increases)], (0.025, 0.975))
     point = 100 * (scores.mean() - plain.mean()) / abs(plain.mean())
+    if not np.isfinite(increases).all():  # too few scores but 0 to divide by
+        return {"increase_percent": float(point), "ci95_low": None, "ci95_high": None}
+    low, high = np.quantile(increases, (0.025, 0.975))
     return dict(zip(names, (float(point), float(low), float(high)), strict=True))
 
 

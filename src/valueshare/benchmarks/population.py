@@ -22,7 +22,7 @@ from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
 from valueshare.population.phase import Engine, TrainingEpisodes, make_engine, tick
 from valueshare.population.state import initial_state, make_population
-from valueshare.population.train import checked_device
+from valueshare.population.train import checked_device, on_device
 from valueshare.replay import transitions
 from valueshare.replay.transitions import Transitions
 from valueshare.runs.provenance import library_versions, machine_line
@@ -76,25 +76,27 @@ def measure(
         raise InvalidInput(f"agents = {agents}: write a number >= 1")
     if not seconds > 0:
         raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
-    engine = _engine(agents, preset, env, checked_device(device), compiled, threads)
-    try:
-        _fill(engine)
-        turns = {name: turn for name, turn in _turns(engine).items() if name in only}
-        for turn in turns.values():
-            for _ in range(3):  # compilation, memory, threads
-                turn()
-        ticks = {
-            name: max(1, round(seconds / ROUNDS / len(turns) / _seconds(turn, 5, engine) * 5))
-            for name, turn in turns.items()
-        }
-        spent = dict.fromkeys(turns, 0.0)
-        for _ in range(ROUNDS):
-            for name, turn in turns.items():
-                spent[name] += _seconds(turn, ticks[name], engine)
-        if trace is not None:
-            trace(engine)
-    finally:
-        engine.environments.close()
+    place = checked_device(device)
+    with on_device(place, tf32=preset.settings.tf32):
+        engine = _engine(agents, preset, env, place, compiled, threads)
+        try:
+            _fill(engine)
+            turns = {name: turn for name, turn in _turns(engine).items() if name in only}
+            for turn in turns.values():
+                for _ in range(3):  # compilation, memory, threads
+                    turn()
+            ticks = {
+                name: max(1, round(seconds / ROUNDS / len(turns) / _seconds(turn, 5, engine) * 5))
+                for name, turn in turns.items()
+            }
+            spent = dict.fromkeys(turns, 0.0)
+            for _ in range(ROUNDS):
+                for name, turn in turns.items():
+                    spent[name] += _seconds(turn, ticks[name], engine)
+            if trace is not None:
+                trace(engine)
+        finally:
+            engine.environments.close()
     return Timing(agents, {n: 1e3 * spent[n] / (ROUNDS * ticks[n]) for n in turns})
 
 
@@ -184,8 +186,6 @@ def _engine(
     own = replace(preset.own, epsilon_start=1.0, epsilon_end=1.0)
     table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
     population = make_population(table.head(agents), settings, environment_spec(env), device)
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")
     engine = make_engine(population, initial_state(population), compiled=compiled, threads=threads)
     seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
     engine.exchange.observation.put(engine.environments.reset(seeds))

@@ -50,26 +50,30 @@ def _run(
     studies: Sequence[TabularStudy], out: Path, overwrite: bool, title: str, command: str
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
-    from valueshare.report.tabular import write_results
+    from valueshare.report.tabular import figure_name, write_results
     from valueshare.runs.directory import holds, results_folder
 
     config = {
         "valueshare": valueshare.__version__,
+        "kind": "tabular",
         "studies": [study.settings() for study in studies],
     }
     if holds(out, config) and not overwrite:
         print(f"these results are there already (--overwrite runs them again): {out}")
     else:
         study_mdp(studies[0])  # an unknown environment is found out before anything is made
-        with results_folder(out, config, overwrite=overwrite) as folder:
-            runs = sum(study.timesteps // study.steps for study in studies)
-            total = sum(study.timesteps for study in studies)
-            print(f"{runs:,} runs, {total:,} timesteps")
-            result = run_studies(studies, progress=True)
-            write_results(result, folder, title=title, command=command)
+        runs = sum(study.timesteps // study.steps for study in studies)
+        total = sum(study.timesteps for study in studies)
+        try:
+            with results_folder(out, config, overwrite=overwrite) as folder:
+                print(f"{runs:,} runs, {total:,} timesteps")
+                result = run_studies(studies, progress=True)
+                write_results(result, folder, title=title, command=command)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("nothing was written") from None
         rate = result.timesteps / result.seconds
         print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
-    print(f"figure: {next((out / 'figures').glob('[gi]*.png'))}")
+    print(f"figure: {out / 'figures' / figure_name(studies)}.png")
     print(f"page:   {out / 'report.html'}")
 
 

@@ -93,6 +93,10 @@ def spec_from_spaces(
             "or register one that flattens them"
         )
     dtype = np.dtype(observations.dtype)
+    if dtype.kind != "f" and dtype.name not in _KEPT:
+        raise InvalidInput(
+            f"{name} has observations of {dtype}: choose one with {', '.join(_KEPT)} or floats"
+        )
     return EnvironmentSpec(
         name=name,
         backend=backend,
@@ -136,6 +140,9 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+_KEPT = ("uint8", "int8", "int16", "int32", "int64", "bool")  # what replay and checkpoints hold
 
 
 def _brief(space: object) -> str:

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from valueshare.envs import environment_spec
@@ -40,13 +41,13 @@ def make_plan(
     envs, algorithms = _listed(env), _listed(algorithm)
     for name in algorithms:
         _check_algorithm(name)
-    if isinstance(seeds, int):
+    if isinstance(seeds, int | np.integer):
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
-        seeds = range(first_seed, first_seed + seeds)
+        seeds = range(first_seed, first_seed + int(seeds))
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    seeds = list(seeds)
+    seeds = [int(seed) for seed in seeds]  # NumPy's too
     presets = {name: overridden(preset_for(name), settings) for name in envs}
     specs = {name: environment_spec(name, backend) for name in envs}
     tables = [

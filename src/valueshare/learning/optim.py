@@ -55,8 +55,8 @@ def adam_(
     t = moments.updates.clamp(min=1).to(step_size.dtype)  # 0 only where frozen from the start
     # 1 - beta^t as -expm1(t·log beta): the plain form loses five digits of 1 - 0.999 in float32; in
     # float64, a compiler that fuses it with the update computes a power for every weight.
-    correction1 = -torch.expm1(t * math.log(beta1))  # [P]
-    correction2 = -torch.expm1(t * math.log(beta2))  # [P]
+    correction1 = -torch.expm1(t * _log(beta1))  # [P]
+    correction2 = -torch.expm1(t * _log(beta2))  # [P]
     for name, p in parameters.items():
         m, v = moments.first[name], moments.second[name]
         _accumulate_(m, v, gradients[name], active, beta1, beta2)
@@ -104,6 +104,11 @@ def _accumulate_(
     one = torch.ones_like(active, dtype=m.dtype)  # [P]
     m.mul_(_rows(one.masked_fill(active, decay1), m)).add_(g, alpha=1 - decay1)
     v.mul_(_rows(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
+
+
+def _log(beta: float) -> float:
+    """log beta, and -inf of 0: the correction is then 1."""
+    return math.log(beta) if beta else -math.inf
 
 
 def _rows(values: Tensor, like: Tensor) -> Tensor:

@@ -124,9 +124,23 @@ def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | 
         except Damaged as damage:
             _log.warning("%s is damaged (%s): using the checkpoint before it", path.name, damage)
     if manifests:
-        raise InvalidInput(
-            f"no checkpoint in {folder.checkpoints} is whole: start the run again in a new folder"
-        )
+        raise InvalidInput(_none_whole(folder))
+    return None
+
+
+def newest_state(folder: Folder) -> Path | None:
+    """The state file of the newest checkpoint that has it whole; None before the first one."""
+    manifests = sorted(folder.checkpoints.glob("checkpoint-*.json"), reverse=True)
+    for path in manifests:
+        try:
+            body = _read_manifest(path)
+            state = folder.state(body["phase"])
+            _verify(state, body["state"][state.name])
+            return state
+        except Damaged as damage:
+            _log.warning("%s is damaged (%s): using the checkpoint before it", path.name, damage)
+    if manifests:
+        raise InvalidInput(_none_whole(folder))
     return None
 
 
@@ -137,6 +151,10 @@ def is_whole(folder: Folder, phase: int) -> bool:
     except Damaged:
         return False
     return True
+
+
+def _none_whole(folder: Folder) -> str:
+    return f"no checkpoint in {folder.checkpoints} is whole: start the run again in a new folder"
 
 
 def _verify_all(folder: Folder, body: dict[str, Any]) -> None:

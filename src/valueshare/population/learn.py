@@ -21,8 +21,8 @@ from valueshare.replay import transitions
 def learn(population: Population, state: State) -> None:
     """Sample, differentiate, update.
 
-    An agent whose loss is not finite is frozen there and then: its weights, moments and counts
-    stay as they are for the rest of the run, and `diverged_at` says since when.
+    An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
+    moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
     """
     keys, settings = population.keys, population.settings
     batch = sample(state, keys.replay, settings.minibatch)
@@ -31,7 +31,9 @@ def learn(population: Population, state: State) -> None:
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     learning = state.diverged_at < 0
-    active = learning & torch.isfinite(losses)  # [P]
+    squares = [g.square().reshape(len(g), -1).sum(-1) for g in gradients.values()]  # [P] each
+    finite = torch.isfinite(losses) & torch.isfinite(torch.stack(squares).sum(0))
+    active = learning & finite  # [P]
     state.diverged_at.copy_(torch.where(learning & ~active, state.step, state.diverged_at))
     OPTIMIZERS[settings.optimizer](
         state.online.parameters,

@@ -1,5 +1,6 @@
 """What all agents of a population share. What may differ between them is in `agents.py`."""
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -56,12 +57,23 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name in ("hidden", "adam_betas"):  # lists come from JSON and the command line
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in (*_AT_LEAST_ONE, *_AT_LEAST_ZERO):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        object.__setattr__(self, "hidden", tuple(_whole("hidden", size) for size in self.hidden))
+        if self.eval_episode_limit is not None:
+            limit = _whole("eval_episode_limit", self.eval_episode_limit)
+            object.__setattr__(self, "eval_episode_limit", limit)
+            if limit < 1:
+                raise InvalidInput(f"eval_episode_limit = {limit}: write a number >= 1")
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 1")
+        for name in _AT_LEAST_ZERO:
+            if getattr(self, name) < 0:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 0")
         for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number > 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number > 0")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InvalidInput(
@@ -71,6 +83,8 @@ class TrainingSettings:
             raise InvalidInput(f"hidden = {self.hidden}: layer sizes are numbers >= 1")
         if not 0 <= self.eval_epsilon <= 1:
             raise InvalidInput(f"eval_epsilon = {self.eval_epsilon}: a probability lies in [0, 1]")
+        if len(self.adam_betas) != 2:
+            raise InvalidInput(f"adam_betas = {self.adam_betas}: write two numbers")
         if not all(0 <= beta < 1 for beta in (*self.adam_betas, self.rmsprop_decay)):
             raise InvalidInput("adam_betas and rmsprop_decay lie in [0, 1)")
         if self.replay_capacity < self.minibatch:
@@ -78,8 +92,6 @@ class TrainingSettings:
                 f"replay_capacity = {self.replay_capacity} is smaller than minibatch = "
                 f"{self.minibatch}: make the replay at least one minibatch large"
             )
-        if self.replay_start < 1:
-            raise InvalidInput("replay_start = 0: the first update needs a transition; write 1")
         if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
             raise InvalidInput(
                 "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "
@@ -125,10 +137,23 @@ class TrainingSettings:
         return cls(**values)
 
 
+def _whole(name: str, value: Any) -> int:
+    """A count as an integer: 1e3 from JSON is 1000, and 2.5 is none."""
+    try:
+        whole = int(value)
+    except (TypeError, ValueError, OverflowError):
+        whole = None
+    if whole is None or whole != value:
+        raise InvalidInput(f"{name} = {value!r}: write a whole number")
+    return whole
+
+
 _AT_LEAST_ONE = (
     *("total_steps", "phase_steps", "minibatch", "update_every", "target_every", "eval_every"),
+    *("replay_capacity", "replay_start"),  # the first update needs a transition
     *("eval_copies", "quantiles", "target_quantiles", "acting_quantiles"),
 )
+_AT_LEAST_ZERO = ("eval_episodes", "eval_timesteps")
 _POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon")
 _CHOICES = {
     "loss": ("half-squared", "huber"),

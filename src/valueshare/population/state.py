@@ -241,11 +241,11 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 def _drawn(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
     """One agent's network, its weights a function of its seed for any factory.
 
-    The global generator is seeded, and left as it was found: a module that knows nothing of
-    generators draws the right numbers too.
+    The CPU's global generator is seeded, and left as it was found: a module that knows nothing of
+    generators draws the right numbers too. Those of GPUs are not touched.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_key(seed, "weights"))
+        torch.default_generator.manual_seed(stream_key(seed, "weights"))
         return factory(shape, k)
 
 

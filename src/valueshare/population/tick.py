@@ -50,7 +50,10 @@ class Mailbox:
             self.tensor = whole.tensor[bytes_].view(dtype).reshape(shape)
             self._host = whole._host[bytes_].view(dtype).reshape(shape)
         self.array: NDArray[Any] = self._host.numpy()
-        self._fetched = _event() if device.type == "cuda" else None
+        if inside is not None:
+            self._fetched = inside[0]._fetched  # one letterbox, one time at which it is free
+        else:
+            self._fetched = _event() if device.type == "cuda" else None
 
     def put(self, values: NDArray[Any]) -> None:
         """From the host to the device, without waiting for it."""

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,32 +75,32 @@ def train_population(
     too, for displays; reading the state on a GPU waits for it, so do it a few times a second.
     """
     device = checked_device(device)
-    _set_precision(device, settings)
-    spec = environment_spec(agents["env"][0], backend)
-    population = make_population(agents, settings, spec, device, network)
-    state = initial_state(population)
-    engine = make_engine(population, state, compiled=compiled, threads=threads)
-    folder = None if directory is None else Folder(Path(directory), name)
-    fingerprint = _fingerprint(population, state)
-    first, records = _resume(folder, fingerprint, state)
+    with on_device(device, tf32=settings.tf32):
+        spec = environment_spec(agents["env"][0], backend)
+        population = make_population(agents, settings, spec, device, network)
+        state = initial_state(population)
+        engine = make_engine(population, state, compiled=compiled, threads=threads)
+        folder = None if directory is None else Folder(Path(directory), name)
+        fingerprint = _fingerprint(population, state)
+        first, records = _resume(folder, fingerprint, state)
 
-    def poll() -> None:
-        if on_tick is not None:
-            on_tick(state)
-        if should_stop is not None and should_stop():
-            raise _Stop
+        def poll() -> None:
+            if on_tick is not None:
+                on_tick(state)
+            if should_stop is not None and should_stop():
+                raise _Stop
 
-    finished = True
-    try:
-        for phase in range(first, settings.phases):
-            records.append(_committed_phase(engine, phase, folder, fingerprint, poll))
-            if on_phase is not None:
-                on_phase(PhaseReport(phase, settings.phase_end(phase), records[-1]))
-    except _Stop:
-        finished = False
-    finally:
-        engine.environments.close()
-        engine.evaluation_environments.close()
+        finished = True
+        try:
+            for phase in range(first, settings.phases):
+                records.append(_committed_phase(engine, phase, folder, fingerprint, poll))
+                if on_phase is not None:
+                    on_phase(PhaseReport(phase, settings.phase_end(phase), records[-1]))
+        except _Stop:
+            finished = False
+        finally:
+            engine.environments.close()
+            engine.evaluation_environments.close()
     return Trained(pl.concat([records_schema().to_frame(), *records]), finished, population, state)
 
 
@@ -171,8 +172,21 @@ def checked_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def _set_precision(device: torch.device, settings: TrainingSettings) -> None:
-    """TensorFloat-32 on or off, for matrix products and for convolutions."""
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")
-        torch.backends.cudnn.allow_tf32 = settings.tf32
+@contextmanager
+def on_device(device: torch.device, *, tf32: bool) -> Iterator[None]:
+    """On CUDA: the device is the current one, and TensorFloat-32 on or off; then all as before.
+
+    Streams and graphs belong to the current device, whatever the tensors are on.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")  # matrix products
+    torch.backends.cudnn.allow_tf32 = tf32  # convolutions
+    try:
+        with torch.cuda.device(device):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]

@@ -14,7 +14,7 @@ end use a row more than they have transitions, so a ring of rows may lose a row 
 transitions loses its transition: `oldest` is the first transition that still has both rows.
 
 Everything is a tensor on the device and is updated in place without a look from the host, so that
-`append` and `sample` can live inside a CUDA graph. Legend: P agents, B minibatch, C transitions,
+`append` and `gather` can live inside a CUDA graph. Legend: P agents, B minibatch, C transitions,
 R rows.
 """
 
@@ -57,7 +57,8 @@ class Segment(NamedTuple):
 def default_rows(capacity: int) -> int:
     """Rows for `capacity` transitions: an eighth more, for the final observations.
 
-    Episodes of nine steps or more keep every transition; shorter ones keep a few fewer of them.
+    Episodes of nine steps or more keep every transition; shorter ones keep fewer, down to 56 % of
+    them where every episode is a single step.
     """
     return capacity + capacity // 8 + 4
 

@@ -1,12 +1,13 @@
 """What a tabular study leaves behind: records, summary, figures and a page."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from valueshare.experiments.studies import GRIDWORLD
+from valueshare.experiments.studies import GRIDWORLD, TabularStudy
 from valueshare.experiments.tabular import TabularResult
 from valueshare.report import figures, page
 from valueshare.report.style import save
@@ -15,15 +16,16 @@ from valueshare.runs.provenance import provenance
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"
 TWO_REWARDS = (
-    "The paper's text has a reward of 0 for every step but the last. With that reward, "
-    "value-sharing makes no difference here. The paper's figure, over 20 % more episodes within "
+    "The paper's text has a reward of 0 for every step but the last. With that reward, no "
+    "increase stands out here. The paper's figure, over 20 % more episodes within "
     "1,000 timesteps, appears with a reward of -1 per step. Both are shown."
 )
 READING = (
     (
         "Left: the step size of each k is the one that did best on the very seeds that are shown, "
-        "as in the paper, which flatters every k. Right: each half of the seeds is scored at the "
-        "step sizes that the other half chose, so no run has a part in choosing its own."
+        "as in the paper. Right: each half of the seeds is scored at the step sizes that the other "
+        "half chose, so no run has a part in choosing its own. Every increase there moves with the "
+        "luck of the smallest k's own two choices, which the bands do not hold."
     ),
     (
         "The bands are 95 % percentile bootstrap intervals over seeds of the ratio of two means, "
@@ -49,13 +51,18 @@ def write_results(result: TabularResult, folder: Path, *, title: str, command: s
     _write_json(folder / "provenance.json", origin)
     _write_json(folder / "summary.json", summary(result))
 
-    figure_name = "gridworld" if result.studies[0].env == GRIDWORLD else "increase"
+    name = figure_name(result.studies)
     columns = ((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out))
     drawings = folder / "figures"
-    save(figures.tuned_increase(columns, measure=measure), drawings, figure_name)
+    save(figures.tuned_increase(columns, measure=measure), drawings, name)
     save(figures.norm_reduction(result.norms), drawings, "norms")
-    html = _page(result, title, command, origin, drawings, figure_name)
+    html = _page(result, title, command, origin, drawings)
     (folder / "report.html").write_text(html, encoding="utf-8")
+
+
+def figure_name(studies: Sequence[TabularStudy]) -> str:
+    """The name of the main figure, without its ending."""
+    return "gridworld" if studies[0].env == GRIDWORLD else "increase"
 
 
 def summary(result: TabularResult) -> dict[str, Any]:
@@ -103,7 +110,6 @@ def _page(
     command: str,
     origin: dict[str, Any],
     drawings: Path,
-    figure_name: str,
 ) -> str:
     study = result.studies[0]
     rate = result.timesteps / result.seconds
@@ -152,7 +158,7 @@ def _page(
         page.section(
             "The result",
             page.figure(
-                drawings / f"{figure_name}.svg",
+                drawings / f"{figure_name(result.studies)}.svg",
                 f"Increase of the mean {study.measured} over the smallest k, each k at its best "
                 "step size. Shaded: 95 % intervals.",
             ),

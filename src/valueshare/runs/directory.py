@@ -36,10 +36,11 @@ def results_folder(
 
     Until then it stands beside the target under another name; whatever ends the work early removes
     it, with the parents made for it. Results of other settings are replaced only if `overwrite` is
-    set, and a folder that holds anything but results of this package is never touched.
+    set, and a folder that holds anything but this package's results of the same kind (the config's
+    `valueshare` and `kind`) is never touched.
     """
     try:
-        _check_target(target, overwrite)
+        _check_target(target, config, overwrite)
         target = target.resolve()  # a link to a folder stays a link
         made = _make_parents(target)
     except OSError as error:
@@ -80,7 +81,7 @@ def _replace(target: Path, staging: Path) -> None:
     shutil.rmtree(retired)
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
+def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
@@ -89,8 +90,11 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise InvalidInput(f"{target} holds the folder you are in: choose another --out")
     if not any(target.iterdir()):
         return
-    if read_config(target) is None:
-        raise InvalidInput(f"{target} holds something else than results: choose another --out")
+    stored = read_config(target) or {}
+    if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
+        raise InvalidInput(
+            f"{target} holds something else than results of this kind: choose another --out"
+        )
     if not overwrite:
         raise InvalidInput(
             f"{target} holds results of other settings: choose another --out, or add --overwrite"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from valueshare.population.state import State
 from valueshare.population.train import PhaseReport
-from valueshare.runs.groups import group_scores, label, shown_score
+from valueshare.runs.groups import group_scores, label, own_values, shown_score
 from valueshare.runs.plan import Part
 
 REFRESH_SECONDS = 0.25  # of the live display
@@ -117,7 +117,7 @@ class Display:
         for row in rows[:GROUPS_SHOWN]:
             table.add_row(
                 row["env"],
-                row["algorithm"],
+                " ".join([row["algorithm"], *own_values(row)]),
                 f"{row['k']:g}",
                 f"{row['agents']:,}",
                 "-" if row["step"] is None else f"{row['step']:,}",

@@ -8,7 +8,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.population.train import PhaseReport
-from valueshare.runs.groups import GROUP, label
+from valueshare.runs.groups import group_columns, label
 
 MEASURES = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
 
@@ -41,11 +41,12 @@ class Events:
         self._writer.close()
 
     def _write(self, records: pl.DataFrame) -> None:
+        columns = group_columns(self._agents)
         means = (
-            records.join(self._agents.select("agent", *GROUP), on="agent")
-            .group_by(*GROUP, "step")
+            records.join(self._agents.select("agent", *columns), on="agent")
+            .group_by(*columns, "step")
             .agg(pl.col(MEASURES).mean())
-            .sort(*GROUP, "step")
+            .sort(*columns, "step")
         )
         for row in means.to_dicts():
             for measure in MEASURES:

@@ -28,8 +28,9 @@ def check(plan: Plan, network: NetworkFactory | None = None, threads: int | None
     device = checked_device(plan.device)
     needs = []
     for part in parts(plan):
-        limit = environment_spec(part.env, part.backend).episode_limit
-        check_evaluation(part.settings, part.settings.eval_episode_limit or limit)
+        limit = part.settings.eval_episode_limit
+        own_limit = environment_spec(part.env, part.backend).episode_limit
+        check_evaluation(part.settings, own_limit if limit is None else limit)
         needs.append(memory.need(part, network))
     lines = [memory.check(need, device) for need in sorted(needs, key=lambda n: n.total(device))]
     return lines[-1]

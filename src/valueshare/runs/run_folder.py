@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoint import Folder, is_whole
+from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
 from valueshare.runs.directory import read_config, results_folder
 from valueshare.runs.plan import (
@@ -103,8 +103,9 @@ def open_plan(folder: Path) -> Plan:
     return plan
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: str | Path) -> Run:
     """The run in a folder, with its records so far."""
+    folder = Path(folder)
     plan = open_plan(folder)
     return Run(folder, plan.agents, read_records(folder), is_finished(folder, plan))
 
@@ -145,10 +146,10 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
         row = part.agents["agent"].index_of(agent)
         if row is None:
             continue
-        files = sorted(Folder(folder, part.name).checkpoints.glob("state-*.safetensors"))
-        if not files:
+        file = newest_state(Folder(folder, part.name))
+        if file is None:
             raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-        tensors = load_file(files[-1])
+        tensors = load_file(file)
         prefixes = ("online.parameters.", "online.buffers.")
         return {
             name.removeprefix(prefix): tensor[row].clone()

@@ -160,6 +160,7 @@ def observe(
     out.norm_z[run, moment] = norm_z / states
 
 
+# The cache knows this file alone: after an edit of randomness.py, touch this one.
 @njit(nogil=True, cache=True, error_model="numpy")
 def learn(
     table: Table,

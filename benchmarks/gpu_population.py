@@ -1,15 +1,14 @@
 """Cost of a population against its size: what a tick takes, part by part, on a GPU machine.
 
-    python benchmarks/h200_population.py                       # the paper's LunarLander settings
-    python benchmarks/h200_population.py --agents 2040 --compile --tf32 --trace
+    python benchmarks/gpu_population.py                       # the paper's LunarLander settings
+    python benchmarks/gpu_population.py --agents 2040 --compile --tf32 --trace
 
-Prints one table last, and writes population.json and population.parquet into the folder that the
-variable OUT names, if it names one. Without an installed valueshare, put src/ on PYTHONPATH.
+Prints one table last; --out names a folder for population.json, population.parquet and a figure.
+Without an installed valueshare, put src/ on PYTHONPATH.
 """
 
 import argparse
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,9 +48,14 @@ def main() -> None:
             )
             population.release(options.device)
             rows.append(row_of(timing, compiled, options.tf32, time.perf_counter() - began))
-            print(json.dumps(rows[-1]), flush=True)  # what is known if the time runs out
+            print(json.dumps(rows[-1]), flush=True)  # what is known so far
             write(rows, options)
     console.print(table_of(rows, options))
+    if options.out is not None:
+        from valueshare.report.curves import cost_against_agents
+        from valueshare.report.style import save
+
+        save(cost_against_agents(pl.DataFrame(rows)), options.out, "cost-against-agents")
 
 
 def parsed() -> argparse.Namespace:
@@ -64,6 +68,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--both", action="store_true", help="not compiled, then compiled")
     parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--out", type=Path, default=None, help="folder for the numbers")
     parser.add_argument("--trace", action="store_true", help="where the host's time goes in a tick")
     return parser.parse_args()
 
@@ -99,13 +104,13 @@ def cell(value: Any) -> str:
 
 
 def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    folder = os.environ.get("OUT")
-    if not folder:
+    if options.out is None:
         return
+    options.out.mkdir(parents=True, exist_ok=True)
     about = {"versions": population.versions_line(options.device), "preset": options.preset}
     text = json.dumps({**about, "rows": rows}, indent=1)
-    (Path(folder) / "population.json").write_text(text + "\n")
-    pl.DataFrame(rows).write_parquet(Path(folder) / "population.parquet")
+    (options.out / "population.json").write_text(text + "\n")
+    pl.DataFrame(rows).write_parquet(options.out / "population.parquet")
 
 
 def traced(engine: Engine) -> None:
