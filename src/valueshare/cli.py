@@ -108,7 +108,9 @@ def _one_line(box: str) -> str:
     said = [part for part in parts if part]
     kept = said[:1] + [part for part in said[1:] if part.startswith(("Perhaps", "Available"))]
     line = "; ".join(kept) or "the arguments could not be read"
-    return re.sub(r"^Error parsing (\S+inner\S*: )?", "", line)
+    line = re.sub(r"^Error parsing (\S+inner\S*: )?", "", line)
+    unread = r"Could not find valid parse for arguments: \[(.*)\]"
+    return re.sub(unread, r"cannot read \1: --help says what it takes", line)
 
 
 def _fail(message: str) -> NoReturn:

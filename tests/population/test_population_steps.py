@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -181,11 +181,12 @@ def test_a_cuda_device_is_current_and_precision_is_put_back(
     monkeypatch.setattr(torch.cuda, "device", device)
     before = switches()
     for tf32, inside in ((True, ("high", True)), (False, ("highest", False))):
-        with pytest.raises(KeyboardInterrupt), on_device(torch.device("cuda:1"), tf32=tf32):
+        with suppress(KeyboardInterrupt), on_device(torch.device("cuda:1"), tf32=tf32):
             assert current == [torch.device("cuda:1")]
             assert switches() == inside
             raise KeyboardInterrupt
         assert switches() == before
+        assert current == []
     with on_device(torch.device("cpu"), tf32=True):
         assert switches() == before
 

@@ -141,7 +141,7 @@ def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:
     plan = make_plan(
         ["CartPole-v1", "LunarLander-v3"], "ib-dqn", k=[4], seeds=2, step_size=[1e-3, 1e-4]
     )
-    scores = dict(enumerate([10.0, 20.0, 1.0, 3.0, *[0.0] * 4]))
+    scores: dict[int, float | None] = dict(enumerate([10.0, 20.0, 1.0, 3.0, *[0.0] * 4]))
     rows = group_scores(plan.agents, records(100, scores)).to_dicts()
     assert [(label(row), row["agents"], row["score"]) for row in rows] == [
         ("ib-dqn k=4 step_size=0.001", 2, 15.0),
