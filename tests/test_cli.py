@@ -267,10 +267,10 @@ def test_another_environment(tmp_path: Path) -> None:
     words = ("tabular", "--env", "FrozenLake-v1", *QUICK, "--algorithm", "expected-sarsa")
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    out = tmp_path / "results" / "tabular"
+    out = tmp_path / "results" / "FrozenLake-v1-expected-sarsa"
     assert done.stdout.splitlines()[-2:] == [
-        "figure: results/tabular/figures/increase.png",
-        "page:   results/tabular/report.html",
+        "figure: results/FrozenLake-v1-expected-sarsa/figures/increase.png",
+        "page:   results/FrozenLake-v1-expected-sarsa/report.html",
     ]
     assert (out / "figures" / "increase.svg").is_file()
     assert '"mean_reward"' in (out / "summary.json").read_text()

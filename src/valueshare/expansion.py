@@ -32,7 +32,7 @@ def expand(z: Array, k: Number) -> Array:
 
     Shapes: z [..., n], k [...] -> q [..., n].
     """
-    z = _as_array(z)
+    z = _values(z)
     return scale_mean(z, _like(z, _checked(k) + 1)[..., None])
 
 
@@ -41,7 +41,7 @@ def contract(q: Array, k: Number) -> Array:
 
     Shapes: q [..., n], k [...] -> z [..., n].
     """
-    q = _as_array(q)
+    q = _values(q)
     return scale_mean(q, _like(q, 1 / (_checked(k) + 1))[..., None])
 
 
@@ -60,7 +60,7 @@ def implicit_baseline(q: Array, k: Number) -> Array:
 
     Shapes: q [..., n], k [...] -> b [...].
     """
-    q = _as_array(q)
+    q = _values(q)
     return _like(q, baseline_fraction(k)) * _mean(q)
 
 
@@ -69,7 +69,7 @@ def baseline_residual(q: Array, b: Number) -> Array:
 
     Shapes: q [..., n], b [...] -> u [..., n+1].
     """
-    q = _as_array(q)
+    q = _values(q)
     b = _like(q, b)[..., None]
     residual = q - b
     xp = _namespace(q)
@@ -81,7 +81,7 @@ def norm_minimizing_baseline(q: Array) -> Array:
 
     Shapes: q [..., n] -> b* [...].
     """
-    q = _as_array(q)
+    q = _values(q)
     n = q.shape[-1]
     return _like(q, n / (n + 1)) * _mean(q)
 
@@ -152,6 +152,14 @@ def _as_array(x: Array) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
     x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
     return x if "float" in str(x.dtype) else x * 1.0
+
+
+def _values(x: Array) -> Array:
+    """x as an array of floats whose last axis are the actions."""
+    x = _as_array(x)
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise InvalidInput(f"values of shape {tuple(x.shape)}: a state has at least 1 action")
+    return x
 
 
 def _mean(x: Array) -> Array:

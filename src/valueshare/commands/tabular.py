@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
 import valueshare
 from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies
@@ -23,7 +24,7 @@ def reproduce_gridworld(
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
         out: Folder for records, figures and report.
-        overwrite: Replace results of other settings in that folder.
+        overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
     title = "Gridworld: value-sharing in tabular Q-learning"
@@ -32,25 +33,26 @@ def reproduce_gridworld(
 
 def tabular(
     study: OmitArgPrefixes[TabularStudy],
-    out: Path = Path("results/tabular"),
+    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None,
     overwrite: Flag = False,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
         study: What is run.
-        out: Folder for records, figures and report.
-        overwrite: Replace results of other settings in that folder.
+        out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
+        overwrite: Run again, and replace the results in that folder.
     """
     title = f"{study.env}: value-sharing in tabular {study.algorithm}"
-    _run((study,), out, overwrite, title, _tabular_command(study))
+    folder = Path("results") / f"{study.env}-{study.algorithm}" if out is None else out
+    _run((study,), folder, overwrite, title, _tabular_command(study))
 
 
 def _run(
     studies: Sequence[TabularStudy], out: Path, overwrite: bool, title: str, command: str
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
-    from valueshare.report.tabular import figure_name, write_results
+    from valueshare.report.tabular import figure_name, headlines, write_results
     from valueshare.runs.directory import holds, results_folder
 
     config = {
@@ -73,6 +75,7 @@ def _run(
             raise KeyboardInterrupt("nothing was written") from None
         rate = result.timesteps / result.seconds
         print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
+    print(*headlines(out), sep="\n")
     print(f"figure: {out / 'figures' / figure_name(studies)}.png")
     print(f"page:   {out / 'report.html'}")
 

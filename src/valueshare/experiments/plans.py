@@ -23,6 +23,9 @@ from valueshare.runs.plan import Plan, parts
 OWN = tuple(field.name for field in fields(AgentSettings))
 
 
+MOST_SEEDS = 100_000
+
+
 def make_plan(
     env: str | Sequence[str],
     algorithm: str | Sequence[str] = "ib-dqn",
@@ -44,6 +47,10 @@ def make_plan(
     if isinstance(seeds, int | np.integer):
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
+        if seeds > MOST_SEEDS:
+            raise InvalidInput(f"seeds = {seeds:,}: at most {MOST_SEEDS:,} in one run")
+        if first_seed < 0:
+            raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
         seeds = range(first_seed, first_seed + int(seeds))
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")

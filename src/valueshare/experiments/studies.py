@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
+from valueshare.tabular import MOST_ROWS
 
 Measure = Literal["episodes", "reward"]
 Scale = Literal["paper", "smoke"]
@@ -70,6 +71,11 @@ class TabularStudy:
                 raise InvalidInput(f"step size {value:g}: it lies in (0, 1]")
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
+        rows = self.timesteps // max(1, self.steps) * len(self.moments)
+        if rows > MOST_ROWS:
+            raise InvalidInput(
+                f"{rows:,} rows of results: {MOST_ROWS:,} at most; take fewer seeds or step sizes"
+            )
         if self.steps < 1:
             raise InvalidInput(f"steps = {self.steps}: at least 1 timestep")
         if any(not 0 < regime <= self.steps for regime in self.regimes):

@@ -69,6 +69,8 @@ def agent_table(
     seeds = list(seeds)
     if len(set(seeds)) != len(seeds) or not seeds:
         raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
+    if not _listed(k):
+        raise InvalidInput("no k is given: write at least one number")
     envs: list[str] = _listed(env)
     algorithms: list[str] = _listed(algorithm)
     for e, a in product(envs, algorithms):

@@ -50,10 +50,10 @@ class Mailbox:
             self.tensor = whole.tensor[bytes_].view(dtype).reshape(shape)
             self._host = whole._host[bytes_].view(dtype).reshape(shape)
         self.array: NDArray[Any] = self._host.numpy()
-        if inside is not None:
-            self._fetched = inside[0]._fetched  # one letterbox, one time at which it is free
-        else:
-            self._fetched = _event() if device.type == "cuda" else None
+        # When the letterbox may be filled again: a part has the whole's, because it is in it.
+        self._fetched: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._fetched = _event() if inside is None else inside[0]._fetched
 
     def put(self, values: NDArray[Any]) -> None:
         """From the host to the device, without waiting for it."""

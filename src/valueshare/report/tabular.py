@@ -65,6 +65,28 @@ def figure_name(studies: Sequence[TabularStudy]) -> str:
     return "gridworld" if studies[0].env == GRIDWORLD else "increase"
 
 
+def headlines(folder: Path) -> list[str]:
+    """The result of a folder in a line a case: the largest increase at the second regime."""
+    written = json.loads((folder / "summary.json").read_text())
+    rows = [row for row in written["figure"] if row["ci95_low"] is not None]
+    regimes = sorted({row["regime"] for row in rows})
+    lines = []
+    for case in dict.fromkeys(row["step_reward"] for row in rows):
+        regime = regimes[min(1, len(regimes) - 1)]
+        own = [row for row in rows if row["step_reward"] == case and row["regime"] == regime]
+        plain = min(row["k"] for row in own)
+        others = [row for row in own if row["k"] != plain]
+        if not others:
+            continue
+        best = max(others, key=lambda row: row["increase_percent"])
+        lines.append(
+            ("" if case is None else f"{case:g} per step, ")
+            + f"{regime:,} timesteps: at best {best['increase_percent']:+.1f} % "
+            f"[{best['ci95_low']:.1f}, {best['ci95_high']:.1f}] over k = {plain:g}, with k = {best['k']:g}"
+        )
+    return lines
+
+
 def summary(result: TabularResult) -> dict[str, Any]:
     """The numbers of the figure, as plain JSON."""
     name = f"mean_{result.studies[0].measured}"

@@ -1,5 +1,6 @@
 """A results folder appears whole or not at all, and never in the place of something else."""
 
+import errno
 import json
 import shutil
 import tempfile
@@ -59,11 +60,20 @@ def results_folder(
         else:
             # Takes the place of nothing or of an empty folder. One that was filled while the work
             # went on stays, and this fails.
-            staging.rename(target)
+            _take_place(target, staging)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         _remove_empty(made)
         raise
+
+
+def _take_place(target: Path, staging: Path) -> None:
+    try:
+        staging.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise InvalidInput(f"{target} was filled by another run meanwhile: it stays") from error
 
 
 def _replace(target: Path, staging: Path) -> None:

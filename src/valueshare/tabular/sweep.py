@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
-from valueshare.tabular import kernels
+from valueshare.tabular import MOST_ROWS, kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Outcomes, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
 from valueshare.tabular.planning import optimal_values
@@ -57,8 +57,17 @@ def sweep(
         >>> table.shape
         (16, 14)
     """
+    if not isinstance(mdp, FiniteMDP):
+        raise InvalidInput(f"{mdp!r} is no FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
+    if not isinstance(steps, int | np.integer):
+        raise InvalidInput(f"steps = {steps}: write a whole number")
     ks, step_sizes = _numbers(k), _numbers(step_size)
-    seed_list = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
+    rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
+    seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
+    if rows * len(seed_list) > MOST_ROWS:
+        raise InvalidInput(
+            f"{rows * len(seed_list):,} rows of results: {MOST_ROWS:,} at most; take fewer seeds"
+        )
     moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     _validate(algorithm, ks, step_sizes, seed_list, steps, epsilon, step_size_power, moments)
     if threads is not None and threads < 1:
@@ -144,7 +153,9 @@ def _bar(timesteps: int, shown: bool) -> Iterator[Callable[[float], None]]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
     columns = ("learning", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+    with Progress(
+        *columns, transient=True, disable=not (sys.stdout and sys.stdout.isatty())
+    ) as bar:
         task = bar.add_task("", total=timesteps)
         yield lambda amount: bar.advance(task, amount)
 
@@ -194,7 +205,7 @@ def _validate(
     algorithm: str,
     ks: list[float],
     step_sizes: list[float],
-    seeds: list[int],
+    seeds: Sequence[int],
     steps: int,
     epsilon: float,
     step_size_power: float,
@@ -202,7 +213,7 @@ def _validate(
 ) -> None:
     if algorithm not in ALGORITHMS:
         raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
-    lists: dict[str, list[Any]] = {"k": ks, "step size": step_sizes, "seed": seeds}
+    lists: dict[str, Sequence[Any]] = {"k": ks, "step size": step_sizes, "seed": seeds}
     for name, values in lists.items():
         if not values:
             raise InvalidInput(f"no {name} is given: write at least one")
