@@ -75,7 +75,8 @@ def _run(
             raise KeyboardInterrupt("nothing was written") from None
         rate = result.timesteps / result.seconds
         print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
-    print(*headlines(out), sep="\n")
+    for line in headlines(out):
+        print(line)
     print(f"figure: {out / 'figures' / figure_name(studies)}.png")
     print(f"page:   {out / 'report.html'}")
 

@@ -79,10 +79,11 @@ def headlines(folder: Path) -> list[str]:
         if not others:
             continue
         best = max(others, key=lambda row: row["increase_percent"])
+        interval = f"[{best['ci95_low']:.1f}, {best['ci95_high']:.1f}]"
         lines.append(
             ("" if case is None else f"{case:g} per step, ")
-            + f"{regime:,} timesteps: at best {best['increase_percent']:+.1f} % "
-            f"[{best['ci95_low']:.1f}, {best['ci95_high']:.1f}] over k = {plain:g}, with k = {best['k']:g}"
+            + f"{regime:,} timesteps: at best {best['increase_percent']:+.1f} % {interval} "
+            f"over k = {plain:g}, with k = {best['k']:g}"
         )
     return lines
 
