@@ -305,3 +305,35 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     assert said == ""
     assert complaint == "valueshare: interrupted; nothing was written\n"
     assert contents(tmp_path) == {}
+
+
+# Environments of one's own.
+
+TABLE = """
+import gymnasium
+import numpy as np
+
+
+class Own(gymnasium.Env):
+    def __init__(self, slip):
+        self.observation_space = self.action_space = gymnasium.spaces.Discrete(2)
+        self.initial_state_distrib = np.array([1.0, 0.0])
+        self.P = {
+            0: {0: [(slip, 0, 0.0, False), (0.5, 1, 1.0, True)], 1: [(1.0, 1, 0.0, True)]},
+            1: {0: [(1.0, 1, 0.0, True)], 1: [(1.0, 1, 0.0, True)]},
+        }
+
+
+gymnasium.register("Sound-v0", lambda **_: Own(0.5))
+gymnasium.register("Leaky-v0", lambda **_: Own(0.4))
+"""
+
+
+def test_a_table_of_ones_own_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "tables.py").write_text(TABLE)
+    assert "state 0, action 0 sum to 0.9, not 1" in refused(
+        "tabular", "--env", "tables:Leaky-v0", *QUICK, cwd=tmp_path
+    )
+    assert not (tmp_path / "results").exists()
+    done = run("tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

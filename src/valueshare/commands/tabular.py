@@ -44,7 +44,8 @@ def tabular(
         overwrite: Run again, and replace the results in that folder.
     """
     title = f"{study.env}: value-sharing in tabular {study.algorithm}"
-    folder = Path("results") / f"{study.env}-{study.algorithm}" if out is None else out
+    name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
+    folder = Path("results") / name if out is None else out
     _run((study,), folder, overwrite, title, _tabular_command(study))
 
 
