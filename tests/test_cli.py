@@ -289,6 +289,8 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         start_new_session=True,  # a group of its own, as a terminal gives to a command
+        # Where the tests themselves run in the background, Ctrl-C is ignored: not by this child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert process.stdout is not None

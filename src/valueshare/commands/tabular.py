@@ -74,6 +74,8 @@ def _run(
                 write_results(result, folder, title=title, command=command)
         except KeyboardInterrupt:
             raise KeyboardInterrupt("nothing was written") from None
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
         rate = result.timesteps / result.seconds
         print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
     for line in headlines(out):

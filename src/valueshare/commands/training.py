@@ -136,7 +136,7 @@ def to_the_end(work: "Callable[[], Run]", folder: Path, stop: StopRequest) -> No
         run = None
     except OSError as error:
         if read_config(folder) is None:
-            raise
+            way = "nothing was written"
         _say_and_exit(f"{error.strerror or error}; {way}", FAILED)
     if run is not None and run.finished:
         from valueshare.training import summary
