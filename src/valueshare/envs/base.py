@@ -6,7 +6,6 @@ and a truncated step bootstraps from its own final observation. And environment 
 own seed and actions alone, never on its neighbours or on E.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -133,13 +132,6 @@ def mix_to_int32(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x = x ^ (x >> np.uint64(31))
     return (x >> np.uint64(32)).astype(np.uint32).view(np.int32)
-
-
-def available_cores() -> int:
-    """The cores this process may use, which a scheduler can make fewer than the machine's."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 _KEPT = ("uint8", "int8", "int16", "int32", "int64", "bool")  # what replay and checkpoints hold

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from valueshare.cores import available_cores
 from valueshare.envs.base import (
     Actions,
     EnvironmentSpec,
     Seeds,
     StepResult,
     as_keys,
-    available_cores,
     checked_limit,
     mix_to_int32,
     spec_from_spaces,

@@ -1,6 +1,5 @@
 """Where a result came from: version, commit, machine and libraries; no paths, no environment."""
 
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import valueshare
+from valueshare.cores import available_cores
 
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "matplotlib")
 
@@ -52,13 +52,6 @@ def machine_line() -> str:
     return (
         f"{about['processor']}, {about['cores']} cores, {about['system']} {about['architecture']}"
     )
-
-
-def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def source_commit() -> str | None:

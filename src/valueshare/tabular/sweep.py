@@ -1,6 +1,5 @@
 """A whole grid of tabular learners at once."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
 from valueshare.tabular import MOST_ROWS, kernels
@@ -78,7 +78,9 @@ def sweep(
     k_of, step_size_of = np.ascontiguousarray(grid.T)
     runs = Runs(run_keys(seed_of, k_of, step_size_of), k_of, step_size_of)
     rule = Rule(ALGORITHMS[algorithm], float(epsilon), float(step_size_power))
-    outcomes = _learn(kernel_table(mdp), runs, rule, moments, threads or _cores(), progress)
+    outcomes = _learn(
+        kernel_table(mdp), runs, rule, moments, threads or available_cores(), progress
+    )
     return _tidy(algorithm, runs, seed_of, moments, outcomes)
 
 
@@ -194,11 +196,6 @@ def _tidy(
 
 def _numbers(values: float | Sequence[float]) -> list[float]:
     return [float(value) for value in np.atleast_1d(values)]
-
-
-def _cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _validate(
