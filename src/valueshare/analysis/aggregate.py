@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from valueshare.analysis.tidy import finite, require
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -28,13 +29,13 @@ def agent_means(records: pl.DataFrame, column: str) -> pl.DataFrame:
     episode finished, or its run is shorter) has `value` null: a mean over other points than its
     neighbours' is another quantity, and mostly a flattering one. `missing` counts what it lacks.
     """
-    _require(records, "agent", "step", column)
+    require(records, "agent", "step", column)
     if records.select("agent", "step").is_duplicated().any():
         raise InvalidInput("the records hold an agent's evaluation twice: give each run once")
-    finite = _finite(records, column)
-    points = finite.filter(pl.col(column).is_not_null())["step"].n_unique()
+    rows = finite(records, column)
+    points = rows.filter(pl.col(column).is_not_null())["step"].n_unique()
     return (
-        finite.group_by("agent")
+        rows.group_by("agent")
         .agg(pl.col(column).mean().alias("value"), pl.col(column).count().alias("points"))
         .with_columns(missing=points - pl.col("points").cast(pl.Int64))
         .with_columns(value=pl.when(pl.col("missing") == 0).then("value"))
@@ -57,9 +58,9 @@ def mean_intervals(
     bootstrap over rows, seeded: the same table gives the same interval, whatever the order of its
     groups. A group of one has a mean and no interval; a group of none has neither.
     """
-    _require(table, *by, column)
+    require(table, *by, column)
     groups = (
-        _finite(table, column)
+        finite(table, column)
         .group_by(*by)
         .agg(
             pl.col(column).drop_nulls().alias("values"),
@@ -104,16 +105,3 @@ def _intervals(lists: pl.Series, count: int, resamples: int, seed: int) -> list[
         low, high = np.quantile(bootstrap_means(values, resamples, seed), (0.025, 0.975), axis=1)
         columns = [columns[0], low, high]
     return [pl.Series(n, list(c), pl.Float64) for n, c in zip(names, columns, strict=True)]
-
-
-def _finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The table with null where the column is no finite number."""
-    value = pl.col(column).cast(pl.Float64)
-    return table.with_columns(pl.when(value.is_finite()).then(value).alias(column))
-
-
-def _require(table: pl.DataFrame, *columns: str) -> None:
-    for name in columns:
-        if name not in table.columns:
-            known = ", ".join(table.columns)
-            raise InvalidInput(f"there is no column {name!r}: choose one of {known}")

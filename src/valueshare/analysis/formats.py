@@ -1,0 +1,230 @@
+"""The formats that results come in, each read into `env, algorithm, k, seed, step, score, ...`.
+
+What is wrong with a file is said in one line that names it. Nothing is unpickled.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+import polars as pl
+
+from valueshare.analysis.tidy import OWN
+from valueshare.errors import InvalidInput
+
+ALIASES = {"environment": "env", "game": "env"}
+REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
+METRICS = (
+    *("score", "overestimation", "action_gap", "relative_action_gap", "mean_action_value"),
+    *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
+)
+OPTIONAL = ("k", *OWN, *METRICS, "agent", "episodes", "train_episodes", "diverged_at", "source")
+PFRL_COLUMNS = ("steps", "mean")
+
+
+class Part(NamedTuple):
+    """What one place held."""
+
+    table: pl.DataFrame
+    kind: str
+    notes: tuple[str, ...] = ()
+    config: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None
+
+
+def read_tidy(file: Path) -> Part:
+    """A CSV or Parquet file with a row an evaluation."""
+    read: Callable[[Path], pl.DataFrame] = pl.read_csv
+    if file.suffix == ".parquet":
+        read = pl.read_parquet
+    try:
+        table = read(file)
+    except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
+    table = table.rename({n: ALIASES[n] for n in table.columns if n in ALIASES}, strict=False)
+    for name in (*REQUIRED, "score"):
+        if name not in table.columns:
+            shown = "environment" if name == "env" else name
+            raise InvalidInput(f"{file} has no column {shown!r}: it has {', '.join(table.columns)}")
+    for name in table.columns:
+        if name not in (*REQUIRED, *OPTIONAL):
+            raise InvalidInput(
+                f"{file} has an unknown column {name!r}: leave it out, or name it one of "
+                f"{', '.join(METRICS)}"
+            )
+    if table.is_empty():
+        raise InvalidInput(f"{file} holds no records: it has a header and nothing else")
+    # Both are made anew: an agent's number means nothing outside its file.
+    return Part(_typed(table.drop("agent", "source", strict=False), file), "table")
+
+
+def read_run_folder(folder: Path) -> Part:
+    """A run folder of this package, finished or as far as it got."""
+    files = sorted((folder / "records").glob("*.parquet"))
+    if not files:
+        raise InvalidInput(f"{folder / 'records'} holds no records: train first")
+    agents = _parquet(folder / "agents.parquet")
+    records = pl.concat([_parquet(file) for file in files], how="diagonal_relaxed")
+    if records.is_empty():
+        raise InvalidInput(f"{folder / 'records'} holds no records: train first")
+    for table, name, needed in (
+        (agents, "agents.parquet", ("agent", *(n for n in REQUIRED if n != "step"))),
+        (records, "records", ("agent", "step", "score")),
+    ):
+        for column in needed:
+            if column not in table.columns:
+                raise InvalidInput(f"{folder / name} has no column {column!r}: it is no run's")
+    strangers = records.join(agents, on="agent", how="anti").height
+    if strangers:
+        raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
+    config = _json(folder / "config.json")
+    whole = _typed(agents.join(records, on="agent", how="inner"), folder / "records")
+    notes = _unfinished(agents, records, config)
+    return Part(whole, "run", notes, config, _json(folder / "provenance.json"))
+
+
+def read_scores_txt(file: Path) -> Part:
+    """PFRL's table of evaluations; `args.txt` beside it, or the folders' names, say of what."""
+    try:
+        table = pl.read_csv(file, separator="\t", infer_schema_length=None)
+    except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
+    for name in PFRL_COLUMNS:
+        if name not in table.columns:
+            raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
+    if table.is_empty():
+        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+    told = _json(file.with_name("args.txt")) or {}
+    identity: dict[str, Any] = {name: told[name] for name in ("env", "seed") if name in told}
+    if (algorithm := told.get("agent") or told.get("algo") or _script(file)) is not None:
+        identity["algorithm"] = algorithm
+    if len(identity) < 3:
+        identity = _from_folders(file) | identity
+    values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
+    return Part(_typed(_labelled(values, identity), file), "pfrl")
+
+
+def read_evaluations(file: Path) -> Part:
+    """Stable-Baselines3's evaluations; the folders' names say of what."""
+    try:
+        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as stored:
+            steps, results = stored["timesteps"], stored["results"]
+    except KeyError as error:
+        raise InvalidInput(
+            f"{file} has no array {_short(error)}: it is no evaluations.npz"
+        ) from error
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise InvalidInput(f"{file} cannot be read without pickle: {_short(error)}") from error
+    if steps.ndim != 1 or results.ndim != 2 or len(steps) != len(results):
+        raise InvalidInput(
+            f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together"
+        )
+    if not results.size:
+        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+    values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
+    return Part(_typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
+
+
+def _from_folders(file: Path) -> dict[str, Any]:
+    """Algorithm, environment and seed from .../ALGORITHM/ENV/SEED/ or .../ALGORITHM/ENV_NUMBER/."""
+    *_, third, second, last = ("", "", "", *file.resolve().parent.parts)
+    if match := re.fullmatch(r"(?:seed[-_]?)?(\d+)", last):
+        algorithm, env, seed = third, second, match[1]
+    elif match := re.fullmatch(r"(.+)_(\d+)", last):
+        algorithm, env, seed = second, match[1], match[2]
+    else:
+        algorithm = env = seed = ""
+    if not (algorithm.strip("/") and env.strip("/")):
+        raise InvalidInput(
+            f"{file} does not say what it is of: put it into a folder ALGORITHM/ENVIRONMENT/SEED"
+        )
+    return {"algorithm": algorithm, "env": env, "seed": int(seed)}
+
+
+def _script(file: Path) -> str | None:
+    """The algorithm in the name of the script that PFRL's `command.txt` tells of: train_dqn.py."""
+    try:
+        script = (file.with_name("command.txt").read_text().split() or [""])[0]
+    except (OSError, UnicodeDecodeError):
+        return None
+    match = re.fullmatch(r"train_(\w+?)(_ale|_gym|_atari)?", Path(script).stem)
+    return match[1] if match else None
+
+
+def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
+    return values.with_columns(pl.lit(value).alias(name) for name, value in identity.items())
+
+
+def _typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """The columns in their types; k is 0 where there is none; bad cells are refused by row."""
+    types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
+    if "k" not in table.columns:
+        table = table.with_columns(k=pl.lit(0.0))
+    for name in (name for name in types if name in table.columns):
+        before = table[name]
+        after = before.cast(types[name], strict=False)
+        lost = (after.is_null() & before.is_not_null()) | (
+            after.is_null() if name in REQUIRED else pl.Series([False])
+        )
+        if types[name] == pl.Int64 and before.dtype.is_float():
+            lost = lost | (before != before.floor()).fill_null(False)
+        if lost.any():
+            row = int(lost.arg_true()[0])
+            kind = "a whole number" if types[name] == pl.Int64 else "a number"
+            kind = "a name" if types[name] == pl.String else kind
+            raise InvalidInput(f"{file}, row {row + 1}: {name} is {before[row]!r}, not {kind}")
+        table = table.with_columns(after.alias(name))
+    bad = table["score"].is_nan() | table["score"].is_infinite()
+    if bad.fill_null(False).any():
+        row = int(bad.fill_null(False).arg_true()[0])
+        raise InvalidInput(
+            f"{file}, row {row + 1}: score is {table['score'][row]}; where no episode finished, "
+            "leave the cell empty"
+        )
+    return table.with_columns(pl.col("k").fill_null(0.0))
+
+
+def _unfinished(
+    agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None
+) -> tuple[str, ...]:
+    notes = []
+    last = agents.join(
+        records.group_by("agent").agg(pl.col("step").max().alias("last")), on="agent", how="left"
+    )
+    without = last["last"].null_count()
+    if without:
+        notes.append(f"{without:,} of {agents.height:,} agents have no records yet")
+    for env, settings in ((config or {}).get("settings") or {}).items():
+        planned = settings.get("total_steps") if isinstance(settings, dict) else None
+        own = last.filter(pl.col("env") == env)
+        if isinstance(planned, int):
+            short = own.filter(pl.col("last") < planned)
+            if not short.is_empty():
+                notes.append(
+                    f"{short.height:,} of {own.height:,} agents on {env} are not finished: step "
+                    f"{min(short['last'].to_list()):,} of {planned:,}"
+                )
+    return tuple(notes)
+
+
+def _parquet(file: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(file)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -1,0 +1,70 @@
+"""One number a run, from its learning curve: the area under it, or how it ends."""
+
+import polars as pl
+
+from valueshare.analysis.tidy import RUN, Estimate, finite, listed, named, require
+from valueshare.errors import InvalidInput
+
+LAST = 3  # evaluations in the paper's table of scores
+
+
+def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
+    """The area under each run's curve: the mean of a column over all evaluations.
+
+    Answers a row a run: what tells runs apart, the column, and `points, missing`. The evaluations
+    are the steps at which any run of the environment has a value. A run that lacks some has null: a
+    mean over other points than its neighbours' is another quantity, and mostly a flattering one.
+    """
+    return _means(table, column, None)
+
+
+def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST) -> Estimate:
+    """The mean of the last evaluations of each run: of three, as in the paper's table.
+
+    The last evaluations are those of the environment: a run that ended earlier has null.
+    """
+    if last < 1:
+        raise InvalidInput(f"last = {last}: write a number >= 1")
+    return _means(table, column, last)
+
+
+def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
+    require(table, "env", "seed", "step", column)
+    own = [name for name in RUN if name in table.columns]
+    if table.select(*own, "step").is_duplicated().any():
+        raise InvalidInput("the table holds a run's evaluation twice: give each run once")
+    rows = finite(table, column)
+    valued = rows.filter(pl.col(column).is_not_null())
+    steps = valued.select("env", "step").unique().sort("env", "step")
+    if last is not None:
+        steps = steps.group_by("env", maintain_order=True).tail(last)
+    points = steps.group_by("env").agg(pl.len().cast(pl.Int64).alias("wanted"))
+    means = (
+        valued.join(steps, on=["env", "step"])
+        .sort("step")
+        .group_by(own)
+        .agg(pl.col(column).mean(), pl.len().cast(pl.Int64).alias("points"))
+    )
+    answer = (
+        rows.select(own)
+        .unique()
+        .join(means, on=own, how="left", nulls_equal=True)
+        .join(points, on="env", how="left")
+        .with_columns(pl.col("points").fill_null(0), pl.col("wanted").fill_null(0))
+        .with_columns(missing=pl.col("wanted") - pl.col("points"))
+        .with_columns(pl.when(pl.col("missing") == 0).then(column).alias(column))
+        .select(*own, column, "points", "missing")
+        .sort(own)
+    )
+    shown = [
+        name for name in ("algorithm", "k", "env", "seed", "missing") if name in answer.columns
+    ]
+    partial = answer.filter(pl.col("missing") > 0).select(shown)
+    notes = []
+    if not partial.is_empty():
+        places = [named(row) for row in partial.to_dicts()]
+        notes.append(
+            f"{partial.height:,} of {answer.height:,} runs lack evaluations and have no value: "
+            f"{listed(places)}"
+        )
+    return Estimate(answer, tuple(notes))

@@ -1,0 +1,105 @@
+"""Atari scores on the human scale, and the published ones.
+
+The human and random scores are those of DQN Zoo. They were not measured with sticky actions, which
+make games harder; every human-normalised number says so with `BASELINES`.
+"""
+
+import difflib
+import re
+from functools import cache
+from importlib.resources import files
+from io import StringIO
+
+import polars as pl
+
+from valueshare.analysis.tidy import require
+from valueshare.errors import InvalidInput
+
+BASELINES = (
+    "The human and random scores behind human-normalised scores are not from sticky-action runs; "
+    "the agents' are."
+)
+GAMES_FILE, PAPER_FILE = "atari57_human_random.csv", "atari57_paper_scores.csv"
+
+# The published agents by the paper's names, each with what this package calls it: algorithm and k.
+# n is 18, the full action set.
+PAPER_AGENTS = {
+    "DQN": ("dqn", 0.0),
+    "Dueling DQN": ("dueling-dqn", 0.0),
+    "IB-DQN(1)": ("ib-dqn", 1.0),
+    "IB-DQN(n)": ("ib-dqn", 18.0),
+    "RDQ": ("rdq", 0.0),
+    "IQN": ("iqn", 0.0),
+    "IB-IQN(n)": ("ib-iqn", 18.0),
+}
+_COLUMNS = ("dqn", "dueling_dqn", "ib_dqn_k1", "ib_dqn_kn", "rdq_beta0.001", "iqn", "ib_iqn_kn")
+
+
+def atari_baselines() -> pl.DataFrame:
+    """The 57 games: `game, random, human`."""
+    return _read(GAMES_FILE).select("game", pl.col("random", "human").cast(pl.Float64))
+
+
+def paper_scores() -> pl.DataFrame:
+    """The published scores, a row a game and agent: `game, algorithm, score`.
+
+    A score is the mean over the last three of 200 evaluations and over five seeds.
+    """
+    wide = _read(PAPER_FILE).rename(dict(zip(_COLUMNS, PAPER_AGENTS, strict=True)))
+    return wide.unpivot(index="game", variable_name="algorithm", value_name="score").with_columns(
+        pl.col("score").cast(pl.Float64)
+    )
+
+
+def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
+    """The table with a column `human_normalized`: 0 is random play, 1 a human's score.
+
+    (score - random) / (human - random). The game is in `env` or `game`, as Pong, ALE/Pong-v5 or
+    PongNoFrameskip-v4. Say `BASELINES` beside the numbers.
+    """
+    name = "env" if "env" in table.columns else "game"
+    require(table, name, column)
+    games = {str(env): game_name(str(env)) for env in table[name].unique()}
+    base = atari_baselines()
+    game = pl.col(name).cast(pl.String).replace_strict(games, return_dtype=pl.String)
+    random, human = (
+        game.replace_strict(dict(base.select("game", what).iter_rows()), return_dtype=pl.Float64)
+        for what in ("random", "human")
+    )
+    score = pl.col(column).cast(pl.Float64)
+    return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))
+
+
+def is_atari(env: str) -> bool:
+    """Whether there are human and random scores of an environment."""
+    return _plain(env) in _known()
+
+
+def game_name(env: str) -> str:
+    """The game of an environment: ALE/MsPacman-v5 and ms_pacman are MsPacman."""
+    known = _known()
+    plain = _plain(env)
+    if plain not in known:
+        near = difflib.get_close_matches(plain, known, n=3)
+        hint = f"did you mean {' or '.join(known[name] for name in near)}?" if near else ""
+        raise InvalidInput(
+            f"there is no human score of {env!r}: " + (hint or "write one of the 57 Atari games")
+        )
+    return known[plain]
+
+
+@cache
+def _known() -> dict[str, str]:
+    return {_plain(game): game for game in _read(GAMES_FILE)["game"]}
+
+
+def _plain(env: str) -> str:
+    """A game's name without what environments add to it."""
+    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", env.removeprefix("ALE/"))
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@cache
+def _read(name: str) -> pl.DataFrame:
+    text = (files("valueshare.data") / name).read_text(encoding="utf-8")
+    return pl.read_csv(StringIO(text))

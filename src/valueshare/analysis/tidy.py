@@ -1,0 +1,233 @@
+"""The tidy table that all statistics start from, and what it lacks, in words.
+
+A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and whatever else was
+measured. Ragged tables are normal: seeds that are missing, curves that are shorter, evaluations
+without a finished episode. What is there is used, and what is not is said.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.errors import InvalidInput
+
+WHO = ("algorithm", "k")  # what is compared, unless the caller says otherwise
+OWN = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
+RUN = ("env", *WHO, *OWN, "seed")  # what tells runs apart, as far as a table has it
+Who = str | Mapping[str, object]  # an algorithm's name, or columns with their values
+
+
+class Estimate(NamedTuple):
+    """A table of numbers, and sentences on what they leave out."""
+
+    table: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+class Cells(NamedTuple):
+    """The runs of every group: `*by, values, sizes, games, runs, left_out`, sorted by `by`.
+
+    `values` stand game after game; `sizes` are the runs of each game.
+    """
+
+    table: pl.DataFrame
+    by: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def require(table: pl.DataFrame, *columns: str) -> None:
+    """Refuse a table that lacks one of these columns."""
+    for name in columns:
+        if name not in table.columns:
+            known = ", ".join(table.columns)
+            raise InvalidInput(f"there is no column {name!r}: choose one of {known}")
+
+
+def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The table with null where the column is no finite number."""
+    value = pl.col(column).cast(pl.Float64)
+    return table.with_columns(pl.when(value.is_finite()).then(value).alias(column))
+
+
+def compared(table: pl.DataFrame, by: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The columns that make groups: the caller's, or those of `WHO` that the table has."""
+    return tuple(by) if by is not None else tuple(name for name in WHO if name in table.columns)
+
+
+def chosen(table: pl.DataFrame, who: Who) -> pl.DataFrame:
+    """The rows of one algorithm: by its name, or by columns and their values."""
+    wanted = {"algorithm": who} if isinstance(who, str) else dict(who)
+    require(table, *wanted)
+    try:
+        rows = table.filter(*(pl.col(name) == value for name, value in wanted.items()))
+    except pl.exceptions.PolarsError:  # a name where a number is wanted, say
+        rows = table.clear()
+    if rows.is_empty():
+        known = table.select(compared(table)).unique().sort(compared(table)).to_dicts()
+        there = "; ".join(named(row) for row in known)
+        raise InvalidInput(f"there are no runs of {named(wanted)}: choose one of {there}")
+    return rows
+
+
+def named(row: Mapping[str, object]) -> str:
+    """A group in a few words: ib-dqn k=4."""
+    words = [str(row["algorithm"])] if "algorithm" in row else []
+    for name, value in row.items():
+        if name != "algorithm":
+            words.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+    return " ".join(words) or "all runs"
+
+
+def who_is(who: Who) -> str:
+    """What a comparison calls one of its sides."""
+    return who if isinstance(who, str) else named(who)
+
+
+def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
+    """The finite values of each group, a run once, and notes on what is missing.
+
+    `left_out` counts runs without a value. How many there ought to be, the fullest group says:
+    for each environment, the most runs that any group has, at any step.
+    """
+    by = tuple(by)
+    require(table, *by, "env", "seed", column)
+    if table.is_empty():
+        raise InvalidInput("the table has no rows: there is nothing to summarise")
+    _once(table, by)
+    table = finite(table, column)
+    games = (
+        table.filter(pl.col(column).is_not_null())
+        .sort("env", "seed")
+        .group_by(*dict.fromkeys((*by, "env")))
+        .agg(pl.col(column).alias("values"))
+        .with_columns(sizes=pl.col("values").list.len().cast(pl.Int64))
+        .sort(*by, "env")
+    )
+    if games.is_empty():
+        raise InvalidInput(f"no run has a value of {column!r}: there is nothing to summarise")
+    ought = _ought(table, by)
+    found = (
+        # A constant among the keys: there may be no others.
+        games.group_by(pl.lit(0).alias("all"), *by, maintain_order=True)
+        .agg(
+            pl.col("values").explode(),
+            pl.col("sizes"),
+            pl.len().cast(pl.Int64).alias("games"),
+            pl.col("sizes").sum().alias("runs"),
+        )
+        .drop("all")
+        .with_columns(left_out=_ought_of_group(ought, by) - pl.col("runs"))
+    )
+    return Cells(found, by, (*_missing(table, by, ought), *_unscored(table, by, column, found)))
+
+
+def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
+    keys = list(dict.fromkeys((*by, "env", "seed")))
+    again = table.filter(pl.struct(keys).is_duplicated())
+    if again.is_empty():
+        return
+    others = [name for name in (*RUN, "step", "source") if name in table.columns]
+    varied = again.group_by(keys).agg(pl.col(n).n_unique() for n in others if n not in keys)
+    telling = [n for n in varied.columns if n not in keys and (varied[n] > 1).any()]
+    first = named(dict(zip(keys, again.select(keys).row(0), strict=True)))
+    if "step" in telling:
+        way = "take one value a run first (run_auc, final_scores), or add 'step' to `by`"
+    elif telling:
+        way = f"add {telling[0]!r} to `by`, or choose one value of it"
+    else:
+        way = "give each run once"
+    raise InvalidInput(f"there are several rows of one run ({first}): {way}")
+
+
+def _ought(table: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
+    """Columns env, ought: the most runs that any group has of it."""
+    owners = [name for name in by if name not in ("step", "env")]
+    seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().cast(pl.Int64))
+    return seeds.group_by("env").agg(pl.col("seed").max().alias("ought"))
+
+
+def _ought_of_group(ought: pl.DataFrame, by: tuple[str, ...]) -> pl.Expr:
+    if "env" in by:
+        return pl.col("env").replace_strict(dict(ought.iter_rows()), return_dtype=pl.Int64)
+    return pl.lit(int(ought["ought"].sum()))
+
+
+def _missing(table: pl.DataFrame, by: tuple[str, ...], ought: pl.DataFrame) -> list[str]:
+    """Runs that a group has not, at any step."""
+    owners = [name for name in by if name not in ("step", "env")]
+    groups = table.select(owners).unique() if owners else pl.DataFrame({"all": [0]})
+    seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().alias("there"))
+    whole = groups.join(ought, how="cross")
+    short = (
+        whole.join(seeds, on=[*owners, "env"], how="left", nulls_equal=True)
+        .with_columns(lacks=pl.col("ought") - pl.col("there").fill_null(0).cast(pl.Int64))
+        .filter(pl.col("lacks") > 0)
+        .sort(*owners, "env")
+    )
+    notes = []
+    for group in short.partition_by(owners, maintain_order=True) if owners else [short]:
+        if not group.is_empty():
+            who = named(group.select(owners).row(0, named=True)) if owners else "the table"
+            places = [f"{env} {lacks}" for env, lacks in group.select("env", "lacks").iter_rows()]
+            lacks, total = group["lacks"].sum(), ought["ought"].sum()
+            notes.append(f"{who} lacks {lacks:,} of {total:,} runs: {listed(places)}")
+    return notes
+
+
+def _unscored(
+    table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.DataFrame
+) -> list[str]:
+    """Rows without a value, points over fewer runs, and games that no resample can vary."""
+    owners = [name for name in by if name != "step"]
+    notes = []
+    empty = table.filter(pl.col(column).is_null())
+    for who, rows in _by_owner(empty, owners):
+        notes.append(f"{who}: {rows.height:,} rows without a finite {column} are left out")
+    for who, rows in _by_owner(found, owners):
+        most = max(rows["runs"].to_list())
+        fewer = rows.filter(pl.col("runs") < most)
+        if not fewer.is_empty():
+            notes.append(
+                f"{who}: {fewer.height:,} of {rows.height:,} points are over fewer than its "
+                f"{most:,} runs, one of them over {min(fewer['runs'].to_list()):,}"
+            )
+        if "step" in by:
+            alike = found.filter(pl.col("env") == rows["env"][0]) if "env" in by else found
+            points = alike["step"].n_unique()
+            if rows.height < points:
+                notes.append(
+                    f"{who} has {rows.height:,} of {points:,} points, up to step "
+                    f"{max(rows['step'].to_list()):,}"
+                )
+        alone = max(list(sizes).count(1) for sizes in rows["sizes"].to_list())
+        if alone:
+            notes.append(
+                f"{who}: {alone} of {max(rows['games'].to_list())} environments have a single run, "
+                "which adds nothing to an interval's width"
+            )
+    for who, _ in _by_owner(_others(table, found, owners), owners):
+        notes.append(f"{who} has no value of {column} and is not in the table")
+    return notes
+
+
+def _others(table: pl.DataFrame, found: pl.DataFrame, owners: list[str]) -> pl.DataFrame:
+    """The rows of groups that have no value anywhere."""
+    if not owners:
+        return table.clear()
+    return table.join(found, on=owners, how="anti", nulls_equal=True)
+
+
+def _by_owner(rows: pl.DataFrame, owners: list[str]) -> list[tuple[str, pl.DataFrame]]:
+    if rows.is_empty():
+        return []
+    if not owners:
+        return [("all runs", rows)]
+    parts = rows.sort(owners).partition_by(owners, maintain_order=True)
+    return [(named(part.select(owners).row(0, named=True)), part) for part in parts]
+
+
+def listed(items: Sequence[str], most: int = 5) -> str:
+    """A list in words that stays short."""
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,155 @@
+"""Comparisons of algorithms: by hand, and as rliable has them."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from valueshare import InvalidInput
+from valueshare.analysis import (
+    game_differences,
+    performance_profile,
+    probability_of_improvement,
+    sample_efficiency,
+)
+from valueshare.analysis.comparison import Reached
+
+Tidy = Callable[..., pl.DataFrame]
+library, metrics = import_module("rliable.library"), import_module("rliable.metrics")
+
+
+@pytest.fixture(scope="module")
+def ended(study: pl.DataFrame) -> pl.DataFrame:
+    return study.filter(pl.col("step") == 30)
+
+
+def matrix(table: pl.DataFrame, algorithm: str) -> NDArray[np.float64]:
+    own = table.filter(pl.col("algorithm") == algorithm).sort("seed", "env")
+    return own["score"].to_numpy().reshape(5, -1)  # [seeds, games]
+
+
+def test_probability_by_hand(tidy: Tidy) -> None:
+    """Pong: 3 beats 1 and 2, 2 beats 1 and ties 2: 3.5 of 4. Alien: 0 of 2. Mean: 7 / 16."""
+    scores = {
+        ("x", "Pong"): [3, 2], ("y", "Pong"): [1, 2],
+        ("x", "Alien"): [0], ("y", "Alien"): [5, 6],
+    }  # fmt: skip
+    row = probability_of_improvement(tidy(scores), "x", "y", resamples=500).table.to_dicts()[0]
+    assert row["value"] == (3.5 / 4 + 0) / 2
+    # Resampled, Pong's share is between 1/2 (x draws 2, 2; y draws 2, 2) and 1, Alien's 0.
+    assert 0.25 <= row["ci95_low"] < row["value"] < row["ci95_high"] <= 0.5
+    assert (row["games"], row["runs_x"], row["runs_y"]) == (2, 3, 4)
+
+
+def test_probability_is_that_of_rliable(ended: pl.DataFrame) -> None:
+    few = ended.filter(pl.col("env") < "Game04")  # a resample is 4 tests of Mann and Whitney there
+    row = probability_of_improvement(few, "ib-dqn", "dqn", resamples=20_000).table.to_dicts()[0]
+    pair = [matrix(few, "ib-dqn"), matrix(few, "dqn")]
+    np.random.seed(2)  # noqa: NPY002 (rliable draws from the global generator)
+    points, ranges = library.get_interval_estimates(
+        {"pair": pair}, lambda x, y: np.array([metrics.probability_of_improvement(x, y)]), reps=300
+    )
+    low, high = ranges["pair"][:, 0]
+    assert row["value"] == pytest.approx(points["pair"][0], rel=1e-12)
+    # 300 draws, rliable being slow: 0.15 standard errors, a twenty-fifth of the width; four.
+    assert row["ci95_low"] == pytest.approx(low, abs=4 / 25 * (high - low))
+    assert row["ci95_high"] == pytest.approx(high, abs=4 / 25 * (high - low))
+
+
+def test_probability_of_the_two_ways_adds_up_to_one(ended: pl.DataFrame) -> None:
+    one, other = (
+        probability_of_improvement(ended, *names, resamples=10).table["value"][0]
+        for names in (("ib-dqn", "dqn"), ("dqn", "ib-dqn"))
+    )
+    assert one + other == pytest.approx(1, rel=1e-12)
+
+
+def test_profiles_are_those_of_rliable(ended: pl.DataFrame) -> None:
+    taus = [0.0, 0.5, 1.0, 2.0, 4.0]
+    found = performance_profile(ended, taus, resamples=20_000).table
+    np.random.seed(3)  # noqa: NPY002
+    points, ranges = library.create_performance_profile(
+        {a: matrix(ended, a) for a in ("dqn", "ib-dqn")}, np.array(taus), reps=2_000
+    )
+    for algorithm, own in points.items():
+        rows = found.filter(pl.col("algorithm") == algorithm)
+        assert rows["threshold"].to_list() == taus
+        np.testing.assert_allclose(rows["value"], own, rtol=1e-12)
+        # Shares are multiples of 1/55: an end may be one such step away.
+        for name, end in zip(("ci95_low", "ci95_high"), ranges[algorithm], strict=True):
+            np.testing.assert_allclose(rows[name], end, atol=1.01 / 55)
+
+
+def test_a_profile_by_hand(tidy: Tidy) -> None:
+    """Above, not at: of 1, 2, 3, 4, three are above 1 and none above 4."""
+    found = performance_profile(tidy({("x", "Pong"): [1, 2, 3, 4]}), [0, 1, 4], resamples=50)
+    assert found.table["value"].to_list() == [1.0, 0.75, 0.0]
+    with pytest.raises(InvalidInput, match="thresholds"):
+        performance_profile(tidy({("x", "Pong"): [1, 2]}), [])
+
+
+def test_differences_of_games_by_hand(tidy: Tidy) -> None:
+    """Pong: 4 - 2 = 2, 100 %. Alien: -4 - (-2) = -2, -100 %. Freeway: from 0, no percentage."""
+    scores = {
+        ("x", "Pong"): [3, 5], ("y", "Pong"): [2, 2, 2],
+        ("x", "Alien"): [-4], ("y", "Alien"): [-2],
+        ("x", "Freeway"): [1, 1], ("y", "Freeway"): [0, 0],
+    }  # fmt: skip
+    found = game_differences(tidy(scores), "x", "y", resamples=2_000)
+    table = found.table
+    assert table["env"].to_list() == ["Pong", "Freeway", "Alien"]
+    assert table["difference"].to_list() == [2.0, 1.0, -2.0]
+    assert table["percent"].to_list() == [100.0, None, -100.0]
+    # Of (3, 5), a quarter of the resamples have mean 3 and a quarter 5: the ends are 1 and 3.
+    assert table["ci95_low"].to_list() == [1.0, 1.0, None]
+    assert table["ci95_high"].to_list() == [3.0, 1.0, None]
+    assert table["runs_y"].to_list() == [3, 2, 1]
+    assert "x lacks 1 of 6 runs: Pong 1" in found.notes
+
+
+def test_differences_agree_with_a_naive_bootstrap(ended: pl.DataFrame) -> None:
+    row = game_differences(ended, "ib-dqn", "dqn", resamples=20_000).table.row(
+        by_predicate=pl.col("env") == "Game03", named=True
+    )
+    x, y = matrix(ended, "ib-dqn")[:, 3], matrix(ended, "dqn")[:, 3]
+    rng = np.random.default_rng(5)
+    drawn = rng.choice(x, (20_000, 5)).mean(axis=1) - rng.choice(y, (20_000, 5)).mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    assert row["difference"] == pytest.approx(x.mean() - y.mean(), rel=1e-12)
+    assert row["ci95_low"] == pytest.approx(low, abs=0.03 * (high - low))
+    assert row["ci95_high"] == pytest.approx(high, abs=0.03 * (high - low))
+
+
+def curves(**lines: list[float | None]) -> pl.DataFrame:
+    rows = [
+        {"algorithm": name, "step": 10 * (index + 1), "value": value}
+        for name, line in lines.items()
+        for index, value in enumerate(line)
+    ]
+    return pl.DataFrame(rows, schema_overrides={"value": pl.Float64})
+
+
+def test_the_first_step_that_reaches_the_others_best() -> None:
+    table = curves(dqn=[1, 5, 4, 5], ib=[2, 4, 5, 3], slow=[0, 1, 2, 3])
+    assert sample_efficiency(table, "ib", "dqn") == Reached(30, 5.0, 20, 40, 0.75)
+    assert sample_efficiency(table, "slow", "dqn").step is None
+    assert sample_efficiency(table, "slow", "dqn").fraction is None
+
+
+def test_curves_of_other_lengths_and_with_gaps() -> None:
+    table = curves(dqn=[1, None, 3], ib=[2, 4, None, 1, 1])
+    assert sample_efficiency(table, "ib", "dqn") == Reached(20, 3.0, 30, 30, 20 / 30)
+
+
+def test_curves_that_cannot_be_compared_are_refused() -> None:
+    table = curves(dqn=[1, 2], ib=[None, None])
+    with pytest.raises(InvalidInput, match="ib has no finite value"):
+        sample_efficiency(table, "dqn", "ib")
+    with pytest.raises(InvalidInput, match="there are no runs of iqn: choose one of dqn; ib"):
+        sample_efficiency(table, "iqn", "dqn")
+    two = pl.concat([table.with_columns(k=pl.lit(k)) for k in (1.0, 2.0)])
+    with pytest.raises(InvalidInput, match="dqn is several curves: name its k too"):
+        sample_efficiency(two, "dqn", "dqn")

@@ -1,0 +1,273 @@
+"""Results of other programs, and of this one: read as one table, or refused by file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from valueshare import InvalidInput
+from valueshare.analysis import read_results
+
+HEADER = "environment,algorithm,seed,step,score\n"
+
+
+def run_folder(folder: Path, *, steps: int = 20, seeds: int = 2, **settings: Any) -> Path:
+    """A run folder of CartPole: `seeds` agents, evaluated at 0 and 10, planned to `steps`."""
+    (folder / "records").mkdir(parents=True)
+    first = settings.pop("first_seed", 0)
+    env = settings.pop("env", "CartPole-v1")
+    agents = pl.DataFrame(
+        {
+            "agent": range(seeds), "env": [env] * seeds,
+            "algorithm": ["ib-dqn"] * seeds, "k": [4.0] * seeds, "step_size": [0.001] * seeds,
+            "seed": range(first, first + seeds),
+        }
+    )  # fmt: skip
+    agents.write_parquet(folder / "agents.parquet")
+    for step in (0, 10):
+        scores = [float(step + agent) for agent in range(seeds)]
+        pl.DataFrame(
+            {"agent": range(seeds), "step": [step] * seeds, "score": scores, "overestimation": 0.5}
+        ).write_parquet(folder / "records" / f"population-0-{step:06d}.parquet")
+    config = {"kind": "training", "settings": {env: {"total_steps": steps, **settings}}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Callable[..., Path]:
+    def write(content: str, *names: str) -> Path:
+        file = tmp_path.joinpath(*(names or ("results.csv",)))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        return file
+
+    return write
+
+
+def test_a_run_folder(tmp_path: Path) -> None:
+    results = read_results(run_folder(tmp_path / "run"))
+    assert results.table.columns[:7] == [
+        *("agent", "env", "algorithm", "k", "seed", "step", "score")
+    ]
+    shown = results.table.select("agent", "seed", "k", "step", "score", "overestimation").rows()
+    assert shown == [
+        (0, 0, 4.0, 0, 0.0, 0.5), (0, 0, 4.0, 10, 10.0, 0.5),
+        (1, 1, 4.0, 0, 1.0, 0.5), (1, 1, 4.0, 10, 11.0, 0.5),
+    ]  # fmt: skip
+    assert results.notes == (
+        f"{tmp_path / 'run'}: 2 of 2 agents on CartPole-v1 are not finished: step 10 of 20",
+    )
+    (source,) = results.about
+    assert (source.kind, source.runs, source.path) == ("run", 2, str(tmp_path / "run"))
+    assert source.config is not None
+    assert source.config["kind"] == "training"
+
+
+def test_agents_without_records_are_said(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", steps=10, seeds=2)
+    for file in (folder / "records").iterdir():
+        pl.read_parquet(file).head(1).write_parquet(file)
+    assert read_results(folder).notes == (f"{folder}: 1 of 2 agents have no records yet",)
+
+
+def test_several_run_folders_are_numbered_on(tmp_path: Path) -> None:
+    """Given one by one, or by the folder they are in; named twice, read once."""
+    one = run_folder(tmp_path / "runs" / "a")
+    other = run_folder(tmp_path / "runs" / "b", first_seed=2)
+    results = read_results([one, other, one])
+    assert results.table["agent"].unique().sort().to_list() == [0, 1, 2, 3]
+    assert results.table.select("agent", "seed").unique().sort("agent")["seed"].to_list() == [
+        *(0, 1, 2, 3)
+    ]
+    assert read_results(tmp_path / "runs").table.equals(results.table)
+    assert set(results.table["source"]) == {str(one), str(other)}
+
+
+def test_tidy_csv_and_parquet(text: Callable[..., Path], tmp_path: Path) -> None:
+    file = text(HEADER + "Pong,DQN,0,100,1.5\nPong,DQN,1,100,\nPong,DQN,0,200,3\n")
+    table = read_results(file).table
+    assert table.select("agent", "env", "k", "seed", "step", "score").rows() == [
+        (0, "Pong", 0.0, 0, 100, 1.5), (0, "Pong", 0.0, 0, 200, 3.0), (1, "Pong", 0.0, 1, 100, None)
+    ]  # fmt: skip
+    table.drop("agent", "source").rename({"env": "game"}).write_parquet(tmp_path / "a.parquet")
+    again = read_results(tmp_path / "a.parquet").table
+    assert again.drop("source").equals(table.drop("source"))
+    table.write_csv(tmp_path / "whole.csv")  # what was read can be written and read again
+    assert read_results(tmp_path / "whole.csv").table.drop("source").equals(table.drop("source"))
+
+
+def test_pfrl_told_by_its_arguments(text: Callable[..., Path]) -> None:
+    """PFRL writes tab-separated columns, of which `mean` is the score."""
+    rows = "steps\tepisodes\telapsed\tmean\tmedian\tstdev\tmax\tmin\taverage_q\n"
+    rows += "250\t3\t1.5\t-20.5\t-21\t0.7\t-20\t-21\tnan\n500\t6\t3.1\t2.0\t2\t0\t2\t2\t0.3\n"
+    file = text(rows, "results", "20250101T000000", "scores.txt")
+    text(
+        json.dumps({"env": "PongNoFrameskip-v4", "seed": 3, "gpu": 0}),
+        *file.parts[-3:-1],
+        "args.txt",
+    )
+    text("examples/train_dqn_ale.py --seed 3", *file.parts[-3:-1], "command.txt")
+    results = read_results(file.parent)
+    assert results.table.select("env", "algorithm", "seed", "step", "score").rows() == [
+        ("PongNoFrameskip-v4", "dqn", 3, 250, -20.5), ("PongNoFrameskip-v4", "dqn", 3, 500, 2.0)
+    ]  # fmt: skip
+    assert results.about[0].kind == "pfrl"
+
+
+def test_pfrl_told_by_its_folders(text: Callable[..., Path]) -> None:
+    text("steps\tmean\n250\t1.0\n", "Rainbow", "Pong", "7", "scores.txt")
+    file = text("steps\tmean\n250\t2.0\n", "Rainbow", "Pong", "seed-8", "scores.txt")
+    table = read_results(file.parents[2]).table
+    assert table.select("algorithm", "env", "seed", "score").rows() == [
+        ("Rainbow", "Pong", 7, 1.0), ("Rainbow", "Pong", 8, 2.0)
+    ]  # fmt: skip
+
+
+def test_evaluations_of_stable_baselines3(tmp_path: Path) -> None:
+    """The score of an evaluation is the mean of its episodes: (1 + 3) / 2 and (4 + 8) / 2."""
+    folder = tmp_path / "dqn" / "CartPole-v1_2"
+    folder.mkdir(parents=True)
+    np.savez(
+        folder / "evaluations.npz",
+        timesteps=np.array([1_000, 2_000]),
+        results=np.array([[1.0, 3.0], [4.0, 8.0]]),
+        ep_lengths=np.array([[1, 3], [4, 8]]),
+    )
+    results = read_results(tmp_path)
+    assert results.table.select("algorithm", "env", "seed", "step", "score").rows() == [
+        ("dqn", "CartPole-v1", 2, 1_000, 2.0), ("dqn", "CartPole-v1", 2, 2_000, 6.0)
+    ]  # fmt: skip
+    assert results.about[0].kind == "stable-baselines3"
+
+
+def test_all_kinds_together(tmp_path: Path, text: Callable[..., Path]) -> None:
+    run = run_folder(tmp_path / "run")
+    file = text(HEADER + "CartPole-v1,dqn,0,10,7\n")
+    table = read_results([run, file]).table
+    assert table["agent"].to_list() == [0, 0, 1, 1, 2]
+    assert table.filter(pl.col("agent") == 2)["overestimation"].to_list() == [None]
+
+
+# Bad input: one line that names the file.
+
+
+def refused(*paths: Path, metric: str = "score") -> str:
+    with pytest.raises(InvalidInput) as caught:
+        read_results(paths, metric)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (HEADER, "holds no records"),
+        ("environment,algorithm,seed,step\nPong,dqn,0,1\n", "has no column 'score'"),
+        ("algorithm,seed,step,score\ndqn,0,1,1\n", "has no column 'environment'"),
+        (HEADER + "Pong,dqn,0,10,nan\n", "row 1: score is nan"),
+        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,20,inf\n", "row 2: score is inf"),
+        (HEADER + "Pong,dqn,0,10,high\n", "row 1: score is 'high', not a number"),
+        (HEADER + "Pong,dqn,0,10.5,1\n", "row 1: step is 10.5, not a whole number"),
+        (HEADER + "Pong,dqn,,10,1\n", "row 1: seed is None, not a whole number"),
+        (HEADER + "Pong,dqn,0,10,\n", "no evaluation has a score"),
+        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 is there"),
+        (HEADER[:-1] + ",loss\nPong,dqn,0,10,1,2\n", "unknown column 'loss'"),
+        ("", "cannot be read"),
+    ],
+)
+def test_bad_tables(text: Callable[..., Path], content: str, said: str) -> None:
+    file = text(content)
+    line = refused(file)
+    assert said in line
+    assert str(file) in line
+
+
+def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> None:
+    assert f"{tmp_path} holds no records" in refused(tmp_path)
+    assert "does not exist" in refused(tmp_path / "nothing")
+    assert "is no file of results" in refused(text("hello", "notes.txt"))
+    with pytest.raises(InvalidInput, match="no results are given"):
+        read_results([])
+
+
+def test_run_folders_that_are_none(tmp_path: Path) -> None:
+    empty = run_folder(tmp_path / "empty")
+    for file in (empty / "records").iterdir():
+        file.unlink()
+    assert refused(empty) == f"{empty / 'records'} holds no records: train first"
+    damaged = run_folder(tmp_path / "damaged")
+    (damaged / "records" / "population-0-000000.parquet").write_bytes(b"PAR1")
+    assert "population-0-000000.parquet cannot be read" in refused(damaged)
+    strange = run_folder(tmp_path / "strange")
+    pl.read_parquet(strange / "agents.parquet").head(1).write_parquet(strange / "agents.parquet")
+    assert "2 records are of agents not in agents.parquet" in refused(strange)
+
+
+def test_a_metric_that_is_not_there(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    read_results(folder, "overestimation")
+    assert f"{folder} has no metric 'action_gap': choose one of agent" in refused(
+        folder, metric="action_gap"
+    )
+
+
+def test_the_same_run_from_two_places(tmp_path: Path) -> None:
+    one, other = run_folder(tmp_path / "a"), run_folder(tmp_path / "b")
+    line = refused(one, other)
+    assert line.startswith(f"{one} and {other}: ib-dqn k=4 env=CartPole-v1 seed=0 step=0")
+    assert line.endswith("give one of the two")
+
+
+def test_runs_with_other_settings_are_read_together_and_said(tmp_path: Path) -> None:
+    one = run_folder(tmp_path / "a", steps=10, minibatch=32)
+    other = run_folder(tmp_path / "b", steps=10, minibatch=64, first_seed=2)
+    (note,) = read_results([one, other]).notes
+    assert note.startswith(f"{other} was trained with other settings on CartPole-v1 than {one} ")
+    assert "(minibatch is 64, not 32)" in note
+
+
+def test_two_protocols_are_not_mixed(tmp_path: Path) -> None:
+    rules = {"sticky": 0.25, "repeat": 4}
+    one = run_folder(tmp_path / "a", env="Pong", atari_protocol=rules)
+    same = run_folder(tmp_path / "b", env="Alien", atari_protocol=rules)
+    without = run_folder(tmp_path / "c")  # no Atari, no protocol
+    read_results([one, same, without])
+    other = run_folder(
+        tmp_path / "d", env="Freeway", first_seed=4, atari_protocol={**rules, "sticky": 0}
+    )
+    line = refused(one, same, other)
+    assert line.startswith(f"{other} has another Atari protocol than {one} (sticky is 0, not 0.25)")
+    named = run_folder(tmp_path / "e", env="Qbert", atari_protocol="nature-2015")
+    assert '"nature-2015"' in refused(one, named)
+
+
+def test_pickles_and_other_archives(tmp_path: Path) -> None:
+    folder = tmp_path / "dqn" / "CartPole-v1_1"
+    folder.mkdir(parents=True)
+    file = folder / "evaluations.npz"
+    steps = np.array([1])
+    np.savez(file, timesteps=steps, results=np.array([[{"a": 1}]], dtype=object))
+    assert f"{file} cannot be read without pickle" in refused(file)
+    np.savez(file, timesteps=steps)
+    assert f"{file} has no array" in refused(file)
+    np.savez(file, timesteps=steps, results=np.zeros((2, 3)))
+    assert "do not belong together" in refused(file)
+    np.savez(file, timesteps=np.zeros(0), results=np.zeros((0, 3)))
+    assert "holds no records" in refused(file)
+    np.savez(file, timesteps=steps, results=np.array([[np.nan, 1.0]]))
+    assert f"{file}, row 1: score is nan" in refused(file)
+    file.write_bytes(b"PK\x03\x04 and nothing more")
+    assert f"{file} cannot be read" in refused(file)
+
+
+def test_files_that_do_not_say_what_they_are_of(tmp_path: Path, text: Callable[..., Path]) -> None:
+    file = text("steps\tmean\n1\t2\n", "somewhere", "scores.txt")
+    assert f"{file} does not say what it is of" in refused(file)
+    assert "has no column 'mean'" in refused(text("steps\n1\n", "a", "b", "1", "scores.txt"))
+    assert "holds no records" in refused(text("steps\tmean\n", "a", "b", "2", "scores.txt"))
