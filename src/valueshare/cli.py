@@ -14,6 +14,8 @@ import tyro
 import valueshare
 from valueshare.commands.bench import bench_import, bench_layer, bench_population, bench_tabular
 from valueshare.commands.lunarlander import reproduce_lunarlander
+from valueshare.commands.paper_table import paper_table
+from valueshare.commands.report import report
 from valueshare.commands.tabular import reproduce_gridworld, tabular
 from valueshare.commands.training import resume, train
 from valueshare.errors import InvalidInput
@@ -26,6 +28,8 @@ COMMANDS: dict[str, Command] = {
     "reproduce lunarlander": reproduce_lunarlander,
     "train": train,
     "resume": resume,
+    "report": report,
+    "paper-table": paper_table,
     "tabular": tabular,
     "bench tabular": bench_tabular,
     "bench layer": bench_layer,

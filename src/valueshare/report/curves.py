@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from valueshare.errors import InvalidInput
+from valueshare.report.series import game
 from valueshare.report.style import BLUE, GREEN, GREY, ORDER, PURPLE, house_style
 
 COLUMN = (3.6, 2.6)  # inches: a column of a paper
@@ -152,4 +153,37 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.set_xlabel("agents")
             axes.minorticks_off()
+    return figure
+
+
+def sensitivity_by_game(auc: pl.DataFrame, *, label: str = "AUC, human-normalised") -> Figure:
+    """AUC against k with a line a game; shaded: one standard deviation over seeds.
+
+    One row a run: `env, k, seed, value`. A game with one seed has a line and no band.
+    """
+    by_k = auc.filter(pl.col("value").is_finite()).group_by("env", "k")
+    line_of = by_k.agg(pl.col("value").mean().alias("mean"), pl.col("value").std().alias("sd"))
+    if line_of.is_empty():
+        raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
+    half = pl.col("sd")
+    line_of = line_of.with_columns(
+        ci95_low=pl.col("mean") - half, ci95_high=pl.col("mean") + half
+    ).sort("env", "k")
+    envs = line_of["env"].unique().sort().to_list()
+    with house_style():
+        figure = Figure(figsize=COLUMN, layout="constrained")
+        axes = figure.subplots()
+        _k_axis(axes, line_of["k"].unique().sort().to_list())
+        for index, env in enumerate(envs):
+            line = line_of.filter(pl.col("env") == env)
+            colour = ORDER[index % len(ORDER)]
+            marker = "os^Dv"[index // len(ORDER) % 5]
+            _band(axes, line, "k", colour)
+            axes.plot(line["k"], line["mean"], color=colour, marker=marker, label=game(env))
+        axes.set_xlabel("mean-scaling coefficient k (log scale, and 0)")
+        axes.set_ylabel(label)
+        axes.set_title("shaded: one standard deviation over seeds", fontsize=7.5, color=GREY)
+        axes.legend(loc="best") if len(envs) <= 4 else axes.legend(
+            loc="center left", bbox_to_anchor=(1.0, 0.5)
+        )
     return figure

@@ -1,0 +1,159 @@
+"""Curves over all games at once: the interquartile mean and how much sooner it is reached.
+
+The tables are those of `valueshare.analysis.intervals.iqm_curves`. Names stand at the lines' ends.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from valueshare.analysis.comparison import Reached, sample_efficiency
+from valueshare.report.series import Variant, millions, plain_variant, variants
+from valueshare.report.style import COLUMN, house_style
+
+
+class Line(NamedTuple):
+    """An algorithm with the layer, and when it reaches the best of the same one without."""
+
+    sooner: Variant
+    reached: Reached
+
+
+def iqm_curves(
+    curves: pl.DataFrame,
+    *,
+    n: int | None = None,
+    ylabel: str = "IQM of the human-normalised score",
+    title: str = "",
+) -> Figure:
+    """Interquartile means along training with 95 % intervals, dashed where the layer is on.
+
+    Dotted: where an algorithm with the layer reaches the best of the same without.
+    """
+    who = variants(curves, n)
+    with house_style():
+        figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
+        axes = figure.subplots()
+        ends = []
+        for variant in who:
+            line = variant.rows(curves).sort("step")
+            style = variant.look
+            known = line.filter(pl.col("ci95_low").is_not_null())
+            axes.fill_between(
+                known["step"],
+                known["ci95_low"],
+                known["ci95_high"],
+                color=style.colour,
+                alpha=0.15,
+                lw=0,
+            )
+            axes.plot(
+                line["step"],
+                line["value"],
+                color=style.colour,
+                linestyle=style.line,
+                label=style.label,
+                linewidth=1.3,
+            )
+            ends.append((style.label, style.colour, line["step"][-1], line["value"][-1]))
+        axes.set_ylim(bottom=min(0.0, float(curves["value"].to_numpy().min())))
+        axes.set_xlim(0, curves["step"].max())  # type: ignore[arg-type]
+        _mark(axes, efficiency_lines(curves, who))
+        _label_ends(axes, ends)
+        axes.xaxis.set_major_formatter(FuncFormatter(millions))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel("timesteps")
+        axes.set_ylabel(ylabel)
+        if title:
+            axes.set_title(title)
+    return figure
+
+
+def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]:
+    """For every algorithm without the layer the k that reaches its best first, if any does."""
+    found: dict[tuple[str, float], Line] = {}
+    for sooner in who:
+        plain = plain_variant(sooner, who)
+        if plain is None:
+            continue
+        reached = sample_efficiency(curves, sooner.named(), plain.named())
+        if reached.step is None:
+            continue
+        key = (plain.algorithm, plain.k)
+        if key not in found or reached.step < (found[key].reached.step or 0):
+            found[key] = Line(sooner, reached)
+    return sorted(found.values(), key=lambda line: line.reached.step or 0)
+
+
+def _mark(axes: Axes, lines: Sequence[Line]) -> None:
+    """Dotted: from the plain curve's best back to the sooner curve, and down to the timesteps."""
+    bottom = axes.get_ylim()[0]
+    for row, (sooner, reached) in enumerate(lines):
+        if reached.step is None:
+            continue
+        colour, step = sooner.look.colour, reached.step
+        axes.plot(
+            [reached.best_step, step, step],
+            [reached.best, reached.best, bottom],
+            color=colour,
+            linestyle=":",
+            linewidth=0.9,
+            label="_reached",
+        )
+        axes.annotate(
+            millions(step),
+            (step, bottom),
+            (2 if row else -2, 3),
+            ha="left" if row else "right",  # apart, where two lines are close
+            textcoords="offset points",
+            fontsize=7,
+            color=colour,
+        )
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]]) -> None:
+    """Names at the ends of their lines, moved apart where they would touch."""
+    low, high = axes.get_ylim()
+    gap = 0.062 * (high - low)
+    order = sorted(range(len(ends)), key=lambda index: ends[index][3])
+    heights = spread([ends[index][3] for index in order], gap)
+    right = axes.get_xlim()[1]
+    for index, height in zip(order, heights, strict=True):
+        label, colour, step, _ = ends[index]
+        axes.annotate(
+            label,
+            (right if step >= 0.97 * right else step, height),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color=colour,
+            annotation_clip=False,
+        )
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The nearest heights, in the same order, with at least `gap` between neighbours.
+
+    Those that are too close become a block around their mean: [0, 0, 5], gap 2 -> [-1, 1, 5].
+    """
+    blocks: list[tuple[float, int]] = []  # centre, members
+    for height in heights:
+        centre, count = float(height), 1
+        while blocks:
+            below, members = blocks[-1]
+            if centre - below >= gap * (members + count) / 2:
+                break
+            blocks.pop()
+            centre = (below * members + centre * count) / (members + count)
+            count += members
+        blocks.append((centre, count))
+    return [
+        centre + gap * (place - (count - 1) / 2)
+        for centre, count in blocks
+        for place in range(count)
+    ]

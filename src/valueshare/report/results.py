@@ -1,0 +1,282 @@
+"""Which figures a table of results allows, each with its caption and what it leaves out."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.foreign import Results
+from valueshare.analysis.intervals import RESAMPLES
+from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.scores import BASELINES, human_normalized
+from valueshare.errors import InvalidInput
+from valueshare.report import aggregates, bars, curves, games
+from valueshare.report.geometry import geometry
+from valueshare.report.series import Variant
+from valueshare.report.study import RMSPROP, SCORE, Study, study_of
+from valueshare.report.style import RED, house_style
+from valueshare.report.synthetic import is_synthetic
+
+MOST_LINES = 9  # in one panel; of more, the paper's choice of k is shown
+MOST_GAMES = 10  # likewise
+MOST_BANDED = 6  # panels with intervals
+SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
+
+
+class Drawn(NamedTuple):
+    """A figure, what it shows, and what it leaves out."""
+
+    name: str
+    figure: Figure
+    caption: str
+    notes: tuple[str, ...] = ()
+
+
+class Kind(NamedTuple):
+    """A figure that some results allow: why not, or how."""
+
+    lacks: Callable[[Study], str]  # what is missing, or ""
+    draw: Callable[[Study], Drawn]
+
+
+def figures_for(
+    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES
+) -> dict[str, Figure]:
+    """The figures that results allow, by name; all of them, or those asked for."""
+    return {drawn.name: drawn.figure for drawn in drawn_from(results, names, resamples=resamples)}
+
+
+def drawn_from(
+    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES
+) -> list[Drawn]:
+    """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
+    study = study_of(results, resamples)
+    for name in names:
+        if name not in FIGURES:
+            raise InvalidInput(f"there is no figure {name!r}: choose of {', '.join(FIGURES)}")
+        if reason := FIGURES[name].lacks(study):
+            raise InvalidInput(f"the figure {name} needs {reason}: these results have not")
+    chosen = names or [name for name, kind in FIGURES.items() if not kind.lacks(study)]
+    drawn = [FIGURES[name].draw(study) for name in dict.fromkeys(chosen)]
+    if is_synthetic(results):
+        for one in drawn:
+            _mark(one.figure)
+    return drawn
+
+
+def not_allowed(results: Results) -> dict[str, str]:
+    """The figures that results do not allow, each with what it needs."""
+    study = study_of(results)
+    reasons = {name: kind.lacks(study) for name, kind in FIGURES.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _mark(figure: Figure) -> None:
+    """No one shall take a figure of made-up records for a result."""
+    words = "synthetic records: no agent was trained"
+    # Under the figure where it is measured when saved, else in its lower corner.
+    place = "bottom" if figure.get_layout_engine() is None else "top"
+    with house_style():
+        figure.text(0.995, 0.002, words, ha="right", va=place, fontsize=6, color=RED)
+
+
+def _geometry(study: Study) -> Drawn:
+    caption = "How the layer turns residuals z into action-values q, in the plane of two actions."
+    return Drawn("geometry", geometry(), caption)
+
+
+def _iqm(study: Study) -> Drawn:
+    table, notes = study.curves
+    caption = (
+        f"Interquartile mean of the human-normalised score over {_counted(study.main)}. Shaded: "
+        "95 % stratified bootstrap intervals. Dashed: with the mean-expansion layer. Dotted: "
+        "where it reaches the best of the same algorithm without it."
+    )
+    return Drawn("iqm", aggregates.iqm_curves(table, n=study.n), caption, notes)
+
+
+def _rmsprop(study: Study) -> Drawn:
+    rows = study.table.filter(pl.col("optimizer") == RMSPROP)
+    table, notes = study.iqm(rows)
+    caption = (
+        f"The same with RMSprop and the Huber loss: interquartile mean over {_counted(rows)}, with "
+        "95 % stratified bootstrap intervals."
+    )
+    figure = aggregates.iqm_curves(table, n=study.n, title="RMSprop, Huber loss")
+    return Drawn("iqm-rmsprop", figure, caption, notes)
+
+
+def _score_change(study: Study) -> Drawn:
+    plain, layered = _pair(study)
+    table, notes = study.differences(study.normalised, SCORE)
+    caption = (
+        f"Change of the human-normalised score, averaged over training, from {plain.look.label} to "
+        f"{layered.look.label}. The scale is logarithmic beyond ±0.1."
+    )
+    figure = bars.score_change(table, plain.look, layered.look)
+    return Drawn("auc-change", figure, caption, (BASELINES, *notes))
+
+
+def _reduction(study: Study) -> Drawn:
+    plain, layered = _pair(study)
+    table, notes = study.differences(study.main, "overestimation")
+    caption = (
+        f"Reduction of the overestimation from {plain.look.label} to {layered.look.label}, in % of "
+        f"{plain.look.label}'s. Above 100 %, values are underestimated."
+    )
+    figure = bars.overestimation_reduction(table, plain.look, layered.look)
+    return Drawn("overestimation-reduction", figure, caption, notes)
+
+
+def _gap(study: Study) -> Drawn:
+    plain, layered = _pair(study)
+    table, notes = study.differences(study.main, "relative_action_gap")
+    caption = (
+        f"Increase of the relative action gap from {plain.look.label} to {layered.look.label}, "
+        f"clipped at {bars.GAP_CLIP:g}."
+    )
+    figure = bars.action_gap_increase(table, plain.look, layered.look)
+    return Drawn("action-gap-increase", figure, caption, notes)
+
+
+def _sensitivity(study: Study) -> Drawn:
+    own = study.sweep
+    if study.atari:
+        auc, notes = run_auc(human_normalized(own), SCORE)
+        figure = curves.sensitivity_by_game(auc.rename({SCORE: "value"}))
+        caption = "Human-normalised AUC against k. Shaded: one standard deviation over seeds."
+        return Drawn("sensitivity", figure, caption, (BASELINES, *notes))
+    auc, notes = run_auc(own)
+    by_k = mean_intervals(auc, ["k"], "score", resamples=study.resamples)
+    lines = mean_intervals(own, ["k", "step"], "score", resamples=study.resamples)
+    caption = (
+        f"{study.envs[0]}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
+    )
+    return Drawn("sensitivity", curves.sensitivity(by_k, lines), caption, notes)
+
+
+def _against_k(name: str, column: str, draw: Callable[[pl.DataFrame], Figure]) -> Kind:
+    def drawn(study: Study) -> Drawn:
+        means, notes = run_auc(study.sweep.filter(pl.col("step") > 0), column)
+        table = mean_intervals(means, ["k"], column, resamples=study.resamples)
+        words = column.replace("_", " ")
+        caption = f"{study.envs[0]}: {words} against k. Shaded: 95 % intervals over seeds."
+        return Drawn(name, draw(table), caption, notes)
+
+    return Kind(lambda s: _one_env(s) or _several_k(s) or _column(s, column), drawn)
+
+
+def _learning_curves(study: Study) -> Drawn:
+    rows, notes = _few(study)
+    points = rows["step"].n_unique()
+    smoothing = games.SMOOTHING if points >= SMOOTH_FROM else 1
+    caption = "Evaluation scores along training, means over seeds"
+    caption += f", smoothed with a moving average of {smoothing}." if smoothing > 1 else "."
+    bands = None
+    if smoothing == 1 and len(study.envs) <= MOST_BANDED:
+        by = ["env", "algorithm", "k", "step"]
+        bands = mean_intervals(rows, by, "score", resamples=study.resamples)
+        caption += " Shaded: 95 % intervals over seeds."
+    figure = games.learning_curves(rows, smoothing=smoothing, bands=bands, n=study.n)
+    return Drawn("learning-curves", figure, caption, notes)
+
+
+def _overestimation(study: Study) -> Drawn:
+    rows, notes = _few(study)
+    if study.pair is not None:  # those that the layer is about, as in the paper
+        rows = rows.filter(pl.col("algorithm").is_in([v.algorithm for v in study.pair]))
+    rows = rows.filter(pl.col("step") > 0)  # what values are before training says nothing
+    caption = (
+        "Overestimation along training, means over seeds; translucent lines, where there are, are "
+        f"the seeds. Values above {games.CAP:g} are drawn there."
+    )
+    figure = games.overestimation_curves(rows, n=study.n)
+    return Drawn("overestimation-curves", figure, caption, notes)
+
+
+def _few(study: Study) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The runs whose lines one panel can hold; of many k, the paper's choice."""
+    if len(study.who) <= MOST_LINES:
+        return study.main, ()
+    shown = curves.curves_shown(study.sweep)
+    shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MOST_LINES - 1]
+    kept = study.main.filter((pl.col("algorithm") != study.swept) | pl.col("k").is_in(shown))
+    left = len(study.ks) - len(shown)
+    return kept, (f"{left} of {len(study.ks)} k are not drawn here: too many lines",)
+
+
+def _pair(study: Study) -> tuple[Variant, Variant]:
+    assert study.pair is not None  # or the figure was refused
+    return study.pair
+
+
+def _counted(rows: pl.DataFrame) -> str:
+    """57 games, 5 seeds."""
+    seeds = rows.group_by("env", "algorithm", "k").agg(pl.col("seed").n_unique())["seed"]
+    fewest, most = min(seeds), max(seeds)
+    many = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{rows['env'].n_unique()} games with {many} seeds"
+
+
+def _atari(study: Study) -> str:
+    return "" if study.atari else "Atari games only, for human-normalised scores"
+
+
+def _several_envs(study: Study) -> str:
+    return "" if len(study.envs) > 1 else "several environments"
+
+
+def _one_env(study: Study) -> str:
+    return "" if len(study.envs) == 1 else "one environment"
+
+
+def _several_k(study: Study) -> str:
+    return "" if len(study.ks) > 2 else "an algorithm with at least three k"
+
+
+def _few_games(study: Study) -> str:
+    return "" if len(study.envs) <= MOST_GAMES else f"at most {MOST_GAMES} games in one panel"
+
+
+def _both(study: Study) -> str:
+    return "" if study.pair else "an algorithm with the layer and the same without"
+
+
+def _column(study: Study, column: str) -> str:
+    return "" if study.has(column) else f"the column {column}"
+
+
+def _with_rmsprop(study: Study) -> str:
+    used = set(study.table["optimizer"].unique())
+    return "" if {RMSPROP} < used else "runs with RMSprop beside others"
+
+
+def _no_need(study: Study) -> str:
+    return ""
+
+
+FIGURES: dict[str, Kind] = {
+    "iqm": Kind(lambda s: _atari(s) or _several_envs(s), _iqm),
+    "auc-change": Kind(lambda s: _atari(s) or _several_envs(s) or _both(s), _score_change),
+    "overestimation-reduction": Kind(
+        lambda s: _several_envs(s) or _both(s) or _column(s, "overestimation"), _reduction
+    ),
+    "action-gap-increase": Kind(
+        lambda s: _several_envs(s) or _both(s) or _column(s, "relative_action_gap"), _gap
+    ),
+    "sensitivity": Kind(
+        lambda s: _several_k(s) or (_few_games(s) if s.atari else _one_env(s)), _sensitivity
+    ),
+    "overestimation-against-k": _against_k(
+        "overestimation-against-k", "overestimation", curves.overestimation_against_k
+    ),
+    "action-gap-against-k": _against_k(
+        "action-gap-against-k", "relative_action_gap", curves.relative_action_gap_against_k
+    ),
+    "iqm-rmsprop": Kind(lambda s: _atari(s) or _with_rmsprop(s), _rmsprop),
+    "learning-curves": Kind(_no_need, _learning_curves),
+    "overestimation-curves": Kind(lambda s: _column(s, "overestimation"), _overestimation),
+    "geometry": Kind(_no_need, _geometry),
+}

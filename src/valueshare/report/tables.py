@@ -1,0 +1,200 @@
+"""Tables of scores: a row an environment, a column an algorithm, the best in bold.
+
+As the paper does it: the mean of the last three evaluations over seeds, one decimal, and the
+highest score of an environment bold, with quantile networks compared among themselves. Of equal
+scores the first is bold.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.run_values import final_scores
+from valueshare.analysis.scores import (
+    PAPER_AGENTS,
+    game_name,
+    human_normalized,
+    is_atari,
+    paper_scores,
+)
+from valueshare.analysis.tidy import WHO, Estimate
+from valueshare.errors import InvalidInput
+from valueshare.report.series import Variant, game, variants, with_k
+from valueshare.report.style import family
+
+MISSING = "–"
+
+
+class ScoreTable(NamedTuple):
+    """Scores as they are printed: `scores[row][column]`, None where there is none."""
+
+    envs: tuple[str, ...]
+    who: tuple[Variant, ...]
+    scores: tuple[tuple[float | None, ...], ...]
+
+    def best(self, row: int) -> set[int]:
+        """The columns that are bold in a row: the highest of each family, the first of equals."""
+        found: dict[str, int] = {}
+        for column, score in enumerate(self.scores[row]):
+            kind = family(self.who[column].algorithm)
+            held = self.scores[row][found[kind]] if kind in found else None
+            if score is not None and (held is None or score > held):
+                found[kind] = column
+        return set(found.values())
+
+    def family_starts(self) -> set[int]:
+        """Columns where another family begins."""
+        kinds = [family(variant.algorithm) for variant in self.who]
+        return {i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]}
+
+
+def mean_scores(table: pl.DataFrame) -> Estimate:
+    """From a tidy table: the mean over seeds of the last three evaluations.
+
+    Answers `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
+    """
+    finals, notes = final_scores(with_k(table))
+    means = finals.group_by("env", *WHO).agg(
+        pl.col("score").mean(), pl.col("score").count().cast(pl.Int64).alias("seeds")
+    )
+    return Estimate(means.sort("env", *WHO), notes)
+
+
+def published() -> pl.DataFrame:
+    """The published scores in this package's words: `game, algorithm, k, score`."""
+    agents = pl.DataFrame(
+        [(name, algorithm, k) for name, (algorithm, k) in PAPER_AGENTS.items()],
+        ["name", "algorithm", "k"],
+        orient="row",
+    )
+    scores = paper_scores().rename({"algorithm": "name"})
+    return scores.join(agents, on="name", maintain_order="left").select("game", *WHO, "score")
+
+
+def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
+    """A table to print, from `env` (or `game`), `algorithm, k, score`."""
+    if means.is_empty():
+        raise InvalidInput("no run has a final score: there is no table to write")
+    rows = means.rename({"game": "env"}) if "env" not in means.columns else means
+    envs = sorted(rows["env"].unique().to_list(), key=lambda env: game(env).lower())
+    who = variants(rows, n)
+    who.sort(key=lambda variant: family(variant.algorithm) == "iqn")  # last, as in the paper
+    known = {(e, a, k): score for e, a, k, score in rows.select("env", *WHO, "score").iter_rows()}
+    scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in who) for env in envs)
+    return ScoreTable(tuple(envs), tuple(who), scores)
+
+
+def to_latex(table: ScoreTable) -> str:
+    """A tabular for booktabs, with a double line between the families."""
+    starts = table.family_starts()
+    rules = "".join(("||" if i in starts else "|") + "c" for i in range(len(table.who)))
+    names = [_tex(v.look.label).replace("(n)", "($n$)") for v in table.who]
+    lines = [
+        rf"\begin{{tabular}}{{@{{}}l{rules}@{{}}}}\toprule",
+        " & ".join([r"\textbf{Environment}", *names]) + r" \\",
+        r"\midrule",
+    ]
+    for env, cells in _rows(table, lambda text: rf"\textbf{{{text}}}"):
+        cells = [cell.replace(MISSING, "--") for cell in cells]
+        lines.append(" & ".join([rf"\textsc{{{_tex(env)}}}", *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def to_markdown(table: ScoreTable) -> str:
+    names = ["environment", *(v.look.label for v in table.who)]
+    lines = ["| " + " | ".join(_markdown(name) for name in names) + " |"]
+    lines.append("|---" + "|---:" * len(table.who) + "|")
+    for env, cells in _rows(table, lambda text: f"**{text}**"):
+        lines.append("| " + " | ".join([_markdown(env), *cells]) + " |")
+    return "\n".join([*lines, ""])
+
+
+def to_csv(table: ScoreTable) -> str:
+    """All digits, nothing bold: for programs."""
+    columns: dict[str, Sequence[str | float | None]] = {"environment": table.envs}
+    for i, variant in enumerate(table.who):
+        columns[variant.look.label] = [row[i] for row in table.scores]
+    return pl.DataFrame(columns, strict=False).write_csv()
+
+
+def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
+    """A run's Atari scores beside the published ones of the same algorithm and k.
+
+    Answers `game, algorithm, seeds, score, published, percent, human_normalized,
+    published_human_normalized`, percent = 100 (score - published) / |published|. What the paper did
+    not run has nulls.
+    """
+    own = means.filter(pl.col("env").map_elements(is_atari, return_dtype=pl.Boolean))
+    if own.is_empty():
+        raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
+    named = own.with_columns(
+        game=pl.col("env").map_elements(game_name, return_dtype=pl.String),
+    ).join(
+        published().rename({"score": "published"}),
+        on=["game", *WHO],
+        how="left",
+        maintain_order="left",
+    )
+    normal = human_normalized(named)
+    theirs = human_normalized(named.drop("env"), "published")["human_normalized"]
+    labels = {(v.algorithm, v.k): v.look.label for v in variants(own, n)}
+    order = {label: place for place, label in enumerate(labels.values())}
+    size = pl.when(pl.col("published") != 0).then(pl.col("published").abs())
+    return (
+        normal.with_columns(
+            published_human_normalized=theirs,
+            percent=100 * (pl.col("score") - pl.col("published")) / size,
+            algorithm=pl.Series([labels[who] for who in own.select(WHO).iter_rows()]),
+        )
+        .select(
+            "game",
+            "algorithm",
+            "seeds",
+            "score",
+            "published",
+            "percent",
+            "human_normalized",
+            "published_human_normalized",
+        )
+        .sort("game", pl.col("algorithm").replace_strict(order, return_dtype=pl.Int64))
+    )
+
+
+def frame_to_markdown(frame: pl.DataFrame) -> str:
+    """Any table as Markdown: four digits, a dash for nothing."""
+    lines = ["| " + " | ".join(_markdown(name.replace("_", " ")) for name in frame.columns) + " |"]
+    numeric = [dtype.is_numeric() for dtype in frame.dtypes]
+    lines.append("|" + "".join("---:|" if number else "---|" for number in numeric))
+    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
+    return "\n".join([*lines, ""])
+
+
+def _rows(table: ScoreTable, bold: Callable[[str], str]) -> list[tuple[str, list[str]]]:
+    rows = []
+    for row, env in enumerate(table.envs):
+        best = table.best(row)
+        texts = [MISSING if score is None else f"{score:.1f}" for score in table.scores[row]]
+        rows.append((game(env), [bold(t) if i in best else t for i, t in enumerate(texts)]))
+    return rows
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1_000 else f"{value:,.0f}"
+    return _markdown(str(value))
+
+
+def _tex(text: str) -> str:
+    """Text that TeX prints as it is."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {letter: "\\" + letter for letter in "&%$#_{}"}
+    return "".join(special.get(letter, letter) for letter in text)
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return "".join("\\" + letter if letter in "\\|*_`[]" else letter for letter in plain)

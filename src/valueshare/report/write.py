@@ -1,0 +1,164 @@
+"""What `valueshare report` leaves in its folder: figures, tables, and what they leave out.
+
+figures/NAME.png .svg .pdf      what the results allow
+tables/scores.tex .md .csv      final scores, the best in bold
+tables/beside-published.md .csv Atari scores beside the published ones
+report.json                     captions, notes, where the results came from
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.foreign import Results, read_results
+from valueshare.analysis.intervals import RESAMPLES
+from valueshare.errors import InvalidInput
+from valueshare.files import write_json, write_whole
+from valueshare.report import figures
+from valueshare.report.results import FIGURES, Drawn, drawn_from, not_allowed
+from valueshare.report.study import study_of
+from valueshare.report.style import save
+from valueshare.report.synthetic import is_synthetic
+from valueshare.report.tables import (
+    beside_published,
+    frame_to_markdown,
+    mean_scores,
+    score_table,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+
+TABULAR = ("gridworld", "norms")
+MADE_UP = "these are synthetic records: no agent was trained"
+
+
+class Written(NamedTuple):
+    """What was written, and what there is to say about it."""
+
+    folder: Path
+    figures: tuple[str, ...]
+    left_out: dict[str, str]  # figures that the results do not allow, and what they need
+    notes: tuple[str, ...]
+
+
+def write_report(
+    paths: Sequence[Path],
+    out: Path | None = None,
+    names: Sequence[str] = (),
+    *,
+    resamples: int = RESAMPLES,
+) -> Written:
+    """Draw what the results in these folders and files allow, and write their tables."""
+    if not paths:
+        raise InvalidInput("no results are given: name run folders or files")
+    tabular = [path for path in paths if _is_tabular(path)]
+    if tabular and len(paths) > 1:
+        raise InvalidInput(f"{tabular[0]} is a tabular study: report it alone")
+    folder = default_folder(paths) if out is None else out
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput(f"{folder} is a file: choose another --out")
+    if tabular:
+        return _write_tabular(tabular[0], folder, names)
+    results = read_results(paths)
+    made_up = (MADE_UP,) if is_synthetic(results) else ()
+    drawn = drawn_from(results, names, resamples=resamples)
+    notes = _write_tables(results, folder / "tables")
+    for one in drawn:
+        save(one.figure, folder / "figures", one.name)
+    written = Written(
+        folder,
+        tuple(one.name for one in drawn),
+        {} if names else not_allowed(results),
+        tuple(
+            dict.fromkeys(
+                [*made_up, *results.notes, *notes, *(n for one in drawn for n in one.notes)]
+            )
+        ),
+    )
+    _write_about(written, drawn, [source._asdict() for source in results.about])
+    return written
+
+
+def default_folder(paths: Sequence[Path]) -> Path:
+    """In the run's own folder, where there is one; else beside where one works."""
+    return paths[0] / "report" if len(paths) == 1 and paths[0].is_dir() else Path("report")
+
+
+def _write_tables(results: Results, folder: Path) -> tuple[str, ...]:
+    """The final scores of all algorithms, and Atari games beside what was published."""
+    study = study_of(results)
+    means, notes = mean_scores(study.main)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = score_table(means, study.n)
+    texts = {
+        "scores.tex": to_latex(table),
+        "scores.md": to_markdown(table),
+        "scores.csv": to_csv(table),
+    }
+    if study.atari:
+        beside = beside_published(means, study.n)
+        texts["beside-published.md"] = frame_to_markdown(beside)
+        texts["beside-published.csv"] = beside.write_csv()
+    for name, text in texts.items():
+        write_whole(folder / name, [text.encode()])
+    return notes
+
+
+def _write_about(written: Written, drawn: Sequence[Drawn], sources: Sequence[Any]) -> None:
+    about = {
+        "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in drawn},
+        "not_drawn": written.left_out,
+        "notes": written.notes,
+        "sources": sources,
+    }
+    write_json(written.folder / "report.json", about)
+
+
+def _is_tabular(path: Path) -> bool:
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("kind") == "tabular"
+
+
+def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
+    """The figures of a tabular study again, from its summary and its records."""
+    for name in names:
+        if name not in TABULAR:
+            known = "unknown" if name not in FIGURES else "of other results"
+            raise InvalidInput(
+                f"the figure {name!r} is {known}: a tabular study has {', '.join(TABULAR)}"
+            )
+    try:
+        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        norms = pl.read_parquet(path / "records" / "norms.parquet")
+        same, other = (pl.DataFrame(summary[key]) for key in ("figure", "figure_held_out"))
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise InvalidInput(f"{path} is damaged: run its study again with --overwrite") from error
+    measure = next(name for name in same.columns if name.startswith("mean_")).removeprefix("mean_")
+    columns = (("step sizes chosen on all seeds", same), ("chosen on the other half", other))
+    about = {
+        "gridworld": "Increase over the smallest k, each k at its best step size.",
+        "norms": "Norms of q, u and z along learning, and at the end against k.",
+    }
+    chosen = tuple(dict.fromkeys(names or TABULAR))
+    drawn = [
+        Drawn(
+            name,
+            figures.tuned_increase(columns, measure=measure)
+            if name == "gridworld"
+            else figures.norm_reduction(norms),
+            about[name],
+        )
+        for name in chosen
+    ]
+    for one in drawn:
+        save(one.figure, folder / "figures", one.name)
+    written = Written(folder, chosen, {}, tuple(summary.get("notes", ())))
+    _write_about(written, drawn, [{"path": str(path), "kind": "tabular"}])
+    return written

@@ -1,0 +1,280 @@
+"""Which figures results allow, what a report leaves in its folder, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from valueshare.analysis.foreign import Results, Source, read_results
+from valueshare.analysis.scores import atari_baselines
+from valueshare.commands.report import report
+from valueshare.errors import InvalidInput
+from valueshare.report.results import FIGURES, drawn_from, figures_for, not_allowed
+from valueshare.report.synthetic import (
+    ALGORITHMS,
+    is_synthetic,
+    synthetic_results,
+    write_synthetic_run,
+)
+
+FEW = 200  # resamples
+
+
+def results(table: pl.DataFrame) -> Results:
+    return Results(table, (), ())
+
+
+@pytest.fixture(scope="module")
+def atari() -> Results:
+    return results(synthetic_results(3, 2, 4).drop("source"))
+
+
+def sweep(env: str = "LunarLander-v3") -> pl.DataFrame:
+    rows = [
+        (env, "ib-dqn", k, seed, step, k + seed + step / 100, 0.1 * k, 0.2)
+        for k in (0.0, 4.0, 64.0)
+        for seed in range(3)
+        for step in (0, 100, 200)
+    ]
+    columns = ["env", "algorithm", "k", "seed", "step", "score", "overestimation"]
+    return pl.DataFrame(rows, [*columns, "relative_action_gap"], orient="row")
+
+
+def test_the_figures_of_an_atari_study(atari: Results) -> None:
+    drawn = figures_for(atari, resamples=FEW)
+    assert list(drawn) == [
+        *("iqm", "auc-change", "overestimation-reduction", "action-gap-increase", "sensitivity"),
+        *("learning-curves", "overestimation-curves", "geometry"),
+    ]
+    assert set(not_allowed(atari)) == set(FIGURES) - set(drawn)
+    labels = [line.get_label() for line in drawn["iqm"].axes[0].lines]
+    assert {"DQN", "IB-DQN(n)", "IB-IQN(n)"} < set(labels)
+
+
+def test_the_changes_are_those_of_the_runs(atari: Results) -> None:
+    """Bars against naive arithmetic: the pair is DQN and IB-DQN(n), not IB-DQN(1)."""
+    figures = figures_for(
+        atari, ["auc-change", "overestimation-reduction", "action-gap-increase"], resamples=FEW
+    )
+    base = {row["game"]: row for row in atari_baselines().to_dicts()}
+
+    def mean(env: str, algorithm: str, k: float, column: str) -> float:
+        own = atari.table.filter(
+            (pl.col("env") == env) & (pl.col("algorithm") == algorithm) & (pl.col("k") == k)
+        )
+        return float(np.mean(own[column].to_numpy()))
+
+    def bars(name: str) -> dict[str, float]:
+        (axes,) = figures[name].axes
+        envs = [label.get_text() for label in axes.get_yticklabels()]
+        widths = [float(bar.get_width()) for bar in axes.patches]  # type: ignore[attr-defined]
+        return dict(zip(envs, widths, strict=True))
+
+    for env in ("Alien", "Amidar", "Assault"):
+        scale = base[env]["human"] - base[env]["random"]
+        plain, layer = (mean(env, a, k, "score") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0)))
+        assert bars("auc-change")[env] == pytest.approx((layer - plain) / scale)
+        plain, layer = (
+            mean(env, a, k, "overestimation") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0))
+        )
+        reduction = 100 * (plain - layer) / abs(plain)
+        assert bars("overestimation-reduction")[env] == pytest.approx(reduction)
+        plain, layer = (
+            mean(env, a, k, "relative_action_gap") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0))
+        )
+        assert bars("action-gap-increase")[env] == pytest.approx(min(layer - plain, 0.01))
+
+
+def test_a_sweep_over_k_on_one_environment() -> None:
+    drawn = {one.name: one for one in drawn_from(results(sweep()), resamples=FEW)}
+    assert list(drawn) == [
+        *("sensitivity", "overestimation-against-k", "action-gap-against-k"),
+        *("learning-curves", "overestimation-curves", "geometry"),
+    ]
+    line = drawn["sensitivity"].figure.axes[0].lines[-1]
+    # The mean of k + seed + step/100: seeds 0, 1, 2 and steps 0, 100, 200 add 1 each.
+    assert list(np.asarray(line.get_ydata(orig=True))) == pytest.approx([2.0, 6.0, 66.0])
+
+
+def test_dqn_is_the_sweeps_k_0() -> None:
+    plain = pl.col("k") == 0
+    named = sweep("Pong").with_columns(
+        algorithm=pl.when(plain).then(pl.lit("dqn")).otherwise("algorithm")
+    )
+    (axes,) = figures_for(results(named), ["sensitivity"])["sensitivity"].axes
+    assert list(np.asarray(axes.lines[0].get_xdata(orig=True))) == [0.0, 4.0, 64.0]
+
+
+def test_runs_that_differ_in_a_setting_are_told_apart() -> None:
+    two = pl.concat([sweep().with_columns(step_size=pl.lit(size)) for size in (0.1, 0.2)])
+    own = two.filter(pl.col("k") == 4.0)
+    figure = figures_for(results(own), ["learning-curves"], resamples=FEW)["learning-curves"]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["IB-DQN(4), step size=0.1", "IB-DQN(4), step size=0.2"]
+
+
+def test_rmsprop_runs_have_a_figure_of_their_own() -> None:
+    table = synthetic_results(3, 2, 4).drop("source").with_columns(source=pl.lit("adam"))
+    slow = table.filter(pl.col("algorithm").is_in(["dqn", "ib-dqn"])).with_columns(
+        source=pl.lit("rms"), score=pl.col("score") - 1
+    )
+
+    def source(name: str, optimizer: str) -> Source:
+        settings = {env: {"optimizer": optimizer} for env in table["env"].unique()}
+        return Source(name, "run", 1, {"settings": settings}, None)
+
+    about = (source("adam", "adam"), source("rms", "rmsprop"))
+    both = Results(pl.concat([table, slow]), (), about)
+    drawn = figures_for(both, ["iqm", "iqm-rmsprop"], resamples=FEW)
+    alone = figures_for(Results(table, (), about[:1]), ["iqm"], resamples=FEW)["iqm"]
+
+    def lines(name: str) -> dict[str, list[float]]:
+        found = alone if name == "alone" else drawn[name]
+        return {
+            str(line.get_label()): np.asarray(line.get_ydata(orig=True)).tolist()
+            for line in found.axes[0].lines
+            if not str(line.get_label()).startswith("_")
+        }
+
+    assert lines("iqm") == lines("alone")  # without those of RMSprop
+    assert set(lines("iqm-rmsprop")) == {"DQN", "IB-DQN(1)", "IB-DQN(n)"}
+    assert lines("iqm-rmsprop")["DQN"] != lines("iqm")["DQN"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "label"), [("machado-2018", "IB-DQN(n)"), ("nature-2015", "IB-DQN(18)")]
+)
+def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) -> None:
+    table = synthetic_results(2, 1, 2).drop("source")
+    settings = {env: {"atari_protocol": protocol} for env in table["env"].unique()}
+    source = Source("run", "run", 1, {"settings": settings}, None)
+    figure = figures_for(Results(table, (), (source,)), ["learning-curves"], resamples=FEW)
+    names = [text.get_text() for text in figure["learning-curves"].legends[0].get_texts()]
+    assert label in names
+
+
+def test_unknown_and_impossible_figures_are_refused_in_one_line(atari: Results) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"no figure 'iqn': choose of iqm, auc-change, .*geometry"
+    ):
+        figures_for(atari, ["iqn"])
+    with pytest.raises(InvalidInput, match="iqm needs Atari games"):
+        figures_for(results(sweep()), ["iqm"])
+    bare = atari.table.drop("overestimation")
+    with pytest.raises(InvalidInput, match="needs the column overestimation"):
+        figures_for(results(bare), ["overestimation-curves"])
+
+
+def test_synthetic_records_are_the_same_again_and_marked() -> None:
+    table = synthetic_results(2, 3, 5, seed=7)
+    assert table.height == 2 * len(ALGORITHMS) * 3 * 5
+    assert table.equals(synthetic_results(2, 3, 5, seed=7))
+    assert not table.equals(synthetic_results(2, 3, 5, seed=8))
+    assert table["source"].unique().to_list() == ["synthetic"]
+    assert is_synthetic(results(table))
+    assert not is_synthetic(results(table.drop("source")))
+    assert synthetic_results(1, 1, 200)["step"].max() == 50_000_000
+    for wrong in ((0, 1, 1), (58, 1, 1), (1, 0, 1), (1, 1, 0)):
+        with pytest.raises(InvalidInput, match="games = "):
+            synthetic_results(*wrong)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_synthetic_run(tmp_path / "run", synthetic_results(2, 2, 4))
+
+
+def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report((run,), figures=("iqm", "auc-change"), resamples=FEW)
+    folder = run / "report"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert files == [
+        *(f"figures/auc-change.{kind}" for kind in ("pdf", "png", "svg")),
+        *(f"figures/iqm.{kind}" for kind in ("pdf", "png", "svg")),
+        "report.json",
+        *(f"tables/beside-published.{kind}" for kind in ("csv", "md")),
+        *(f"tables/scores.{kind}" for kind in ("csv", "md", "tex")),
+    ]
+    about: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    assert set(about["figures"]) == {"iqm", "auc-change"}
+    assert "2 games with 2 seeds" in about["figures"]["iqm"]["caption"]
+    said = capsys.readouterr().out
+    assert "figures: iqm, auc-change" in said
+    assert "note: these are synthetic records: no agent was trained" in said
+    assert "not from sticky-action runs" in said
+    read = read_results(run)
+    assert read.table.height == 2 * len(ALGORITHMS) * 2 * 4
+    assert is_synthetic(read)  # the mark travels with the folder
+
+
+def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) -> None:
+    made_up = results(synthetic_results(2, 1, 2))
+    for one in drawn_from(made_up, ["auc-change", "learning-curves"], resamples=FEW):
+        (mark,) = (text for text in one.figure.texts if "no agent was trained" in text.get_text())
+        one.figure.draw_without_rendering()
+        measured = one.figure.get_layout_engine() is not None  # saving makes room
+        assert measured or mark.get_window_extent().y0 >= 0
+
+
+def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "others.csv"
+    whole = pl.DataFrame(
+        [("Catch", name, seed, step, seed + step / 10) for name in ("PPO", "A2C")
+         for seed in (0, 1) for step in (0, 10, 20, 30)],
+        ["environment", "algorithm", "seed", "step", "score"], orient="row",
+    )  # fmt: skip
+    whole.head(-2).write_csv(file)  # one run ends early
+    report((file,), out=tmp_path / "out", resamples=FEW)
+    said = capsys.readouterr().out
+    assert "figures: learning-curves, geometry" in said
+    assert "not drawn: iqm, which needs Atari games only" in said
+    assert "1 of 4 runs lack evaluations" in said
+    # Of steps 10, 20, 30: seed 0 has 1, 2, 3, seed 1 one more each. A2C's seed 1 ended before them.
+    row = (tmp_path / "out" / "tables" / "scores.md").read_text().splitlines()[2]
+    assert row == "| Catch | 2.0 | **2.5** |"
+
+
+def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = tmp_path / "study"
+    (study / "records").mkdir(parents=True)
+    rows = [
+        {"step_reward": None, "regime": 500, "k": k, "increase_percent": 10 * k, "ci95_low": 0.0}
+        | {"ci95_high": 20.0, "best_step_size": 0.1, "mean_episodes": 3.0}
+        for k in (0.0, 1.0)
+    ]
+    (study / "config.json").write_text('{"kind": "tabular"}')
+    summary = {"figure": rows, "figure_held_out": rows, "notes": ["read me"]}
+    (study / "summary.json").write_text(json.dumps(summary))
+    norms: dict[str, list[Any]] = {"step_reward": [None], "k": [1.0], "step": [0]}
+    names = ("norm_q", "norm_u", "norm_z")
+    norms |= {name: [1.0] for name in (*names, *(f"{n}_error" for n in names))}
+    pl.DataFrame(norms, schema_overrides={"step_reward": pl.Float64}).write_parquet(
+        study / "records" / "norms.parquet"
+    )
+    report((study,), figures=("gridworld",))
+    assert (study / "report" / "figures" / "gridworld.svg").is_file()
+    assert "note: read me" in capsys.readouterr().out
+    for name in ("iqm", "iqn"):
+        with pytest.raises(InvalidInput, match="a tabular study has gridworld, norms"):
+            report((study,), figures=(name,))
+    with pytest.raises(InvalidInput, match="report it alone"):
+        report((study, study))
+    (study / "summary.json").unlink()
+    with pytest.raises(InvalidInput, match="damaged"):
+        report((study,))
+
+
+def test_bad_places_are_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="nowhere does not exist"):
+        report((tmp_path / "nowhere",))
+    with pytest.raises(InvalidInput, match="no results are given"):
+        report(())
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(InvalidInput, match=r"file is a file: choose another --out"):
+        report((run,), out=file)
+    with pytest.raises(InvalidInput, match="resamples = 0"):
+        report((run,), resamples=0)
