@@ -15,37 +15,44 @@ from valueshare.learning.algorithms import (
     Hyper,
     Samples,
     Taus,
-    build_network,
     draw_taus,
 )
 from valueshare.learning.randomness import stream_keys
+from valueshare.nn.torsos import NetworkShape
 
 torch.set_num_threads(1)
 P, B, D, A = 3, 8, 6, 4
+IMAGE = (2, 36, 40)
 SAMPLES = Samples(learn=7, target=6, act=5)
 BETA = torch.tensor([0.0, 0.001, 0.5])
 KEYS = stream_keys(range(P), "tau")
 
 
-def networks_of(algorithm: str, first_seed: int) -> list[nn.Module]:
+def networks_of(algorithm: str, first_seed: int, image: bool = False) -> list[nn.Module]:
     ks = [0.0, 1.0, 4.0] if ALGORITHMS[algorithm].uses_k else [0.0] * P
-    return [
-        build_network(
-            algorithm, (D,), A, (16, 12), k, generator=torch.Generator().manual_seed(first_seed + i)
-        )
-        for i, k in enumerate(ks)
-    ]
+    shape = NetworkShape(IMAGE, A, (16,)) if image else NetworkShape((D,), A, (16, 12))
+    networks = []
+    for i, k in enumerate(ks):
+        torch.manual_seed(first_seed + i)
+        networks.append(ALGORITHMS[algorithm].build(shape, k))
+    return networks
 
 
-def batch_of(seed: int = 0) -> Batch:
+def batch_of(seed: int = 0, image: bool = False) -> Batch:
     g = torch.Generator().manual_seed(seed)
+
+    def observations() -> Tensor:
+        if image:
+            return torch.randint(0, 256, (P, B, *IMAGE), generator=g, dtype=torch.uint8)
+        return torch.randn(P, B, D, generator=g)
+
     discount = 0.9 * (torch.rand(P, B, generator=g) > 0.3).float()  # some transitions terminate
     return Batch(
-        torch.randn(P, B, D, generator=g),
+        observations(),
         torch.randint(0, A, (P, B), generator=g),
         torch.randn(P, B, generator=g),
         discount,
-        torch.randn(P, B, D, generator=g),
+        observations(),
     )
 
 
@@ -110,10 +117,11 @@ def test_loss_of_every_transition_against_a_loop(algorithm: str, error: str) -> 
     batch = batch_of()
     for i in range(P):
         hyper = Hyper(BETA[i : i + 1], error)
-        loss = ALGORITHMS[algorithm].loss(
+        loss, outputs_tm1 = ALGORITHMS[algorithm].loss(
             alone(online[i]), alone(target[i]), row(batch, i), hyper, None
         )
         assert loss.shape == (1, B)
+        torch.testing.assert_close(outputs_tm1[0], online[i](batch.obs_tm1[i]))
         own = Batch(*(x[i] for x in batch))
         for b in range(B):
             expected = naive_loss(algorithm, online[i], target[i], own, b, error, BETA[i].item())
@@ -129,9 +137,10 @@ def test_quantile_loss_of_every_transition_against_a_loop(algorithm: str, kappa:
     for i in range(P):
         own_tau = Taus(*(x[i : i + 1] for x in tau))
         hyper = Hyper(BETA[i : i + 1], kappa=kappa)
-        loss = ALGORITHMS[algorithm].loss(
+        loss, outputs_tm1 = ALGORITHMS[algorithm].loss(
             alone(online[i]), alone(target[i]), row(batch, i), hyper, own_tau
         )
+        torch.testing.assert_close(outputs_tm1[0], online[i](batch.obs_tm1[i], tau.learn[i]))
         for b in range(B):
             before = online[i](batch.obs_tm1[i, b], tau.learn[i, b])[:, batch.a_tm1[i, b]].tolist()
             choice = int(target[i](batch.obs_t[i, b], tau.act[i, b]).mean(0).argmax())
@@ -147,17 +156,17 @@ def test_quantile_loss_of_every_transition_against_a_loop(algorithm: str, kappa:
             assert loss[0, b].item() == pytest.approx(total, rel=1e-4, abs=1e-5)
 
 
-def population_gradients(algorithm: str, functional: bool) -> dict[str, Tensor]:
+def population_gradients(algorithm: str, functional: bool, image: bool) -> dict[str, Tensor]:
     """Gradients of the sum over agents of the mean over the minibatch."""
-    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
+    online, target = networks_of(algorithm, 0, image), networks_of(algorithm, 50, image)
     parameters, buffers = stack_module_state(online)
     target_state = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
     target_forward = together(target[0], target_state)
-    batch, tau, hyper = batch_of(), taus_of(algorithm), Hyper(BETA)
+    batch, tau, hyper = batch_of(image=image), taus_of(algorithm), Hyper(BETA)
 
     def total(parameters: dict[str, Tensor]) -> Tensor:
         forward = together(online[0], {**parameters, **buffers})
-        loss = ALGORITHMS[algorithm].loss(forward, target_forward, batch, hyper, tau)
+        loss = ALGORITHMS[algorithm].loss(forward, target_forward, batch, hyper, tau).loss
         assert loss.shape == (P, B)
         return loss.mean(1).sum()
 
@@ -170,15 +179,18 @@ def population_gradients(algorithm: str, functional: bool) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("image", [False, True], ids=["vector", "image"])
 @pytest.mark.parametrize("functional", [False, True], ids=["autograd", "func"])
-def test_each_agents_gradient_is_the_one_it_has_alone(algorithm: str, functional: bool) -> None:
-    gradients = population_gradients(algorithm, functional)
-    online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
-    batch, tau = batch_of(), taus_of(algorithm)
+def test_each_agents_gradient_is_the_one_it_has_alone(
+    algorithm: str, functional: bool, image: bool
+) -> None:
+    gradients = population_gradients(algorithm, functional, image)
+    online, target = networks_of(algorithm, 0, image), networks_of(algorithm, 50, image)
+    batch, tau = batch_of(image=image), taus_of(algorithm)
     for i in range(P):
         own_tau = None if tau is None else Taus(*(x[i : i + 1] for x in tau))
         hyper = Hyper(BETA[i : i + 1])
-        loss = ALGORITHMS[algorithm].loss(
+        loss, _ = ALGORITHMS[algorithm].loss(
             alone(online[i]), alone(target[i]), row(batch, i), hyper, own_tau
         )
         loss.mean().backward()  # type: ignore[no-untyped-call]
@@ -199,7 +211,7 @@ def test_loss_compiles_whole(algorithm: str) -> None:
 
     def loss(state: dict[str, Tensor], batch: Batch) -> Tensor:
         forwards = together(online[0], state), together(target[0], other)
-        return ALGORITHMS[algorithm].loss(*forwards, batch, hyper, tau)
+        return ALGORITHMS[algorithm].loss(*forwards, batch, hyper, tau).loss
 
     compiled: Callable[..., Tensor] = torch.compile(loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(state, batch), loss(state, batch))
@@ -211,8 +223,8 @@ def test_double_targets_differ_from_single_ones_where_the_networks_disagree() ->
     differ, disagree = [], []
     for i in range(P):
         forwards, own = (alone(online[i]), alone(target[i])), row(batch, i)
-        single = ALGORITHMS["dqn"].loss(*forwards, own, Hyper(BETA[:1]), None)
-        double = ALGORITHMS["double-dqn"].loss(*forwards, own, Hyper(BETA[:1]), None)
+        single = ALGORITHMS["dqn"].loss(*forwards, own, Hyper(BETA[:1]), None).loss
+        double = ALGORITHMS["double-dqn"].loss(*forwards, own, Hyper(BETA[:1]), None).loss
         differ += (single != double)[0].tolist()
         choices = [network(batch.obs_t[i]).argmax(-1) for network in (online[i], target[i])]
         disagree += ((choices[0] != choices[1]) & (batch.discount_t[i] > 0)).tolist()

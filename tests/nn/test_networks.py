@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import ALGORITHMS, build_network
-from valueshare.nn.torsos import NatureTorso, mlp_torso
+from valueshare.learning.algorithms import ALGORITHMS, algorithm_named
+from valueshare.nn.torsos import NatureTorso, NetworkShape, mlp_torso
 
 torch.set_num_threads(1)
 VECTOR, IMAGE = (8,), (4, 84, 84)
@@ -21,9 +21,9 @@ VECTOR, IMAGE = (8,), (4, 84, 84)
 def network_of(
     algorithm: str, shape: Sequence[int], k: float = 0.0, seed: int = 0, actions: int = 4
 ) -> nn.Module:
-    generator = torch.Generator().manual_seed(seed)
     hidden = (16, 12) if len(shape) == 1 else (512,)
-    return build_network(algorithm, shape, actions, hidden, k, generator=generator)
+    torch.manual_seed(seed)
+    return ALGORITHMS[algorithm].build(NetworkShape(tuple(shape), actions, hidden), k)
 
 
 def inputs(algorithm: str, shape: Sequence[int], leading: tuple[int, ...], n: int) -> list[Tensor]:
@@ -140,13 +140,6 @@ def test_nature_torso_sizes_bytes_and_leading_axes() -> None:
     assert torso.features == 3136
     torch.testing.assert_close(torso(frames.float()), features)
     torch.testing.assert_close(torso(frames[1, 2]), features[1, 2], rtol=1e-4, atol=1e-5)
-    # the same convolutions on frames that were divided by 255 before
-    alone = torso.convolutions(frames.double().flatten(0, 1).div(255).float())
-    torch.testing.assert_close(alone.flatten(1), features.flatten(0, 1), rtol=1e-4, atol=1e-5)
-    assert NatureTorso((1, 100, 64))(torch.zeros(5, 1, 100, 64)).shape == (
-        5,
-        NatureTorso((1, 100, 64)).features,
-    )
 
 
 def parameters_of(algorithm: str) -> int:
@@ -160,6 +153,41 @@ def test_published_sizes_on_atari() -> None:
     assert parameters_of("dueling-dqn") == convolutions + 2 * dense + output + scalar
     assert parameters_of("rdq") == parameters_of("dueling-dqn")
     assert parameters_of("iqn") == convolutions + (64 + 1) * 3136 + dense + output
+
+
+def image_weights(algorithm: str) -> list[tuple[str, Tensor]]:
+    named = network_of(algorithm, IMAGE, actions=18).named_parameters()
+    return [(name, p.detach()) for name, p in named if name.endswith("weight")]
+
+
+def test_streams_on_images_have_a_hidden_layer_each() -> None:
+    for algorithm in ("dueling-dqn", "rdq"):
+        shapes = {name: list(p.shape) for name, p in image_weights(algorithm) if "head" in name}
+        assert shapes == {
+            "head.baseline.hidden.weight": [512, 3136],
+            "head.baseline.output.weight": [1, 512],
+            "head.residual.hidden.weight": [512, 3136],
+            "head.residual.output.weight": [18, 512],
+        }
+    shapes = {name: list(p.shape) for name, p in image_weights("iqn") if "torso" not in name}
+    assert shapes == {  # no dense layer before the quantiles come in
+        "embedding.linear.weight": [3136, 64],
+        "head.stream.hidden.weight": [512, 3136],
+        "head.stream.output.weight": [18, 512],
+    }
+
+
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "dueling-dqn", "rdq", "ib-iqn"])  # each network
+def test_published_spread_of_all_weights_on_images(algorithm: str) -> None:
+    """LeCun-normal: variance 1 / fan-in, and 32 % beyond one standard deviation."""
+    for name, p in image_weights(algorithm):
+        units = p.flatten() * math.sqrt(p[0].numel())
+        n = len(units)
+        assert abs(units.mean().item()) < 5 / math.sqrt(n), name
+        assert abs(units.var().item() - 1) < 5 * math.sqrt(2 / n), name
+        # 0.3173 for a normal distribution, 0.42 for a uniform one of the same variance
+        beyond = (units.abs() > 1).float().mean().item()
+        assert abs(beyond - 0.3173) < 5 * math.sqrt(0.3173 * 0.6827 / n), name
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -179,10 +207,11 @@ def test_published_biases(algorithm: str) -> None:
 
 
 def test_vectors_are_scaled_and_of_any_number_type() -> None:
-    generator = torch.Generator().manual_seed(1)
-    scaled = build_network("dqn", VECTOR, 4, (16,), observation_scale=0.1, generator=generator)
-    generator = torch.Generator().manual_seed(1)
-    plain = build_network("dqn", VECTOR, 4, (16,), generator=generator)
+    shape = NetworkShape(VECTOR, 4, (16,))
+    torch.manual_seed(1)
+    scaled = ALGORITHMS["dqn"].build(shape._replace(observation_scale=0.1), 0.0)
+    torch.manual_seed(1)
+    plain = ALGORITHMS["dqn"].build(shape, 0.0)
     x = torch.randn(3, 8) * 10
     torch.testing.assert_close(scaled(x), plain(x / 10))
     torch.testing.assert_close(plain(x.double()), plain(x))
@@ -204,23 +233,28 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(algorithm: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("algorithm", "shape", "k", "message"),
     [
-        (("sarsa", (8,), 4, (16,)), "algorithm = 'sarsa'"),
-        (("dqn", (8,), 4, (16,), 1.0), "k = 1.0 for dqn: only ib-dqn"),
-        (("ib-dqn", (8,), 4, (16,), -1.0), "k = -1.0"),
-        (("dqn", (8, 2), 4, (16,)), r"shape \[8, 2\]"),
-        (("dqn", (8,), 4, ()), r"hidden = \[\]"),
-        (("dqn", (8,), 4, (16, 0)), r"hidden = \[16, 0\]"),
-        (("dqn", (8,), 0, (16,)), "actions = 0"),
-        (("iqn", (8,), 4, (16,)), "at least 2 layers"),
-        (("iqn", (8,), 4, ()), "at least 2 layers"),
-        (("dqn", IMAGE, 4, (256, 256)), "images take one hidden layer"),
-        (("dqn", IMAGE, 4, (512,), 0.0, 0.1), "images take one hidden layer"),
-        (("dqn", (4, 20, 20), 4, (512,)), "at least 36x36"),
+        ("ib-dqn", NetworkShape((8,), 4, (16,)), -1.0, "k = -1.0"),
+        ("dqn", NetworkShape((8, 2), 4, (16,)), 0.0, r"shape \[8, 2\]"),
+        ("dqn", NetworkShape((8,), 4, ()), 0.0, r"hidden = \[\]"),
+        ("dqn", NetworkShape((8,), 4, (16, 0)), 0.0, r"hidden = \[16, 0\]"),
+        ("dqn", NetworkShape((8,), 0, (16,)), 0.0, "actions = 0"),
+        ("iqn", NetworkShape((8,), 4, (16,)), 0.0, "at least 2 layers"),
+        ("iqn", NetworkShape((8,), 4, ()), 0.0, "at least 2 layers"),
+        ("dqn", NetworkShape(IMAGE, 4, (256, 256)), 0.0, "images take one hidden layer"),
+        ("dqn", NetworkShape(IMAGE, 4, (512,), 0.1), 0.0, "images take one hidden layer"),
+        ("dqn", NetworkShape((4, 20, 20), 4, (512,)), 0.0, "at least 36x36"),
     ],
 )
-def test_what_cannot_be_built_is_refused_in_one_line(arguments: Any, message: str) -> None:
+def test_what_cannot_be_built_is_refused_in_one_line(
+    algorithm: str, shape: NetworkShape, k: float, message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message) as refusal:
-        build_network(*arguments)
+        ALGORITHMS[algorithm].build(shape, k)
     assert "\n" not in str(refusal.value)
+
+
+def test_an_unknown_algorithm_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput, match="algorithm = 'sarsa': write one of dqn, double-dqn"):
+        algorithm_named("sarsa")

@@ -4,7 +4,7 @@ A network's forward pass gives *outputs*; `q_values` turns them into action-valu
 network only as `forward(obs, tau)`, so the same loss serves a population and one agent's module.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -67,21 +67,23 @@ class Forward(Protocol):
     def __call__(self, obs: Tensor, tau: Tensor | None) -> Tensor: ...
 
 
-class Build(Protocol):
-    def __call__(
-        self, shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
-    ) -> nn.Module: ...
+class Learned(NamedTuple):
+    """What a loss hands back."""
+
+    loss: Tensor  # [P, B]  one a transition: reduce over B, sum over P
+    outputs_tm1: Tensor  # [P, B, ...]  of the online network in the states that are learned
 
 
-Loss = Callable[[Forward, Forward, Batch, Hyper, Taus | None], Tensor]
+# (online, target, batch, hyper, taus) -> Learned
+Loss = Callable[[Forward, Forward, Batch, Hyper, Taus | None], Learned]
 
 
 class Algorithm(NamedTuple):
-    """An algorithm; `build_network` is the way to its network from plain settings."""
+    """An algorithm: one agent's network, what its outputs mean, and what they should become."""
 
-    build: Build
+    build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
     q_values: Callable[[Tensor], Tensor]  # outputs -> q [..., A]
-    loss: Loss  # -> [P, B], one loss a transition: reduce over B, sum over P
+    loss: Loss
     architecture: str  # agents with this and their NetworkShape in common can share a population
     uses_k: bool = False
     samples: Samples = Samples()
@@ -104,17 +106,17 @@ def mean_over_quantiles(quantiles: Tensor) -> Tensor:
 
 def q_learning_loss(
     online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Tensor:
-    """DQN's loss; for k > 0 IB-DQN's, since the layer is in the network. -> [P, B]."""
+) -> Learned:
+    """DQN's loss; for k > 0 IB-DQN's, since the layer is in the network."""
     q_t = _without_gradient(target, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
-    return ERRORS[hyper.error](error)
+    return Learned(ERRORS[hyper.error](error), q_tm1)
 
 
 def double_q_learning_loss(
     online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Tensor:
+) -> Learned:
     """Double DQN's loss: the online network chooses the next action, the target rates it."""
     q_t_value = _without_gradient(target, batch.obs_t, None)
     q_t_selector = _without_gradient(online, batch.obs_t, None)
@@ -122,37 +124,41 @@ def double_q_learning_loss(
     error = double_q_learning_error(
         q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t_value, q_t_selector
     )
-    return ERRORS[hyper.error](error)
+    return Learned(ERRORS[hyper.error](error), q_tm1)
 
 
 def regularized_dueling_loss(
     online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Tensor:
-    """RDQ's loss: DQN's plus beta·(B² + sum_a Z(a)²)/2 at the state that is learned. -> [P, B]."""
+) -> Learned:
+    """RDQ's loss: DQN's plus beta·(B² + sum_a Z(a)²)/2 at the state that is learned."""
     q_t = baseline_plus_residual(_without_gradient(target, batch.obs_t, None))
     u_tm1 = online(batch.obs_tm1, None)
     q_tm1 = baseline_plus_residual(u_tm1)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
-    penalty = baseline_residual_penalty(u_tm1)
-    return ERRORS[hyper.error](error) + hyper.beta.unsqueeze(-1) * penalty
+    penalty = hyper.beta.unsqueeze(-1) * baseline_residual_penalty(u_tm1)
+    return Learned(ERRORS[hyper.error](error) + penalty, u_tm1)
 
 
 def quantile_loss(
     online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Tensor:
-    """IQN's loss; for k > 0 IB-IQN's. -> [P, B].
+) -> Learned:
+    """IQN's loss; for k > 0 IB-IQN's.
 
     The target network chooses the next action, by its mean over K quantiles of their own, and
-    rates it at N' others.
+    rates it at N' others: one pass over the observations serves both.
     """
     if tau is None:
         raise InvalidInput("quantile networks learn at random quantiles: give tau = draw_taus(...)")
-    q_t = mean_over_quantiles(_without_gradient(target, batch.obs_t, tau.act))
-    quantiles_t = _without_gradient(target, batch.obs_t, tau.target)  # [P, B, N', A]
-    value_t = _of_action(quantiles_t, q_t.argmax(-1))  # [P, B, N']
+    both = torch.cat([tau.act, tau.target], -1)  # [P, B, K+N']
+    all_t = _without_gradient(target, batch.obs_t, both)  # [P, B, K+N', A]
+    acting_t, quantiles_t = all_t.tensor_split([tau.act.shape[-1]], dim=-2)
+    choice = mean_over_quantiles(acting_t).argmax(-1)  # [P, B]
+    value_t = _of_action(quantiles_t, choice)  # [P, B, N']
     targets = batch.r_t.unsqueeze(-1) + batch.discount_t.unsqueeze(-1) * value_t
-    quantiles_tm1 = _of_action(online(batch.obs_tm1, tau.learn), batch.a_tm1)  # [P, B, N]
-    return quantile_huber_loss(quantiles_tm1, tau.learn, targets, hyper.kappa)
+    quantiles_tm1 = online(batch.obs_tm1, tau.learn)  # [P, B, N, A]
+    value_tm1 = _of_action(quantiles_tm1, batch.a_tm1)  # [P, B, N]
+    loss = quantile_huber_loss(value_tm1, tau.learn, targets, hyper.kappa)
+    return Learned(loss, quantiles_tm1)
 
 
 _PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss, "plain")
@@ -187,29 +193,6 @@ def algorithm_named(name: str) -> Algorithm:
     if name not in ALGORITHMS:
         raise InvalidInput(f"algorithm = {name!r}: write one of {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
-
-
-def build_network(
-    algorithm: str,
-    observation_shape: Sequence[int],
-    actions: int,
-    hidden: Sequence[int],
-    k: float = 0.0,
-    observation_scale: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> nn.Module:
-    """One agent's network, its weights drawn from `generator`.
-
-    Vectors [D] take an MLP of `hidden` layers, the last of which belongs to the head (one in each
-    stream of dueling heads); images [C, H, W] the Nature DQN's convolutions and one hidden layer,
-    [512].
-    """
-    rule = algorithm_named(algorithm)
-    if k != 0 and not rule.uses_k:
-        with_k = ", ".join(name for name, other in ALGORITHMS.items() if other.uses_k)
-        raise InvalidInput(f"k = {k} for {algorithm}: only {with_k} have a k; leave it 0 here")
-    shape = NetworkShape(tuple(observation_shape), actions, tuple(hidden), observation_scale)
-    return rule.build(shape, k, generator)
 
 
 def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, samples: Samples) -> Taus | None:

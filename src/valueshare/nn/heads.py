@@ -77,65 +77,48 @@ class BaselineResidualHead(nn.Module):
         return torch.cat([self.residual(features), self.baseline(features)], -1)
 
 
-def plain_network(
-    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
-) -> nn.Module:
+def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """DQN's network for k = 0, else IB-DQN's. Shapes: obs [..., *observation] -> q [..., A]."""
 
     def head(features: int) -> nn.Module:
         return PlainHead(features, shape.hidden[-1], shape.actions, k)
 
-    return _network(shape, head, 0.1, generator)
+    return _network(shape, head, 0.1)
 
 
-def dueling_network(
-    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
-) -> nn.Module:
+def dueling_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """Dueling DQN's network; it has no k. Shapes: obs [..., *observation] -> q [..., A]."""
     del k
 
     def head(features: int) -> nn.Module:
         return DuelingHead(features, shape.hidden[-1], shape.actions)
 
-    return _network(shape, head, 0.03, generator)
+    return _network(shape, head, 0.03)
 
 
-def baseline_residual_network(
-    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
-) -> nn.Module:
+def baseline_residual_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """RDQ's network; it has no k. Shapes: obs [..., *observation] -> u [..., A+1]."""
     del k
 
     def head(features: int) -> nn.Module:
         return BaselineResidualHead(features, shape.hidden[-1], shape.actions)
 
-    return _network(shape, head, 0.03, generator)
+    return _network(shape, head, 0.03)
 
 
 def initialize_as_published_(
-    network: nn.Module,
-    shape: NetworkShape,
-    convolution_bias: float,
-    generator: torch.Generator | None,
+    network: nn.Module, shape: NetworkShape, convolution_bias: float
 ) -> None:
     """Biases as in the paper's experiments: 0 in MLPs; on images 0.1 but in the output layers."""
     image = len(shape.observation) == 3
-    initialize_(
-        network,
-        bias=0.1 if image else 0.0,
-        last_bias=0.0,
-        convolution_bias=convolution_bias,
-        generator=generator,
-    )
+    bias = 0.1 if image else 0.0
+    initialize_(network, bias=bias, last_bias=0.0, convolution_bias=convolution_bias)
 
 
 def _network(
-    shape: NetworkShape,
-    head: Callable[[int], nn.Module],
-    convolution_bias: float,
-    generator: torch.Generator | None,
+    shape: NetworkShape, head: Callable[[int], nn.Module], convolution_bias: float
 ) -> nn.Module:
     module, features = torso(shape)
     network = nn.Sequential(OrderedDict(torso=module, head=head(features)))
-    initialize_as_published_(network, shape, convolution_bias, generator)
+    initialize_as_published_(network, shape, convolution_bias)
     return network

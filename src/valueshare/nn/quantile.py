@@ -54,10 +54,8 @@ class QuantileNetwork(nn.Module):
         return quantiles
 
 
-def quantile_network(
-    shape: NetworkShape, k: float = 0.0, generator: torch.Generator | None = None
-) -> nn.Module:
+def quantile_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """IQN's network for k = 0, IB-IQN's for k > 0."""
     network = QuantileNetwork(shape, k)
-    initialize_as_published_(network, shape, 0.1, generator)
+    initialize_as_published_(network, shape, 0.1)
     return network

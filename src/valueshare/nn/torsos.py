@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from valueshare.errors import InvalidInput
+from valueshare.nn.convolution import Convolution
 
 
 class NetworkShape(NamedTuple):
@@ -87,12 +88,12 @@ def mlp_torso(
 class NatureTorso(nn.Module):
     """The three convolutions of the Nature DQN: 32@8x8/4, 64@4x4/2, 64@3x3/1, ReLU after each.
 
-    Takes bytes or floats in 0..255 and divides by 255.
+    Takes bytes or floats in 0..255 and divides by 255. The channels are last between the layers;
+    the features are in the order (channel, row, column), as if they had been first.
     Shapes: [..., C, H, W] -> [..., features]; [4, 84, 84] -> 3136.
     """
 
     features: int
-    scale: Tensor
 
     def __init__(self, shape: Sequence[int] = (4, 84, 84)) -> None:
         super().__init__()
@@ -102,22 +103,18 @@ class NatureTorso(nn.Module):
                 f"images of {height}x{width}: these convolutions need at least 36x36"
             )
         self.convolutions = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, stride=4),
+            Convolution(channels, 32, kernel=8, stride=4, scale=1 / 255),
             nn.ReLU(),
-            nn.Conv2d(32, 64, 4, stride=2),
+            Convolution(32, 64, kernel=4, stride=2),
             nn.ReLU(),
-            nn.Conv2d(64, 64, 3, stride=1),
+            Convolution(64, 64, kernel=3, stride=1),
             nn.ReLU(),
         )
         self.features = 64 * _width_after(height) * _width_after(width)
-        self.register_buffer("scale", torch.tensor(1 / 255))
 
     def forward(self, frames: Tensor) -> Tensor:
-        leading = frames.shape[:-3]
-        image = frames.to(self.scale.dtype) * self.scale
-        image = image.reshape(-1, *frames.shape[-3:])  # a convolution takes one leading axis
-        features: Tensor = self.convolutions(image)
-        return features.reshape(*leading, self.features)
+        features: Tensor = self.convolutions(frames.movedim(-3, -1))  # [..., H', W', 64]
+        return features.movedim(-1, -3).flatten(-3)
 
 
 def _width_after(pixels: int) -> int:
