@@ -33,13 +33,13 @@ def test_envpool_where_it_has_the_id() -> None:
     [
         ("lunarlander-v3", None, "did you mean LunarLander-v3"),
         ("CartPole-v7", "gymnasium", "did you mean CartPole-v1"),
-        ("Xyzzyq", None, "envpool and gymnasium know none"),
+        ("Xyzzyq", None, "envpool and gymnasium and ale know none"),
         ("LunarLanderContinuous-v3", None, "with Discrete actions"),
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
         ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box observations"),
         ("FrozenLake-v1", "gymnasium", "with Box observations"),
         ("no_such_module:Thing-v0", None, "No module named"),
-        ("CartPole-v1", "gym", "choose 'envpool' or 'gymnasium'"),
+        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium' or 'ale'"),
     ],
 )
 def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: str) -> None:

@@ -62,9 +62,49 @@ class Clock(gymnasium.Env[Observation, np.int64]):
         return np.array([self.time], np.float32), 1.0, False, False, {}
 
 
+Frame = NDArray[np.uint8]
+
+
+class Film(gymnasium.Env[Frame, np.int64]):
+    """Frames of noise, 3x2 bytes; episodes of 12 to 24 steps, of which some terminate.
+
+    The best action is in the frame before last, so that a single frame does not tell it.
+    """
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Box(0, 255, (3, 2), np.uint8)
+        self.action_space = gymnasium.spaces.Discrete(3)
+        self.left, self.before = 0, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Frame, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left, self.before = int(self.np_random.integers(12, 24)), 0
+        return self._frame(), {}
+
+    def step(self, action: np.int64) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        reward = float(action == self.before % 3)
+        self.before = int(self.frame[0, 0])
+        return self._frame(), reward, self.left == 0, False, {}
+
+    def _frame(self) -> Frame:
+        self.frame: Frame = self.np_random.integers(0, 256, (3, 2), np.uint8)
+        return self.frame
+
+
+def films(size: int) -> gymnasium.Env[Any, Any]:
+    """The same, with stacks of frames as its observations: Gymnasium's own wrapper."""
+    return gymnasium.wrappers.FrameStackObservation(Film(), size, padding_type="reset")
+
+
 # Truncated after 6 steps: a learner that takes that for an end of the world learns wrong values.
 gymnasium.register("tests/Chain-v0", lambda **_: Chain(), max_episode_steps=6)
 gymnasium.register("tests/Clock-v0", lambda **_: Clock(), max_episode_steps=5)
+gymnasium.register("tests/Film-v0", lambda **_: Film(), max_episode_steps=20)
+gymnasium.register("tests/OtherFilm-v0", lambda **_: Film(), max_episode_steps=20)
+gymnasium.register("tests/Films-v0", lambda **_: films(3), max_episode_steps=20)
 
 
 @pytest.fixture(autouse=True, scope="session")

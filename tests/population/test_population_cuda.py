@@ -1,6 +1,8 @@
 """The captured steps on a GPU against the plain ones on a CPU, and resume on a GPU."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from valueshare.population.agents import AgentSettings, agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import train_population
+from valueshare.replay import transitions
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,6 +48,72 @@ def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
     for name, value in plain.state.online.parameters.items():
         found = captured.state.online.parameters[name].cpu()
         torch.testing.assert_close(found, value, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("place", "lag", "groups", "compiled"),
+    [
+        (None, False, 2, False),
+        (None, True, 1, False),
+        (None, True, 2, True),
+        ("cpu", False, 1, False),
+        ("cpu", True, 2, False),
+        ("disk", True, 1, False),
+    ],
+)
+def test_where_things_are_changes_nothing(
+    tmp_path: Path, place: str | None, lag: bool, groups: int, compiled: bool
+) -> None:
+    # Replay on the GPU or not, updates on a stream of their own, groups that take turns: the same
+    # transitions are stored as on a CPU, to the bit where almost all actions are random.
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
+    settings = dataclasses.replace(SETTINGS, acting_lag=lag)
+    plain = train_population(table, settings, device="cpu")
+    placed = dataclasses.replace(settings, replay_device=place)
+    found = train_population(
+        table, placed, device="cuda", groups=groups, compiled=compiled, directory=tmp_path
+    )
+    assert torch.equal(found.state.replay.action.cpu(), plain.state.replay.action)
+    assert torch.equal(found.state.replay.observation.cpu(), plain.state.replay.observation)
+    for name, value in plain.state.online.parameters.items():
+        weights = found.state.online.parameters[name].cpu()
+        torch.testing.assert_close(weights, value, rtol=1e-2, atol=1e-3)
+
+
+def test_atari_agents_with_lagging_updates_in_two_groups(tmp_path: Path) -> None:
+    table = agent_table(["ALE/Pong-v5", "ALE/Breakout-v5"], "ib-dqn", seeds=[0, 1], k=[18.0])
+    settings = dataclasses.replace(
+        SETTINGS,
+        hidden=(512,),
+        atari_protocol="machado-2018",
+        acting_lag=True,
+        clip_rewards=True,
+        eval_episodes=0,
+        eval_timesteps=8,
+    )
+    plain = train_population(table, settings, device="cpu")
+    ticks = iter(range(10**9))
+    options: dict[str, Any] = {"device": "cuda", "groups": 2, "directory": tmp_path}
+    train_population(table, settings, should_stop=lambda: next(ticks) > 60, **options)
+    resumed = train_population(table, settings, **options)
+    assert torch.equal(resumed.state.replay.action.cpu(), plain.state.replay.action)
+    assert torch.equal(resumed.state.replay.observation.cpu(), plain.state.replay.observation)
+
+
+def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu() -> None:
+    rows = 152_500  # two agents: 2.15e9 bytes
+    replay = transitions.empty(2, 1_000, (84, 84), torch.uint8, stack=2, rows=rows, device="cuda")
+    replay.rows.fill_(rows - 3)
+    transitions.start(replay, torch.full((2, 84, 84), 1, dtype=torch.uint8, device="cuda"))
+    for frame in (2, 3, 4):  # 4 is after the wrap
+        value = torch.full((2, 84, 84), frame, dtype=torch.uint8, device="cuda")
+        number = torch.full((2,), frame, device="cuda")
+        transitions.append(replay, number, number.float(), number.float(), value, number < 0, value)
+    index = torch.tensor([[0, 1, 2]] * 2, device="cuda")
+    for gather in (transitions.gather, torch.compile(transitions.gather)):
+        batch = gather(replay, index)
+        assert batch.obs_tm1[1, :, :, 83, 83].tolist() == [[1, 1], [1, 2], [2, 3]]
+        assert batch.obs_t[1, :, :, 0, 0].tolist() == [[1, 2], [2, 3], [3, 4]]
 
 
 def test_resumed_is_uninterrupted_on_a_gpu(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
             outputs: torch.Tensor = module(*inputs)
             return outputs
 
-        loss = population.algorithm.loss(
+        loss, _ = population.algorithm.loss(
             lambda obs, tau, m=online: call(m, obs, tau),
             lambda obs, tau, m=target: call(m, obs, tau),
             Batch(*(x[p] for x in batch)),

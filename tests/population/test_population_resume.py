@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from valueshare.errors import InvalidInput
+from valueshare.files import NoRoom
 from valueshare.population import checkpoint
 from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.checkpoint import NoRoom
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population

@@ -1,57 +1,123 @@
 """Environments: E of them stepped at once, behind one protocol (`base.Environments`)."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
+from typing import get_args
 
+from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
+from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
 
-__all__ = ["make_environments", "environment_spec", "Environments", "EnvironmentSpec", "StepResult"]
+__all__ = [
+    "make_environments",
+    "environment_spec",
+    "Environments",
+    "EnvironmentSpec",
+    "StepResult",
+    "AtariProtocol",
+    "atari_protocol",
+    "atari_protocols",
+    "AtariGame",
+    "atari_game",
+    "atari57",
+]
 
 
 def make_environments(
-    env_id: str,
+    env_ids: str | Sequence[str],
     count: int,
     *,
     backend: Backend | None = None,
     threads: int | None = None,
     episode_limit: int | None = None,
+    protocol: str | AtariProtocol | None = None,
+    lockstep: bool = False,
+    evaluation: bool = False,
 ) -> Environments:
-    """`count` environments: EnvPool's where it has the id, else Gymnasium's.
+    """`count` environments: ALE's of Atari games, EnvPool's where it has the id, else Gymnasium's.
 
-    `threads` are EnvPool's (default: one a core); Gymnasium's environments are stepped in a loop.
-    `episode_limit` replaces the environment's own limit, in steps. Call `reset(seeds)` first.
+    `env_ids` is one name for all, or one each: Atari games may be mixed. `threads` are those of
+    ALE or EnvPool (default: one a core); Gymnasium's environments are stepped in a loop.
+    `episode_limit` replaces the environment's own limit, in steps. `protocol` is Atari's alone
+    (default: machado-2018). So are `lockstep`, which is faster and cannot hold single environments
+    still, and `evaluation`, in which a lost life never ends an episode. Call `reset(seeds)` first.
     """
     if count < 1:
         raise InvalidInput(f"count = {count}: there is at least 1 environment")
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads = {threads}: give at least 1, or None for one a core")
-    # Imported late: EnvPool is an extra and takes a second to load.
-    if _backend_of(env_id, backend) == "envpool":
+    names = [env_ids] * count if isinstance(env_ids, str) else list(env_ids)
+    if len(names) != count:
+        raise InvalidInput(f"{len(names)} names for {count} environments: give one, or one each")
+    # Imported late: EnvPool and ale-py are extras, and EnvPool takes a second to load.
+    chosen = _backend_of_all(names, backend, protocol)
+    if chosen == "ale":
+        from valueshare.envs.atari import AtariEnvironments
+
+        return AtariEnvironments(
+            names,
+            atari_protocol(protocol),
+            threads=threads,
+            episode_limit=episode_limit,
+            lockstep=lockstep,
+            evaluation=evaluation,
+        )
+    if chosen == "envpool":
         from valueshare.envs.envpool import EnvPoolEnvironments
 
-        return EnvPoolEnvironments(env_id, count, threads=threads, episode_limit=episode_limit)
+        return EnvPoolEnvironments(names[0], count, threads=threads, episode_limit=episode_limit)
     from valueshare.envs.gymnasium import GymnasiumEnvironments
 
-    return GymnasiumEnvironments(env_id, count, episode_limit=episode_limit)
+    return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)
 
 
-def environment_spec(env_id: str, backend: Backend | None = None) -> EnvironmentSpec:
+def environment_spec(
+    env_ids: str | Sequence[str],
+    backend: Backend | None = None,
+    protocol: str | AtariProtocol | None = None,
+) -> EnvironmentSpec:
     """The spec that `make_environments` with the same arguments would have."""
-    if _backend_of(env_id, backend) == "envpool":
+    names = [env_ids] if isinstance(env_ids, str) else list(env_ids)
+    if not names:
+        raise InvalidInput("there is no name of an environment: give at least one")
+    chosen = _backend_of_all(names, backend, protocol)
+    if chosen == "ale":
+        from valueshare.envs.atari import atari_spec
+
+        return atari_spec(names, atari_protocol(protocol))
+    if chosen == "envpool":
         from valueshare.envs.envpool import envpool_spec
 
-        return envpool_spec(env_id)
+        return envpool_spec(names[0])
     from valueshare.envs.gymnasium import gymnasium_spec
 
-    return gymnasium_spec(env_id)
+    return gymnasium_spec(names[0])
+
+
+def _backend_of_all(
+    names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None
+) -> Backend:
+    chosen = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
+    if all(one == "ale" for one in chosen.values()):
+        return "ale"
+    other = next(name for name, one in chosen.items() if one != "ale")
+    if len(chosen) > 1:
+        raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can")
+    if protocol is not None:
+        raise InvalidInput(f"{other} is no Atari game of ALE: leave the Atari protocol away")
+    return chosen[other]
 
 
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
-    from valueshare.envs import envpool, gymnasium
+    from valueshare.envs import atari_games, envpool, gymnasium
 
-    if backend not in (None, "envpool", "gymnasium"):
-        raise InvalidInput(f"backend = {backend!r}: choose 'envpool' or 'gymnasium'")
+    if backend is not None and backend not in get_args(Backend):
+        raise InvalidInput(f"backend = {backend!r}: choose {_either(get_args(Backend))}")
+    if backend == "ale" or (backend is None and is_atari(env_id)):
+        atari_game(env_id)  # or refuse, with the games that are near
+        return "ale"
     names: dict[str, list[str]] = {}
     if backend == "envpool" or (backend is None and find_spec("envpool") is not None):
         names["envpool"] = envpool.known_names()
@@ -62,6 +128,9 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
         # "module:Name-v0" is Gymnasium's way to import what registers an environment.
         if env_id in names["gymnasium"] or ":" in env_id:
             return "gymnasium"
+    if backend is None:  # games by their short names, of which the ids are variants
+        names = {of: [name for name in known if not is_atari(name)] for of, known in names.items()}
+        names["ale"] = atari_games.known_names()
     raise InvalidInput(f"there is no environment {env_id!r}{_nearest(env_id, names)}")
 
 
@@ -71,3 +140,8 @@ def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
     if near:
         return f": did you mean {' or '.join(near)}?"
     return f": {' and '.join(names)} know none that is near"
+
+
+def _either(names: Sequence[str]) -> str:
+    *most, last = (repr(name) for name in names)
+    return f"{', '.join(most)} or {last}"

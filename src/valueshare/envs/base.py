@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
 
-Backend = Literal["envpool", "gymnasium"]
+Backend = Literal["envpool", "gymnasium", "ale"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """What an agent must know of one environment; actions are 0, ..., actions - 1."""
+    """What an agent must know of one environment; actions are 0, ..., actions - 1.
+
+    With `stack` = S > 0 an observation is one frame, and the network sees the last S of them,
+    oldest first; at an episode's start the first frame fills the places before it.
+    """
 
     name: str
     backend: Backend
@@ -31,6 +35,12 @@ class EnvironmentSpec:
     observation_dtype: np.dtype[Any]  # floats are float32; everything else is as the backend has it
     actions: int
     episode_limit: int | None  # steps until an episode is truncated; None: never
+    stack: int = 0  # frames that the network sees at once; 0: observations as they are
+
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """What the network sees of one state: (S, ...) where frames are stacked."""
+        return (self.stack, *self.observation_shape) if self.stack else self.observation_shape
 
 
 class StepResult(NamedTuple):
@@ -65,7 +75,7 @@ class Environments(Protocol):
         """Begin a step: actions [E]; what happens until `receive` overlaps it.
 
         Environments outside `active` [E] stand still. Their row of the result has reward 0,
-        no ending and their last observation.
+        no ending and their last observation. Environments made in lockstep refuse it.
         """
 
     def receive(self) -> StepResult:

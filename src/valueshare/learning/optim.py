@@ -53,15 +53,13 @@ def adam_(
     """
     moments.updates.add_(active.to(torch.int64))
     t = moments.updates.clamp(min=1).to(step_size.dtype)  # 0 only where frozen from the start
-    # 1 - beta^t as -expm1(t·log beta): the plain form loses five digits of 1 - 0.999 in float32; in
-    # float64, a compiler that fuses it with the update computes a power for every weight.
-    correction1 = -torch.expm1(t * _log(beta1))  # [P]
-    correction2 = -torch.expm1(t * _log(beta2))  # [P]
+    rate = step_size / _one_minus_exp(t * _log(beta1))  # [P]
+    root = _one_minus_exp(t * _log(beta2)).sqrt()  # [P]
     for name, p in parameters.items():
         m, v = moments.first[name], moments.second[name]
         _accumulate_(m, v, gradients[name], active, beta1, beta2)
-        change = v.sqrt().div_(_rows(correction2.sqrt(), p)).add_(epsilon)
-        change.reciprocal_().mul_(m).mul_(_rows(step_size / correction1, p))
+        change = v.sqrt().div_(_rows(root, p)).add_(epsilon)
+        change.reciprocal_().mul_(m).mul_(_rows(rate, p))
         p.sub_(change.masked_fill_(_rows(~active, p), 0.0))
 
 
@@ -104,6 +102,15 @@ def _accumulate_(
     one = torch.ones_like(active, dtype=m.dtype)  # [P]
     m.mul_(_rows(one.masked_fill(active, decay1), m)).add_(g, alpha=1 - decay1)
     v.mul_(_rows(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
+
+
+def _one_minus_exp(x: Tensor) -> Tensor:
+    """1 - e^x = (1 + e^x)·tanh(-x/2), with all digits for x near 0, where 1 - 0.999 loses five.
+
+    As -expm1(x) it is the same number, but the compiler fuses that with the update of the weights
+    and computes it again for every few of them; what holds an `exp` it computes once an agent.
+    """
+    return (1 + torch.exp(x)) * torch.tanh(-0.5 * x)
 
 
 def _log(beta: float) -> float:

@@ -4,8 +4,10 @@ What may differ between the agents of one population is a column here; what they
 `settings.py`. `agent` numbers the rows of the whole table and is what records refer to.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import TypeVar
@@ -69,13 +71,13 @@ def agent_table(
     seeds = list(seeds)
     if len(set(seeds)) != len(seeds) or not seeds:
         raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
-    if not _listed(k):
+    if not listed(k):
         raise InvalidInput("no k is given: write at least one number")
-    envs: list[str] = _listed(env)
-    algorithms: list[str] = _listed(algorithm)
+    envs: list[str] = listed(env)
+    algorithms: list[str] = listed(algorithm)
     for e, a in product(envs, algorithms):
-        ks = _listed(k) if algorithm_named(a).uses_k else [0.0]
-        for value, settings, seed in product(ks, _listed(own), seeds):
+        ks = listed(k) if algorithm_named(a).uses_k else [0.0]
+        for value, settings, seed in product(ks, listed(own), seeds):
             if not (0 <= value < math.inf):
                 raise InvalidInput(f"k = {value}: write a finite number >= 0")
             row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
@@ -86,23 +88,35 @@ def agent_table(
     return table
 
 
-def populations(table: pl.DataFrame) -> list[pl.DataFrame]:
+def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) -> list[pl.DataFrame]:
     """The rows that can share tensors: same environment, same network and same loss.
+
+    `family` names the kind of each environment: those of one kind have the same settings and specs,
+    and share populations. Where there is none, each environment is a kind of its own.
 
     DQN and IB-DQN are one population, because k = 0 is DQN; Double DQN is another one, because
     its loss is. The order of agents within a population is that of the table.
     """
     architecture = {a: algorithm_named(a).architecture for a in table["algorithm"].unique()}
-    key = pl.col("algorithm").replace_strict(architecture, return_dtype=pl.String)
+    families = {env: env if family is None else family[env] for env in table["env"].unique()}
+    keyed = table.with_columns(
+        architecture=pl.col("algorithm").replace_strict(architecture, return_dtype=pl.String),
+        family=pl.col("env").replace_strict(families, return_dtype=pl.String),
+    )
     return [
-        group.drop("architecture")
-        for group in table.with_columns(architecture=key).partition_by(
-            "env", "architecture", maintain_order=True
-        )
+        group.drop("architecture", "family")
+        for group in keyed.partition_by("family", "architecture", maintain_order=True)
     ]
 
 
-def _listed(value: T | Sequence[T]) -> list[T]:
-    if isinstance(value, Sequence) and not isinstance(value, str):
+def table_digest(table: pl.DataFrame) -> str:
+    """The checksum of a table's values, whatever file it is in."""
+    rows = json.dumps(table.to_dicts(), sort_keys=True).encode()
+    return hashlib.blake2b(rows, digest_size=16).hexdigest()
+
+
+def listed(value: T | Iterable[T]) -> list[T]:
+    """One value, or several, as a list; a string is one."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return list(value)
-    return [value]
+    return [value]  # type: ignore[list-item]  # a T that is iterable is a string

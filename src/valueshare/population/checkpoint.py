@@ -1,7 +1,8 @@
 """Checkpoints: what a run needs to go on from its last finished phase, bit for bit.
 
     checkpoints/NAME/state-000003.safetensors    weights, targets, optimiser, counters after phase 3
-    checkpoints/NAME/replay-000003.safetensors   the replay rows that phase 3 added, not the ring
+    checkpoints/NAME/replay-000003.safetensors   what phase 3 added to replay, not the rings
+    checkpoints/NAME/frames-000003-0000.safe...  its frames, where observations are images: packed
     records/NAME-000003.parquet                  what phase 3 measured
     checkpoints/NAME/checkpoint-000003.json      names every file needed, each with its checksum
 
@@ -10,24 +11,26 @@ either finished or not there. What the last two checkpoints need is kept: if the
 the one before it serves. Only safetensors, JSON and Parquet: nothing that runs code when read.
 """
 
-import errno
-import hashlib
 import io
 import json
 import logging
-import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
-import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
+from valueshare.files import NoRoom, checksum, file_digest, write_whole
+from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
+from valueshare.population.tensor_files import safetensors_bytes
+from valueshare.replay.packing import Piece
 
-FORMAT = 1
+FORMAT = 2  # 1 had no frames
 _log = logging.getLogger(__name__)
 
 
@@ -35,8 +38,24 @@ class Damaged(Exception):
     """A file of a checkpoint is missing, cut short or changed."""
 
 
-class NoRoom(OSError):
-    """The disk is full; every finished phase is still there."""
+class StoredSegment(NamedTuple):
+    """What a phase added to replay."""
+
+    columns: dict[str, Tensor]
+    frames: list[Path]  # files of packed frames, to be loaded one at a time
+
+
+class Saved(NamedTuple):
+    """What a checkpoint cost."""
+
+    seconds: float
+    frame_bytes: int  # 0 where observations are no images
+    packed_bytes: int  # what they take on the disk
+
+    @property
+    def ratio(self) -> float:
+        """By how much frames shrank; 1 where there are none."""
+        return self.frame_bytes / self.packed_bytes if self.packed_bytes else 1.0
 
 
 class Checkpoint(NamedTuple):
@@ -44,7 +63,7 @@ class Checkpoint(NamedTuple):
 
     phase: int
     state: dict[str, Tensor]
-    segments: list[dict[str, Tensor]]  # of replay, oldest first
+    segments: list[StoredSegment]  # of replay, oldest first
     records: list[pl.DataFrame]  # of all phases so far
 
 
@@ -67,6 +86,9 @@ class Folder(NamedTuple):
     def replay(self, phase: int) -> Path:
         return self.checkpoints / f"replay-{phase:06d}.safetensors"
 
+    def frames(self, phase: int, number: int) -> Path:
+        return self.checkpoints / f"frames-{phase:06d}-{number:04d}.safetensors"
+
     def records(self, phase: int) -> Path:
         return self.root / "records" / f"{self.name}-{phase:06d}.parquet"
 
@@ -80,37 +102,54 @@ def save(
     segment_end: int,
     oldest: int,
     records: pl.DataFrame,
-) -> None:
+    frames: Iterable[Piece] = (),
+) -> Saved:
     """Commit a phase, then delete what neither it nor the checkpoint before it needs.
 
     `segment_end` is the number of transitions an agent had written when the segment ended, `oldest`
     the oldest transition still live in any agent: segments that end before it are done with.
+    `frames` is asked for a piece when the one before it is on the disk.
     """
-    before = _read_manifest(folder.manifest(phase - 1)) if phase else None
-    for directory in (folder.checkpoints, folder.root / "records"):
-        directory.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()
-    records.write_parquet(buffer)
-    segments = [] if before is None else [s for s in before["segments"] if s["end"] > oldest]
-    earlier_records = {} if before is None else before["records"]
-    segment_digest = _write(folder.replay(phase), _safetensors(segment))
-    body = {
-        "format": FORMAT,
-        "phase": phase,
-        "fingerprint": fingerprint,
-        "state": {folder.state(phase).name: _write(folder.state(phase), _safetensors(state))},
-        "segments": [
-            *segments,
-            {"file": folder.replay(phase).name, "digest": segment_digest, "end": segment_end},
-        ],
-        "records": {
-            **earlier_records,
-            folder.records(phase).name: _write(folder.records(phase), [buffer.getbuffer()]),
-        },
-    }
-    text = json.dumps({"checksum": _digest_of(body), **body}, indent=1)
-    _write(folder.manifest(phase), [text.encode()])
+    began = time.perf_counter()
+    with _all_or_nothing(folder, phase):
+        before = _read_manifest(folder.manifest(phase - 1)) if phase else None
+        for directory in (folder.checkpoints, folder.root / "records"):
+            directory.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        records.write_parquet(buffer)
+        kept = [] if before is None else [s for s in before["segments"] if s["end"] > oldest]
+        earlier_records = {} if before is None else before["records"]
+        segment_digest = write_whole(folder.replay(phase), safetensors_bytes(segment))
+        frame_digests: dict[str, str] = {}
+        frame_bytes = packed_bytes = 0
+        for number, piece in enumerate(frames):
+            path, tensors = (
+                folder.frames(phase, number),
+                {"data": piece.data, "chunks": piece.chunks},
+            )
+            frame_digests[path.name] = write_whole(path, safetensors_bytes(tensors))
+            frame_bytes += piece.raw_bytes
+            packed_bytes += piece.data.nbytes
+        own = {"file": folder.replay(phase).name, "digest": segment_digest, "end": segment_end}
+        body = {
+            "format": FORMAT,
+            "phase": phase,
+            "fingerprint": fingerprint,
+            "state": {
+                folder.state(phase).name: write_whole(folder.state(phase), safetensors_bytes(state))
+            },
+            "segments": [*kept, {**own, "frames": frame_digests}],
+            "records": {
+                **earlier_records,
+                folder.records(phase).name: write_whole(
+                    folder.records(phase), [buffer.getbuffer()]
+                ),
+            },
+        }
+        text = json.dumps({"checksum": _digest_of(body), **body}, indent=1)
+        write_whole(folder.manifest(phase), [text.encode()])
     _prune(folder, kept=[m for m in (before, body) if m is not None])
+    return Saved(time.perf_counter() - began, frame_bytes, packed_bytes)
 
 
 def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | None:
@@ -163,7 +202,8 @@ def _verify_all(folder: Folder, body: dict[str, Any]) -> None:
     for name, digest in body["state"].items():
         _verify(folder.checkpoints / name, digest)
     for segment in body["segments"]:
-        _verify(folder.checkpoints / segment["file"], segment["digest"])
+        for name, digest in _segment_files(segment).items():
+            _verify(folder.checkpoints / name, digest)
 
 
 def _load(folder: Folder, body: dict[str, Any]) -> Checkpoint:
@@ -171,7 +211,13 @@ def _load(folder: Folder, body: dict[str, Any]) -> Checkpoint:
     return Checkpoint(
         phase=body["phase"],
         state=load_file(folder.state(body["phase"])),
-        segments=[load_file(folder.checkpoints / s["file"]) for s in body["segments"]],
+        segments=[
+            StoredSegment(
+                load_file(folder.checkpoints / segment["file"]),
+                [folder.checkpoints / name for name in segment.get("frames", {})],
+            )
+            for segment in body["segments"]
+        ],
         records=[pl.read_parquet(folder.root / "records" / name) for name in body["records"]],
     )
 
@@ -191,7 +237,15 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return body
 
 
+def _segment_files(segment: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a segment and their checksums."""
+    return {segment["file"]: segment["digest"], **segment.get("frames", {})}
+
+
 def _check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    # What a run did not store is a setting that came later: its default was in force.
+    stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
+    stored = {key: value for key, value in stored.items() if key not in NOT_OF_RESULTS}
     changed = sorted(
         key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none")
     )
@@ -205,95 +259,35 @@ def _check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> 
 
 def _verify(path: Path, digest: str) -> None:
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, _blake2b).hexdigest()
+        found = file_digest(path)
     except OSError as error:
         raise Damaged(f"{path.name}: {error.strerror}") from error
     if found != digest:
         raise Damaged(f"{path.name}: checksum")
 
 
-def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
-    """Write a file whole or not at all; its checksum."""
-    partial = path.with_name(path.name + ".partial")
-    digest = _blake2b()
+@contextmanager
+def _all_or_nothing(folder: Folder, phase: int) -> Iterator[None]:
+    """Where a disk fills up, delete what the phase has written: it is of no checkpoint."""
     try:
-        with partial.open("wb") as file:
-            for chunk in chunks:
-                digest.update(chunk)
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_directory(path.parent)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoRoom(
-                error.errno,
-                f"no room on the disk for {path.name}; all finished phases are safe: "
-                "make room, then resume",
-            ) from error
-        raise
-    return digest.hexdigest()
-
-
-def _safetensors(tensors: Mapping[str, Tensor]) -> Iterable[bytes | memoryview]:
-    """The safetensors format in pieces: header, then every tensor's bytes.
-
-    Written here and not by the library's `save_file`, so that the checksum is taken on the way, no
-    second copy of the data is made, and a full disk is an OSError with its number.
-    """
-    header, end = {}, 0
-    for name, tensor in tensors.items():
-        begin, end = end, end + tensor.numel() * tensor.element_size()
-        header[name] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
-    yield len(text).to_bytes(8, "little") + text
-    for tensor in tensors.values():
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+        yield
+    except NoRoom as error:
+        for path in folder.checkpoints.glob(f"*-{phase:06d}*"):
+            path.unlink()
+        reason = f"{error.strerror}; all finished phases are safe: make room, then resume"
+        raise NoRoom(error.errno, reason) from error
 
 
 def _prune(folder: Folder, kept: list[dict[str, Any]]) -> None:
     names = {folder.manifest(body["phase"]).name for body in kept}
     names |= {name for body in kept for name in body["state"]}
-    names |= {segment["file"] for body in kept for segment in body["segments"]}
+    names |= {
+        name for body in kept for segment in body["segments"] for name in _segment_files(segment)
+    }
     for path in folder.checkpoints.iterdir():
         if path.name not in names:
             path.unlink()
 
 
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _digest_of(body: Mapping[str, Any]) -> str:
-    return _blake2b(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _blake2b(data: bytes = b"") -> "hashlib.blake2b":
-    return hashlib.blake2b(data, digest_size=32)
-
-
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+    return checksum(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -18,10 +18,10 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.losses import chosen
 from valueshare.learning.randomness import integers, stream_key, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy
+from valueshare.population.exchange import Mailbox, shifted
 from valueshare.population.graph import GraphedStep, capture_all
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
-from valueshare.population.tick import Mailbox
 
 Floats = NDArray[np.float64]
 
@@ -37,11 +37,12 @@ class Scores(NamedTuple):
 class Player(NamedTuple):
     """The device's side of an evaluation: tensors that never move, and the steps over them."""
 
-    observation: Mailbox  # [P, E, ...]
+    observation: Mailbox  # [P, E, ...]  the newest frame of stacks
+    first: Mailbox | None  # [P, E]  of stacks: whether the frame is an episode's first
     action: Mailbox  # [P, E]
     value: Mailbox  # [P, E]  of the action, or of the best one
     counter: torch.Tensor  # []  of the random streams
-    play: GraphedStep  # observation -> action, value; counts
+    play: GraphedStep  # observation -> action, value; counts, and shifts stacks
     best: GraphedStep  # observation -> value
 
 
@@ -58,30 +59,41 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     observation = Mailbox(
         (*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device
     )
+    first = Mailbox(shape, torch.bool, device) if env.stack else None
     action = Mailbox(shape, torch.int64, device)
     value = Mailbox(shape, torch.float32, device)
     counter = torch.zeros((), dtype=torch.int64, device=device)
 
+    seen = torch.zeros((*shape, *env.network_shape), dtype=observation.tensor.dtype, device=device)
+
     @torch.no_grad()
-    def action_values() -> torch.Tensor:
+    def action_values(now: torch.Tensor) -> torch.Tensor:
         samples = population.algorithm.samples
         tau = acting_taus(keys.evaluation_quantiles, counter, lanes, samples)
-        return population.q_values(state.online, observation.tensor, tau)  # [P, E, A]
+        return population.q_values(state.online, now, tau)  # [P, E, A]
+
+    def shown() -> torch.Tensor:
+        if first is None:
+            return observation.tensor
+        return shifted(seen, observation.tensor, first.tensor)
 
     def play() -> None:
-        q = action_values()
+        now = shown()
+        q = action_values(now)
         coins = uniform(keys.evaluation, counter, lanes)
         choices = integers(keys.evaluation_action, counter, lanes, env.actions)
         action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, coins, choices))
         value.tensor.copy_(chosen(q, action.tensor))
+        if first is not None:
+            seen.copy_(now)
         counter.add_(1)
 
     def best() -> None:
-        value.tensor.copy_(action_values().amax(-1))
+        value.tensor.copy_(action_values(shown()).amax(-1))
 
     steps = [GraphedStep(function, device, compiled=compiled) for function in (play, best)]
     capture_all(steps, device)
-    return Player(observation, action, value, counter, *steps)
+    return Player(observation, first, action, value, counter, *steps)
 
 
 def evaluate(
@@ -102,9 +114,10 @@ def evaluate(
     player.counter.fill_(step << 31)
     tally = Tally(shape, population.agents["discount"].to_numpy()[:, None])
     left = _shares(settings, shape)
+    first = np.ones(shape, np.bool_)
     while (active := left > 0).any():
         poll()
-        player.observation.put(observation.reshape(*shape, *observation.shape[1:]))
+        _show(player, observation, first)
         player.play()
         actions, values = player.action.get(), player.value.get()
         environments.send(actions.reshape(-1), active.reshape(-1))
@@ -115,14 +128,19 @@ def evaluate(
         tally.step(reward, _training_reward(settings, reward), active)
         terminated, truncated = result.terminated.reshape(shape), result.truncated.reshape(shape)
         if truncated.any():
-            final = result.final_observation
-            player.observation.put(final.reshape(*shape, *final.shape[1:]))
+            _show(player, result.final_observation, np.zeros(shape, np.bool_))
             player.best()
             tally.bootstrap(player.value.get(), truncated)
-        ended = terminated | truncated
+        first = ended = terminated | truncated
         tally.end(ended)
         left -= ended if settings.eval_episodes else active
     return tally.scores()
+
+
+def _show(player: Player, observation: NDArray[Any], first: NDArray[np.bool_]) -> None:
+    player.observation.put(observation.reshape(player.observation.array.shape))
+    if player.first is not None:
+        player.first.put(first)
 
 
 class Tally:

@@ -19,22 +19,31 @@ from valueshare.replay import transitions
 
 
 def learn(population: Population, state: State) -> None:
-    """Sample, differentiate, update.
+    """Sample, differentiate, update."""
+    batch = sample(state, population.keys.replay, population.settings.minibatch)
+    learn_from(population, state, batch, state.step)
+
+
+def learn_from(population: Population, state: State, batch: Batch, step: Tensor) -> None:
+    """The update of step `step` [], from a minibatch.
 
     An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
     moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
     """
     keys, settings = population.keys, population.settings
-    batch = sample(state, keys.replay, settings.minibatch)
     samples = population.algorithm.samples
-    taus = draw_taus(keys.quantiles, state.step, settings.minibatch, samples)
+    taus = draw_taus(keys.quantiles, step, settings.minibatch, samples)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     learning = state.diverged_at < 0
-    squares = [g.square().reshape(len(g), -1).sum(-1) for g in gradients.values()]  # [P] each
+    # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
+    # transposed. The axis that is added is for parameters of one number an agent.
+    squares = [
+        g.unsqueeze(-1).square().sum(tuple(range(1, g.ndim + 1))) for g in gradients.values()
+    ]  # [P] each
     finite = torch.isfinite(losses) & torch.isfinite(torch.stack(squares).sum(0))
     active = learning & finite  # [P]
-    state.diverged_at.copy_(torch.where(learning & ~active, state.step, state.diverged_at))
+    state.diverged_at.copy_(torch.where(learning & ~active, step, state.diverged_at))
     OPTIMIZERS[settings.optimizer](
         state.online.parameters,
         gradients,
@@ -62,20 +71,15 @@ def gradients_and_losses(
     buffers = state.online.buffers
 
     def objective(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        outputs_tm1: list[Tensor] = []
-
         def online(obs: Tensor, tau: Tensor | None) -> Tensor:
-            outputs = forward(network, Weights(parameters, buffers), obs, tau)
-            if obs is batch.obs_tm1:
-                outputs_tm1.append(outputs)
-            return outputs
+            return forward(network, Weights(parameters, buffers), obs, tau)
 
         def target(obs: Tensor, tau: Tensor | None) -> Tensor:
             return forward(network, Weights(state.target, buffers), obs, tau)
 
-        loss = algorithm.loss(online, target, batch, hyper, taus)  # [P, B]
+        loss, outputs_tm1 = algorithm.loss(online, target, batch, hyper, taus)  # [P, B], ...
         losses = loss.mean(-1) if settings.reduction == "mean" else loss.sum(-1)  # [P]
-        values = algorithm.q_values(outputs_tm1[0]).mean((-2, -1))  # [P]
+        values = algorithm.q_values(outputs_tm1).mean((-2, -1))  # [P]
         return losses.sum(), (losses.detach(), values.detach())
 
     gradients, aux = grad(objective, has_aux=True)(state.online.parameters)
@@ -88,14 +92,19 @@ def copy_to_target(state: State) -> None:
         state.target[name].copy_(value)
 
 
-@torch.no_grad()
 def measure(population: Population, state: State) -> None:
-    """Action gap, means and norms of q and of z = M_k^-1 q, on a fresh minibatch of each agent.
+    """What `measure_on` measures, on a fresh minibatch of each agent."""
+    batch = sample(state, population.keys.measure, population.settings.minibatch)
+    measure_on(population, state, batch)
+
+
+@torch.no_grad()
+def measure_on(population: Population, state: State, batch: Batch) -> None:
+    """Action gap, means and norms of q and of z = M_k^-1 q, on a minibatch of each agent.
 
     Means over the minibatch's states, added to the sums since the last evaluation.
     """
     keys, minibatch = population.keys, population.settings.minibatch
-    batch = sample(state, keys.measure, minibatch)
     samples = population.algorithm.samples
     tau = acting_taus(keys.measure_quantiles, state.step, minibatch, samples)
     q = population.q_values(state.online, batch.obs_tm1, tau)  # [P, B, A]

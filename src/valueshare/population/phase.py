@@ -5,7 +5,8 @@ random number is keyed by (agent seed, stream, step): nothing but the state come
 phase before. The episode that a phase's end cuts off stays in replay as a truncated one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from valueshare.envs import make_environments
-from valueshare.envs.base import Backend, Environments, StepResult
+from valueshare.envs.base import Environments
+from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.evaluate import (
     Player,
@@ -24,9 +26,26 @@ from valueshare.population.evaluate import (
     evaluate,
     make_player,
 )
+from valueshare.population.exchange import Exchange
+from valueshare.population.groups import (
+    Group,
+    begin_group,
+    choose_actions,
+    send_actions,
+    store,
+)
 from valueshare.population.state import MEASURES, Population, State
-from valueshare.population.tick import Exchange, Steps, make_exchange, make_steps
-from valueshare.replay import transitions
+from valueshare.population.tick import make_steps
+from valueshare.population.updates import Learner, join, renew_acting, renew_target, update
+
+
+class Steps(NamedTuple):
+    """The device work of a tick; each is a call without arguments."""
+
+    act: Callable[[], None]
+    learn: Callable[[], None]
+    renew_target: Callable[[], None]
+    store: Callable[[], None]
 
 
 class Engine(NamedTuple):
@@ -34,40 +53,73 @@ class Engine(NamedTuple):
 
     population: Population
     state: State
-    exchange: Exchange
-    steps: Steps
+    groups: tuple[Group, ...]
+    learner: Learner
     player: Player
-    environments: Environments
     evaluation_environments: Environments
+
+    @property
+    def environments(self) -> Environments:
+        """Of the first group, and of all agents where there is one."""
+        return self.groups[0].environments
+
+    @property
+    def exchange(self) -> Exchange:
+        """Of the first group, and of all agents where there is one."""
+        return self.groups[0].exchange
+
+    @property
+    def steps(self) -> Steps:
+        """The device work of a tick, each a call; acting and storing of the first group."""
+        group, learner = self.groups[0], self.learner
+        return Steps(
+            group.act, partial(update, learner), partial(renew_target, learner), group.store
+        )
+
+    def close(self) -> None:
+        for environments in (*(g.environments for g in self.groups), self.evaluation_environments):
+            environments.close()
+
+
+class Outcome(NamedTuple):
+    """How a step went, [P] each."""
+
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
 
 
 def make_engine(
-    population: Population, state: State, *, compiled: bool, threads: int | None = None
+    population: Population,
+    state: State,
+    *,
+    compiled: bool,
+    threads: int | None = None,
+    groups: int = 1,
 ) -> Engine:
-    """`state` must be a population's that has not begun; load a checkpoint into it afterwards."""
-    settings, backend = population.settings, population.env.backend
+    """`state` must be a population's that has not begun; load a checkpoint into it afterwards.
+
+    `groups` of agents take turns in acting, each with its share of `threads`: the same results, and
+    while the environments of one run, the device works for another.
+    """
+    settings, size = population.settings, population.size
+    if not 1 <= groups <= size:
+        raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
     if compiled:
         # All populations compile the same few functions, and PyTorch gives a function eight
         # versions: forget those of populations that are done.
         torch.compiler.reset()
-    exchange = make_exchange(population)
+    names = population.agents["env"].to_list()
     evaluation = _environments(
-        population,
-        population.size * copies(settings),
-        backend,
-        threads,
-        settings.eval_episode_limit,
+        population, np.repeat(names, copies(settings)), threads, evaluation=True
     )
     check_evaluation(settings, evaluation.spec.episode_limit)
-    return Engine(
-        population=population,
-        state=state,
-        exchange=exchange,
-        steps=make_steps(population, state, exchange, compiled=compiled),
-        player=make_player(population, state, compiled=compiled),
-        environments=_environments(population, population.size, backend, threads, None),
-        evaluation_environments=evaluation,
-    )
+    own_threads = None if threads is None else max(1, threads // groups)
+    shares = np.array_split(names, groups)
+    training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
+    parts, learner = make_steps(population, state, training, compiled=compiled)
+    player = make_player(population, state, compiled=compiled)
+    return Engine(population, state, parts, learner, player, evaluation)
 
 
 def run_phase(engine: Engine, phase: int, poll: Callable[[], None]) -> pl.DataFrame:
@@ -82,12 +134,13 @@ def run_phase(engine: Engine, phase: int, poll: Callable[[], None]) -> pl.DataFr
         tables.append(_evaluated(engine, 0, poll))
     start, end = phase * settings.phase_steps, settings.phase_end(phase)
     episodes = TrainingEpisodes(engine.population.size)
-    seeds = [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds]
-    engine.exchange.observation.put(engine.environments.reset(np.array(seeds)))
-    transitions.start(state.replay, engine.exchange.observation.tensor)
-    for t in range(start, end):
-        poll()
-        episodes.step(tick(engine, t))
+    begin(engine, [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds])
+    try:
+        for t in range(start, end):
+            poll()
+            episodes.step(tick(engine, t, begun=t > start, goes_on=t + 1 < end))
+    finally:
+        join(engine.learner)
     state.train_returns.add_(torch.from_numpy(episodes.returns_done).to(state.step.device))
     state.train_episodes.add_(torch.from_numpy(episodes.finished).to(state.step.device))
     if settings.evaluates_after(phase):
@@ -95,33 +148,59 @@ def run_phase(engine: Engine, phase: int, poll: Callable[[], None]) -> pl.DataFr
     return pl.concat(tables)
 
 
-def tick(engine: Engine, t: int) -> StepResult:
+def begin(engine: Engine, seeds: Sequence[int]) -> None:
+    """New episodes everywhere, one seed an agent; an acting copy that lags is renewed."""
+    renew_acting(engine.learner)
+    for group in engine.groups:
+        begin_group(group, engine.state.step, seeds[group.agents])
+
+
+def tick(engine: Engine, t: int, *, begun: bool = False, goes_on: bool = False) -> Outcome:
     """One step of every agent.
 
     On CUDA, agents learn while the environments step. On a CPU both want the same cores, and taking
     turns is faster. The update samples the same transitions either way: this step is stored last.
+
+    `goes_on`: a group that has stored this step begins the next one at once, which is then `begun`.
     """
-    environments, exchange, steps = engine.environments, engine.exchange, engine.steps
-    overlaps = engine.population.device.type == "cuda"
-    steps.act()
-    environments.send(exchange.action.get())
-    result = None if overlaps else environments.receive()
-    _update(engine, t)
-    result = result or environments.receive()
-    exchange.put(result)
-    steps.store()
-    return result
+    *others, last = groups = engine.groups
+    if not begun:
+        for group in groups:
+            choose_actions(group)
+        for group in others:
+            send_actions(group)
+    cuda = engine.population.device.type == "cuda"
+    # Launched before the host waits for the last actions, so that the device is never without work.
+    launched = cuda and engine.learner.draw is None
+    if launched:
+        _update(engine, t)
+    send_actions(last)
+    results = [] if cuda else [group.environments.receive() for group in groups]
+    if not launched:
+        _update(engine, t)
+    for i, group in enumerate(groups):
+        if cuda:
+            results.append(group.environments.receive())
+        store(group, results[i])
+        if goes_on:
+            choose_actions(group)
+            if group is not last:
+                send_actions(group)
+    if len(results) == 1:
+        return Outcome(results[0].reward, results[0].terminated, results[0].truncated)
+    columns = zip(*((r.reward, r.terminated, r.truncated) for r in results), strict=True)
+    return Outcome(*(np.concatenate(column) for column in columns))
 
 
 def _update(engine: Engine, t: int) -> None:
     """What is due at step t of learning and of copying into the target network."""
-    settings, steps = engine.population.settings, engine.steps
+    settings = engine.population.settings
     if t < settings.replay_start:
         return
     if t % settings.update_every == 0:
-        steps.learn()
+        update(engine.learner)
     if t % settings.target_every == 0:
-        steps.renew_target()
+        renew_target(engine.learner)
 
 
 class TrainingEpisodes:
@@ -132,9 +211,9 @@ class TrainingEpisodes:
         self.returns_done: NDArray[np.float64] = np.zeros(agents)
         self.finished: NDArray[np.int64] = np.zeros(agents, np.int64)
 
-    def step(self, result: StepResult) -> None:
-        ended = result.terminated | result.truncated
-        self.running += result.reward
+    def step(self, outcome: Outcome) -> None:
+        ended = outcome.terminated | outcome.truncated
+        self.running += outcome.reward
         self.returns_done[ended] += self.running[ended]
         self.running[ended] = 0.0
         self.finished += ended
@@ -202,11 +281,18 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
 
 def _environments(
     population: Population,
-    count: int,
-    backend: Backend,
+    names: Sequence[str] | NDArray[np.str_],
     threads: int | None,
-    episode_limit: int | None,
+    *,
+    evaluation: bool,
 ) -> Environments:
     return make_environments(
-        population.env.name, count, backend=backend, threads=threads, episode_limit=episode_limit
+        [str(name) for name in names],
+        len(names),
+        backend=population.env.backend,
+        threads=threads,
+        episode_limit=population.settings.eval_episode_limit if evaluation else None,
+        protocol=population.settings.atari_protocol,
+        lockstep=not evaluation,
+        evaluation=evaluation,
     )

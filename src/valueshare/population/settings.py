@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from valueshare.errors import InvalidInput
 
+REPLAY_DEVICES = ("cpu", "cuda", "disk")
+NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -25,14 +28,19 @@ class TrainingSettings:
     reward_scale: float = 1.0  # training rewards are multiplied by it; scores never are
     clip_rewards: bool = False  # training rewards become their sign, after the scale
 
+    # Environments
+    atari_protocol: str | None = None  # the name of one, for Atari games; None: no Atari
+
     # Replay
     minibatch: int = 64
     replay_capacity: int = 100_000  # transitions an agent
     replay_start: int = 1_000  # steps before the first update
+    replay_device: str | None = None  # cuda, cpu or disk; None: where training is
 
     # Updates
     update_every: int = 4  # steps
     target_every: int = 500  # steps between hard copies into the target network
+    acting_lag: bool = False  # actions are chosen with the weights before the update under way
     loss: Literal["half-squared", "huber"] = "half-squared"
     reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -79,6 +87,10 @@ class TrainingSettings:
                 raise InvalidInput(
                     f"{name} = {getattr(self, name)!r}: write one of {', '.join(allowed)}"
                 )
+        if self.replay_device not in (None, *REPLAY_DEVICES):
+            raise InvalidInput(
+                f"replay_device = {self.replay_device!r}: write one of {', '.join(REPLAY_DEVICES)}"
+            )
         if any(size < 1 for size in self.hidden):
             raise InvalidInput(f"hidden = {self.hidden}: layer sizes are numbers >= 1")
         if not 0 <= self.eval_epsilon <= 1:

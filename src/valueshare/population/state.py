@@ -5,8 +5,9 @@
 a checkpoint is a flat dictionary of them and a CUDA graph can hold on to them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from valueshare.learning.randomness import stream_key, stream_keys
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.settings import TrainingSettings
 from valueshare.replay import transitions
+from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
 
 # A network of one agent from (shape, k): an algorithm's own, or a user's.
@@ -67,7 +69,7 @@ class Population:
 
     agents: pl.DataFrame  # P rows of the table
     settings: TrainingSettings
-    env: EnvironmentSpec
+    env: EnvironmentSpec  # of all of them, but for the name: that is in the table
     algorithm: Algorithm
     network: nn.Module  # a skeleton without weights: what `functional_call` calls
     factory: NetworkFactory
@@ -82,6 +84,11 @@ class Population:
     @property
     def seeds(self) -> list[int]:
         return self.agents["seed"].to_list()
+
+    @property
+    def replay_on_host(self) -> bool:
+        """Whether the host draws minibatches and hands them over, whatever device learns."""
+        return self.settings.replay_device in ("cpu", "disk")
 
     def q_values(self, weights: "Weights", observation: Tensor, tau: Tensor | None) -> Tensor:
         """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""
@@ -129,23 +136,25 @@ def forward(
 def make_population(
     agents: pl.DataFrame,
     settings: TrainingSettings,
-    env: EnvironmentSpec,
+    env: EnvironmentSpec | Sequence[EnvironmentSpec],
     device: torch.device,
     network: NetworkFactory | None = None,
 ) -> Population:
-    """The fixed part of a population from its rows of the table."""
+    """The fixed part of a population from its rows of the table.
+
+    Agents of several environments give the specs of all: they must be equal but for the name.
+    """
+    specs = [env] if isinstance(env, EnvironmentSpec) else list(env)
+    check_alike(specs)
     names = agents["algorithm"].unique().sort().to_list()
     algorithms = [algorithm_named(name) for name in names]
-    if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != 1:
+    if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != len(specs):
         raise InvalidInput(f"{', '.join(names)} cannot share a population: see populations(table)")
     algorithm = algorithms[0]
     if algorithm.samples.learn:
         quantiles = (settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
         algorithm = algorithm._replace(samples=Samples(*quantiles))
     factory = network or algorithm.build
-    shape = NetworkShape(
-        env.observation_shape, env.actions, settings.hidden, settings.observation_scale
-    )
 
     def column(name: str) -> Tensor:
         return torch.tensor(agents[name].to_list(), dtype=torch.float32, device=device)
@@ -154,9 +163,9 @@ def make_population(
     return Population(
         agents=agents,
         settings=settings,
-        env=env,
+        env=specs[0],
         algorithm=algorithm,
-        network=_drawn(factory, shape, 0.0, seed=0).to("meta"),
+        network=_drawn(factory, _shape(settings, specs[0]), 0.0, seed=0).to("meta"),
         factory=factory,
         own=Own(*(column(name) for name in Own._fields)),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
@@ -164,23 +173,35 @@ def make_population(
     )
 
 
-def initial_state(population: Population) -> State:
-    """A population before its first step; each agent's weights are drawn from its own seed."""
+def check_alike(specs: Sequence[EnvironmentSpec]) -> None:
+    """Refuse environments that cannot share a population."""
+    for spec in specs[1:]:
+        if replace(spec, name=specs[0].name) != specs[0]:
+            raise InvalidInput(
+                f"{specs[0].name} and {spec.name} cannot share a population: their observations, "
+                "actions, limits or protocols differ; train them apart"
+            )
+
+
+def initial_state(population: Population, scratch: Path | None = None) -> State:
+    """A population before its first step; each agent's weights are drawn from its own seed.
+
+    `scratch` is the folder of a replay that is on disk.
+    """
     p, settings, env, device = (
         population.size,
         population.settings,
         population.env,
         population.device,
     )
-    shape = NetworkShape(
-        env.observation_shape, env.actions, settings.hidden, settings.observation_scale
-    )
+    on_host = population.replay_on_host and device.type != "meta"
+    on_disk = on_host and settings.replay_device == "disk"
     modules = [
-        _drawn(population.factory, shape, k, seed)
+        _drawn(population.factory, _shape(settings, env), k, seed)
         for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
     ]
     stacked, buffers = stack_module_state(modules)
-    parameters = {name: value.detach().to(device) for name, value in stacked.items()}
+    parameters = {name: _laid_out(value.detach().to(device)) for name, value in stacked.items()}
 
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=device)
@@ -194,7 +215,9 @@ def initial_state(population: Population) -> State:
             settings.replay_transitions,
             env.observation_shape,
             torch_dtype(env.observation_dtype),
-            device=device,
+            stack=env.stack,
+            device="cpu" if on_host else device,
+            rows_made=mapped_zeros(scratch) if on_disk else transitions.zeros,
         ),
         step=zeros(),
         updates=zeros(),
@@ -238,6 +261,10 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
+def _shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
+    return NetworkShape(env.network_shape, env.actions, settings.hidden, settings.observation_scale)
+
+
 def _drawn(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
     """One agent's network, its weights a function of its seed for any factory.
 
@@ -247,6 +274,17 @@ def _drawn(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) ->
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(stream_key(seed, "weights"))
         return factory(shape, k)
+
+
+def _laid_out(weight: Tensor) -> Tensor:
+    """The same weights; on a CPU, matrices lie in memory as their gradients will: transposed.
+
+    The gradient of x Wᵀ comes as the transpose of a product. In the weights' own layout it is read
+    in one pass by the optimiser; in another, a compiled update takes twice as long. Moments and
+    targets follow, and checkpoints do not see it. Shapes: [P, out, in] -> [P, out, in].
+    """
+    matrices = weight.ndim == 3 and weight.device.type == "cpu"
+    return weight.mT.contiguous().mT if matrices else weight
 
 
 def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Tensor]]:

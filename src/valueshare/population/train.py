@@ -1,7 +1,7 @@
 """Training a population from its first phase, or from its last checkpoint, to its end."""
 
-import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import torch
+from safetensors.torch import load_file
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population import checkpoint
-from valueshare.population.checkpoint import Folder
+from valueshare.population.agents import table_digest
+from valueshare.population.checkpoint import Folder, Saved
 from valueshare.population.phase import Engine, make_engine, records_schema, run_phase
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
 from valueshare.population.state import (
     NetworkFactory,
     Population,
@@ -26,8 +28,10 @@ from valueshare.population.state import (
     load_,
     make_population,
 )
-from valueshare.replay import transitions
+from valueshare.replay import packing, transitions
 from valueshare.replay.transitions import Segment
+
+_log = logging.getLogger(__name__)
 
 
 class PhaseReport(NamedTuple):
@@ -36,6 +40,7 @@ class PhaseReport(NamedTuple):
     phase: int
     step: int  # at its end
     records: pl.DataFrame  # empty where no evaluation was due
+    saved: Saved | None = None  # None where there is no directory
 
 
 class Trained(NamedTuple):
@@ -62,6 +67,7 @@ def train_population(
     compiled: bool = False,
     backend: Backend | None = None,
     threads: int | None = None,
+    groups: int = 1,
     on_phase: Callable[[PhaseReport], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_tick: Callable[[State], None] | None = None,
@@ -69,17 +75,22 @@ def train_population(
     """Train the agents of one population; with a directory, go on from its last checkpoint.
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from
-    (NetworkShape, k), instead of the algorithm's own. `threads` are EnvPool's. `on_phase` is called
+    (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and
+    `groups` of agents take turns in acting, for the same results. `on_phase` is called
     after every phase, when its checkpoint is written; `should_stop` at every tick: a phase that it
     ends leaves no trace, so that the last finished phase stays the truth. `on_tick` is called there
     too, for displays; reading the state on a GPU waits for it, so do it a few times a second.
     """
     device = checked_device(device)
+    check_replay_device(settings.replay_device, device)
     with on_device(device, tf32=settings.tf32):
-        spec = environment_spec(agents["env"][0], backend)
-        population = make_population(agents, settings, spec, device, network)
-        state = initial_state(population)
-        engine = make_engine(population, state, compiled=compiled, threads=threads)
+        specs = [
+            environment_spec(env, backend, settings.atari_protocol)
+            for env in agents["env"].unique(maintain_order=True)
+        ]
+        population = make_population(agents, settings, specs, device, network)
+        state = initial_state(population, None if directory is None else Path(directory))
+        engine = make_engine(population, state, compiled=compiled, threads=threads, groups=groups)
         folder = None if directory is None else Folder(Path(directory), name)
         fingerprint = _fingerprint(population, state)
         first, records = _resume(folder, fingerprint, state)
@@ -93,14 +104,14 @@ def train_population(
         finished = True
         try:
             for phase in range(first, settings.phases):
-                records.append(_committed_phase(engine, phase, folder, fingerprint, poll))
+                report = _committed_phase(engine, phase, folder, fingerprint, poll)
+                records.append(report.records)
                 if on_phase is not None:
-                    on_phase(PhaseReport(phase, settings.phase_end(phase), records[-1]))
+                    on_phase(report)
         except _Stop:
             finished = False
         finally:
-            engine.environments.close()
-            engine.evaluation_environments.close()
+            engine.close()
     return Trained(pl.concat([records_schema().to_frame(), *records]), finished, population, state)
 
 
@@ -110,12 +121,13 @@ def _committed_phase(
     folder: Folder | None,
     fingerprint: Mapping[str, Any],
     poll: Callable[[], None],
-) -> pl.DataFrame:
+) -> PhaseReport:
     replay = engine.state.replay
     moment = transitions.cursors(replay)
     records = run_phase(engine, phase, poll)
+    saved = None
     if folder is not None:
-        checkpoint.save(
+        saved = checkpoint.save(
             folder,
             phase,
             fingerprint,
@@ -124,8 +136,12 @@ def _committed_phase(
             segment_end=int(replay.written.max()),
             oldest=int(replay.oldest.min()),
             records=records,
+            frames=packing.pieces_since(replay, moment) if transitions.holds_frames(replay) else (),
         )
-    return records
+        if saved.frame_bytes:
+            message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
+            _log.info(message, phase, saved.seconds, saved.frame_bytes / 1e9, saved.ratio)
+    return PhaseReport(phase, engine.population.settings.phase_end(phase), records, saved)
 
 
 def _resume(
@@ -136,25 +152,37 @@ def _resume(
     if found is None:
         return 0, []
     load_(state, found.state)
-    device = state.step.device
+    device = state.replay.written.device
     for segment in found.segments:
-        on_device = {name: tensor.to(device) for name, tensor in segment.items()}
-        transitions.restore(state.replay, Segment(**on_device))
+        columns = {name: tensor.to(device) for name, tensor in segment.columns.items()}
+        columns.setdefault("age", torch.zeros(0, dtype=torch.uint8))  # of before there were stacks
+        transitions.restore(state.replay, Segment(**columns))
+        for path in segment.frames:
+            packing.restore(state.replay, load_file(path))
     return found.phase + 1, found.records
 
 
 def _fingerprint(population: Population, state: State) -> dict[str, Any]:
     """What must not change between a run and its resumption, as plain JSON values."""
-    rows = json.dumps(population.agents.to_dicts(), sort_keys=True).encode()
     shapes = {name: list(p.shape) for name, p in state.online.parameters.items()}
+    settings = population.settings.to_json()
     values = {
-        **population.settings.to_json(),
-        "agents": hashlib.blake2b(rows, digest_size=16).hexdigest(),
+        **{name: value for name, value in settings.items() if name not in NOT_OF_RESULTS},
+        "agents": table_digest(population.agents),
         "environments": population.env.backend,
         "network": shapes,
     }
     plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return plain
+
+
+def check_replay_device(place: str | None, device: torch.device) -> None:
+    """Refuse a replay on a GPU beside training that is on none."""
+    if place == "cuda" and device.type != "cuda":
+        raise InvalidInput(
+            "replay_device = 'cuda' needs training on a CUDA device: write cpu or disk, or "
+            "--device cuda where there is one"
+        )
 
 
 def checked_device(device: str | torch.device) -> torch.device:

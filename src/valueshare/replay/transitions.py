@@ -9,15 +9,22 @@ reward, discount and the number of the row they start from.
     rows         o0  o1  o2  o3*  o0' o1' ...         * final observation: no transition starts here
     transitions  0→1 1→2 2→3      4→5     ...
 
+Where the network sees stacks of S frames, a row is one frame, and a transition knows its *age*: the
+steps since its episode's first row, S-1 at most. The stack of row r is made when it is sampled, of
+the rows r - min(age, j), j = S-1, ..., 0: before the episode's first row there is that row again.
+
 Cursors count up for ever (int64) and are taken modulo the ring's length on access. Episodes that
 end use a row more than they have transitions, so a ring of rows may lose a row before the ring of
-transitions loses its transition: `oldest` is the first transition that still has both rows.
+transitions loses its transition: `oldest` is the first transition that still has all its rows. A
+stack is taken to reach back S-1 rows whatever its age, so that a row which is overwritten takes one
+transition at most.
 
-Everything is a tensor on the device and is updated in place without a look from the host, so that
-`append` and `gather` can live inside a CUDA graph. Legend: P agents, B minibatch, C transitions,
-R rows.
+Everything is a tensor on one device and is updated in place without a look from the host, so that
+`append` and `gather` can live inside a CUDA graph. A ring may have more than 2^31 elements: all
+indices are int64. Legend: P agents, B minibatch, C transitions, R rows, S frames in a stack.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -35,32 +42,43 @@ class Transitions(NamedTuple):
     reward: Tensor  # [P, C]  float32, on the training scale
     discount: Tensor  # [P, C]  float32, 0 at termination; never a flag that forgets truncation
     row: Tensor  # [P, C]  int64, number of the row a transition starts from
+    age: Tensor  # [P, C]  uint8, of its stack; [P, 0] where nothing is stacked
     rows: Tensor  # [P]  rows written so far
     written: Tensor  # [P]  transitions written so far
     oldest: Tensor  # [P]  number of the oldest live transition
+    since: Tensor  # [P]  int64, the age of the next transition
+    back: Tensor  # [S]  int64: S-1, ..., 0, how far behind the newest the frames of a stack are
 
 
 class Segment(NamedTuple):
     """What was written between two moments, flat over agents: what a checkpoint has to add."""
 
-    observation: Tensor  # [sum of row_count, ...]
+    observation: Tensor  # [sum of row_count, ...]; without frames, which `packing` streams
     action: Tensor  # [sum of transition_count]
     reward: Tensor
     discount: Tensor
     row: Tensor
+    age: Tensor  # [sum of transition_count], or [0]
     row_first: Tensor  # [P]  number of an agent's first row in here
     row_count: Tensor  # [P]
     transition_first: Tensor  # [P]
     transition_count: Tensor  # [P]
 
 
-def default_rows(capacity: int) -> int:
+def default_rows(capacity: int, stack: int = 0) -> int:
     """Rows for `capacity` transitions: an eighth more, for the final observations.
 
     Episodes of nine steps or more keep every transition; shorter ones keep fewer, down to 56 % of
-    them where every episode is a single step.
+    them where every episode is a single step. Frames are large, and their episodes are long: a
+    128th more, and what a stack reaches back.
     """
+    if stack:
+        return capacity + capacity // 128 + stack + 4
     return capacity + capacity // 8 + 4
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def empty(
@@ -69,29 +87,44 @@ def empty(
     observation_shape: tuple[int, ...],
     observation_dtype: torch.dtype = torch.float32,
     *,
+    stack: int = 0,
     rows: int | None = None,
     device: torch.device | str = "cpu",
+    rows_made: Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor] = zeros,
 ) -> Transitions:
-    """Rings without a transition in them; `capacity` is C, `rows` is R."""
-    rows = default_rows(capacity) if rows is None else rows
-    if capacity < 1 or rows < 4:
+    """Rings without a transition in them; `capacity` is C, `rows` is R, `stack` is S.
+
+    `rows_made` makes the ring of rows, from its shape, type and device.
+    """
+    rows = default_rows(capacity, stack) if rows is None else rows
+    least = max(4, stack + 3)
+    if capacity < 1 or rows < least:
         raise InvalidInput(
-            f"a replay of {capacity} transitions and {rows} rows: write at least 1 and 4"
+            f"a replay of {capacity} transitions and {rows} rows: write at least 1 and {least}"
         )
 
-    def per_agent(*shape: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(agents, *shape, dtype=dtype, device=device)
+    def per_agent(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return zeros((agents, *shape), dtype, device)
 
     return Transitions(
-        observation=per_agent(rows, *observation_shape, dtype=observation_dtype),
-        action=per_agent(capacity, dtype=torch.int64),
+        observation=rows_made((agents, rows, *observation_shape), observation_dtype, device),
+        action=per_agent(capacity),
         reward=per_agent(capacity, dtype=torch.float32),
         discount=per_agent(capacity, dtype=torch.float32),
-        row=per_agent(capacity, dtype=torch.int64),
-        rows=per_agent(dtype=torch.int64),
-        written=per_agent(dtype=torch.int64),
-        oldest=per_agent(dtype=torch.int64),
+        row=per_agent(capacity),
+        age=per_agent(capacity if stack else 0, dtype=torch.uint8),
+        rows=per_agent(),
+        written=per_agent(),
+        oldest=per_agent(),
+        since=per_agent(),
+        back=torch.arange(stack - 1, -1, -1, device=device),
     )
+
+
+def of_agents(replay: Transitions, agents: slice) -> Transitions:
+    """The same rings, of some agents alone: what is written there is written here."""
+    own = {name: tensor[agents] for name, tensor in replay._asdict().items()}
+    return Transitions(**{**own, "back": replay.back})
 
 
 def start(replay: Transitions, observation: Tensor) -> None:
@@ -102,6 +135,7 @@ def start(replay: Transitions, observation: Tensor) -> None:
     """
     _write_row(replay, replay.rows, observation)
     replay.rows.add_(1)
+    replay.since.zero_()
     _forget(replay, rounds=1)
 
 
@@ -118,14 +152,17 @@ def append(
 
     `next_observation` is where the step led, the final one where the episode ended; `observation`
     is what the agent sees now, a reset observation where `ended`, else the same as the former.
-    Shapes: action, reward, discount, ended [P]; observations [P, ...].
+    Shapes: action, reward, discount, ended [P]; observations [P, ...], the newest frame of stacks.
     """
-    agents = _agents(replay)
+    agents, stack = _agents(replay), len(replay.back)
     slot = replay.written % replay.action.shape[1]
     replay.action[agents, slot] = action
     replay.reward[agents, slot] = reward
     replay.discount[agents, slot] = discount
     replay.row[agents, slot] = replay.rows - 1
+    if stack:
+        replay.age[agents, slot] = replay.since.to(torch.uint8)
+        replay.since.add_(1).clamp_(max=stack - 1).masked_fill_(ended, 0)
     replay.written.add_(1)
     _write_row(replay, replay.rows, next_observation)
     # Where no episode ended this writes the same row again: no branch, so no look from the host.
@@ -139,18 +176,34 @@ def live(replay: Transitions) -> Tensor:
     return replay.written - replay.oldest
 
 
-def gather(replay: Transitions, index: Tensor) -> Batch:
-    """The transitions `index` [P, B], counted from each agent's oldest."""
+def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batch:
+    """The transitions `index` [P, B], counted from each agent's oldest; into `out` where given.
+
+    Shapes of the observations: [P, B, ...], of stacks [P, B, S, ...].
+    """
     slot = (replay.oldest[:, None] + index) % replay.action.shape[1]  # [P, B]
     row = _pick(replay.row, slot)
+    if len(replay.back):
+        age = _pick(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
+        seen = row[..., None] - torch.minimum(age, replay.back)  # [P, B, S]
+        # A step on, the stack reaches a row further back, until there are S frames.
+        led_to = row[..., None] + 1 - torch.minimum(age + 1, replay.back)
+    else:
+        seen, led_to = row, row + 1
     length = replay.observation.shape[1]
+    into: Batch | tuple[None, ...] = (None,) * len(Batch._fields) if out is None else out
     return Batch(
-        obs_tm1=_pick(replay.observation, row % length),
-        a_tm1=_pick(replay.action, slot),
-        r_t=_pick(replay.reward, slot),
-        discount_t=_pick(replay.discount, slot),
-        obs_t=_pick(replay.observation, (row + 1) % length),
+        obs_tm1=_pick(replay.observation, seen % length, into[0]),
+        a_tm1=_pick(replay.action, slot, into[1]),
+        r_t=_pick(replay.reward, slot, into[2]),
+        discount_t=_pick(replay.discount, slot, into[3]),
+        obs_t=_pick(replay.observation, led_to % length, into[4]),
     )
+
+
+def holds_frames(replay: Transitions) -> bool:
+    """Whether a row is an image, and not a vector or a number."""
+    return replay.observation.ndim > 3
 
 
 def cursors(replay: Transitions) -> tuple[Tensor, Tensor]:
@@ -158,20 +211,28 @@ def cursors(replay: Transitions) -> tuple[Tensor, Tensor]:
     return replay.rows.clone(), replay.written.clone()
 
 
+def rows_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Number of each agent's first row written since `moment` and still there, and their count."""
+    first = torch.maximum(moment[0], replay.rows - replay.observation.shape[1])
+    return first, replay.rows - first
+
+
 def added_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Segment:
-    """Everything written since `moment` that is still in the rings."""
+    """Everything written since `moment` that is still in the rings; of frames the cursors only."""
     length, capacity = replay.observation.shape[1], replay.action.shape[1]
-    row_first = torch.maximum(moment[0], replay.rows - length)
+    row_first, row_count = rows_since(replay, moment)
     transition_first = torch.maximum(moment[1], replay.written - capacity)
-    row_count, transition_count = replay.rows - row_first, replay.written - transition_first
-    at_row = _ring_index(row_first, row_count, length)
+    transition_count = replay.written - transition_first
     at = _ring_index(transition_first, transition_count, capacity)
     return Segment(
-        observation=replay.observation[at_row],
+        observation=replay.observation[:0, 0]
+        if holds_frames(replay)
+        else replay.observation[_ring_index(row_first, row_count, length)],
         action=replay.action[at],
         reward=replay.reward[at],
         discount=replay.discount[at],
         row=replay.row[at],
+        age=replay.age[at] if len(replay.back) else replay.age.flatten(),
         row_first=row_first,
         row_count=row_count,
         transition_first=transition_first,
@@ -181,27 +242,34 @@ def added_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Segment:
 
 def restore(replay: Transitions, segment: Segment) -> None:
     """Write a segment back where it was. Oldest segments first; the cursors are set by the caller,
-    who has them from the checkpoint."""
+    who has them from the checkpoint, and frames are restored by `packing`."""
     length, capacity = replay.observation.shape[1], replay.action.shape[1]
-    at_row = _ring_index(segment.row_first, segment.row_count, length)
     at = _ring_index(segment.transition_first, segment.transition_count, capacity)
-    replay.observation[at_row] = segment.observation
+    if not holds_frames(replay):
+        at_row = _ring_index(segment.row_first, segment.row_count, length)
+        replay.observation[at_row] = segment.observation
     replay.action[at] = segment.action
     replay.reward[at] = segment.reward
     replay.discount[at] = segment.discount
     replay.row[at] = segment.row
+    if len(replay.back):
+        replay.age[at] = segment.age
 
 
 def _agents(replay: Transitions) -> Tensor:
     return torch.arange(replay.written.shape[0], device=replay.written.device)
 
 
-def _pick(ring: Tensor, slot: Tensor) -> Tensor:
+def _pick(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
     """Entries of each agent's ring: as one axis, whose whole rows are copied several times faster
-    than by a pair of indices. Shapes: ring [P, L, ...], slot [P, B] -> [P, B, ...]."""
-    agents = torch.arange(ring.shape[0], device=ring.device)[:, None]
+    than by a pair of indices. Shapes: ring [P, L, ...], slot [P, B, ...] -> [P, B, ..., ...]."""
+    agents = torch.arange(ring.shape[0], device=ring.device).reshape(-1, *(1,) * (slot.ndim - 1))
     flat = (agents * ring.shape[1] + slot).flatten()
-    return ring.flatten(0, 1).index_select(0, flat).reshape(*slot.shape, *ring.shape[2:])
+    entries = ring.flatten(0, 1)
+    if out is None:
+        return entries.index_select(0, flat).reshape(*slot.shape, *ring.shape[2:])
+    torch.index_select(entries, 0, flat, out=out.view(-1, *ring.shape[2:]))
+    return out
 
 
 def _write_row(replay: Transitions, number: Tensor, observation: Tensor) -> None:
@@ -211,12 +279,13 @@ def _write_row(replay: Transitions, number: Tensor, observation: Tensor) -> None
 def _forget(replay: Transitions, rounds: int) -> None:
     """Move `oldest` past transitions that lost their slot or a row.
 
-    A row that is overwritten takes at most the one transition that starts from it (the one that
-    leads to it went with the row before), so there are at most as many rounds as rows were written.
+    A row that is overwritten takes at most one transition: of single observations the one that
+    starts from it (the one that leads to it went with the row before), of stacks the one that
+    starts S-1 rows after it. So there are at most as many rounds as rows were written.
     """
     agents, capacity = _agents(replay), replay.action.shape[1]
     replay.oldest.clamp_(min=replay.written - capacity)
-    first_row = replay.rows - replay.observation.shape[1]
+    first_row = replay.rows - replay.observation.shape[1] + max(len(replay.back) - 1, 0)
     for _ in range(rounds):
         lost = replay.row[agents, replay.oldest % capacity] < first_row
         replay.oldest.add_(lost & (replay.oldest < replay.written))

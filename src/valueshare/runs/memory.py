@@ -23,10 +23,13 @@ from valueshare.population.state import (
     make_population,
     torch_dtype,
 )
+from valueshare.population.train import check_replay_device
+from valueshare.replay import packing, transitions
 from valueshare.runs.plan import Part
 
-# An EnvPool LunarLander is 101 kB; most others are below 10 kB.
-ENVIRONMENT_BYTES = 100_000
+# An EnvPool LunarLander is 101 kB; most others are below 10 kB. ALE's are below 1 MB, the screen
+# and the ROM included, with the threads of the emulators.
+ENVIRONMENT_BYTES = {"envpool": 100_000, "gymnasium": 100_000, "ale": 1_000_000}
 # Kernels, the interpreter and libraries, whatever the population. On CUDA mostly the context.
 FIXED_BYTES = {"cpu": 300_000_000, "cuda": 1_000_000_000}
 # Allocators keep a little more than they hand out.
@@ -37,38 +40,55 @@ class Need(NamedTuple):
     """Bytes a population needs where its tensors are, and in the host's memory."""
 
     agents: int
-    per_agent: int  # on the device
-    host_per_agent: int  # environments
+    per_agent: int  # on the device, replay too where it is there
+    host_per_agent: int  # environments, and replay where it is there
+    host_fixed: int = 0  # for packing frames, whatever the number of agents
+    replay_device: str | None = None
 
     def total(self, device: torch.device) -> int:
-        """On the device; on a CPU with the environments, which share its memory."""
-        return self.agents * self.each(device) + FIXED_BYTES[device.type]
+        """On the device; on a CPU with all that is the host's, which is the same memory."""
+        return self.agents * self.each(device) + self.fixed(device)
 
     def each(self, device: torch.device) -> int:
         return self.per_agent + (self.host_per_agent if device.type == "cpu" else 0)
 
+    def fixed(self, device: torch.device) -> int:
+        return FIXED_BYTES[device.type] + (self.host_fixed if device.type == "cpu" else 0)
+
 
 def need(part: Part, network: NetworkFactory | None = None) -> Need:
     """What one population needs; building one agent of it finds faults of its network too."""
-    spec = environment_spec(part.env, part.backend)
+    spec = environment_spec(part.env, part.backend, part.settings.atari_protocol)
     population = make_population(
         part.agents[:1], part.settings, spec, torch.device("meta"), network
     )
     state = initial_state(population)
-    held = sum(tensor.nbytes for tensor in all_tensors(state))
-    passing = max(_learning_bytes(population, state), _checkpoint_bytes(population, state))
-    environments = 1 + copies(part.settings)
-    return Need(part.agents.height, held + passing, environments * ENVIRONMENT_BYTES)
+    rings = sum(tensor.nbytes for tensor in state.replay)
+    others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
+    environments = (1 + copies(part.settings)) * ENVIRONMENT_BYTES[spec.backend]
+    learning, saving = _learning_bytes(population, state), _checkpoint_bytes(population, state)
+    place = part.settings.replay_device
+    if place == "disk":
+        rings -= state.replay.observation.nbytes
+    on_host = population.replay_on_host
+    return Need(
+        agents=part.agents.height,
+        per_agent=others + (learning if on_host else rings + max(learning, saving)),
+        host_per_agent=environments + (rings + saving if on_host else 0),
+        host_fixed=packing.working_bytes() if transitions.holds_frames(state.replay) else 0,
+        replay_device=place,
+    )
 
 
 def check(needs: Need, device: torch.device) -> str:
     """One line of what is needed and what is free; what does not fit is refused."""
+    check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
     wanted = needs.total(device)
-    _refuse_excess(needs.agents, needs.each(device), FIXED_BYTES[device.type], free, "memory")
+    _refuse_excess(needs.agents, needs.each(device), needs.fixed(device), free, "memory")
     if device.type == "cuda":
-        host_free = free_bytes(torch.device("cpu"))
-        _refuse_excess(needs.agents, needs.host_per_agent, 0, host_free, "host memory")
+        host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
+        _refuse_excess(needs.agents, needs.host_per_agent, fixed, host_free, "host memory")
     return f"{shown(wanted)} needed, {'unknown' if free is None else shown(free)} free"
 
 
@@ -94,7 +114,8 @@ def _refuse_excess(agents: int, each: int, fixed: int, free: int | None, kind: s
     fit = max(0, int((USABLE * free - fixed) // each))
     raise InvalidInput(
         f"{agents:,} agents need {shown(agents * each + fixed)} of {kind} and {shown(free)} are "
-        f"free: {fit:,} would fit; give fewer seeds or a smaller replay-capacity"
+        f"free: {fit:,} would fit; give fewer seeds, a smaller replay-capacity or another "
+        "replay-device"
     )
 
 
@@ -109,7 +130,7 @@ def _learning_bytes(population: Population, state: State) -> int:
         kept += tensor.nbytes
         return tensor
 
-    batch = (settings.minibatch, *env.observation_shape)
+    batch = (settings.minibatch, *env.network_shape)
     inputs = [torch.empty(batch, dtype=torch_dtype(env.observation_dtype), device="meta")]
     if population.algorithm.samples.learn:
         taus = (settings.minibatch, population.algorithm.samples.learn)
@@ -120,9 +141,14 @@ def _learning_bytes(population: Population, state: State) -> int:
 
 
 def _checkpoint_bytes(population: Population, state: State) -> int:
-    """The rows of replay that a checkpoint copies out, and the indices that find them."""
+    """The rows of replay that a checkpoint copies out, and the indices that find them.
+
+    Frames go out in pieces, `packing.working_bytes` at a time.
+    """
     replay, settings = state.replay, population.settings
-    rings = (replay.observation, replay.action, replay.reward, replay.discount, replay.row)
+    rings = [replay.action, replay.reward, replay.discount, replay.row, replay.age]
+    if not transitions.holds_frames(replay):
+        rings.append(replay.observation)
     capacity = replay.action.shape[1]
     rows = min(settings.phase_steps, capacity)
     return rows * sum(ring.nbytes for ring in rings) // capacity + rows * 5 * 8

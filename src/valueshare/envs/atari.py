@@ -1,0 +1,277 @@
+"""Atari games through ale-py's vector environment: emulators in C++ on threads of their own.
+
+An observation is one picture, (84, 84) uint8: only what is new travels, and whoever needs the last
+four stacks them. Rewards are raw. What the vector environment does by itself, and what is made of
+it here:
+
+- Its defaults are another protocol (no-ops, FIRE, clipped rewards, no sticky actions, minimal
+  actions, reset in the step after an end), so every one of its settings is given.
+- It ends an episode at a limit of frames *before* it looks at the last ones, and shows a picture
+  that is part of the step before. Here the steps are counted and the game is reset afterwards: the
+  final observation of a truncated step is the true one. At game over that is left as it is, as
+  Gymnasium's AtariPreprocessing has it: nothing bootstraps from that picture.
+- It draws 0, ..., n-1 no-ops for n: here a protocol's `max_noops` can all happen.
+- Its seeds are from 0 to 2^31-1; negative ones mean "none". See `emulator_seeds`.
+- An action that does not exist makes it wait for ever: such actions are refused before. Skiing has
+  no FIRE among its "full" actions, 9 in all; here it has 18 like every game, and those with FIRE
+  do nothing, which is what the emulator makes of them where it gets them.
+- It steps all its environments or none. So a game's environments are one vector environment in
+  `lockstep`, and otherwise each is its own, which costs some 15 µs more an environment and step.
+
+Where a lost life ends an episode (nature-2015, training only) the game goes on: the step is
+terminated, the next episode starts from the picture it led to, and the limit counts the whole game.
+A life is lost when their number falls and is not yet 0; game over ends the last one. Evaluation
+counts whole games.
+
+Loading a ROM takes 0.1 s, and both making an environment and seeding it do so. A reset at an
+episode's end takes some 4 ms, as long as ten steps.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.cores import available_cores
+from valueshare.envs.atari_games import AtariGame, atari_game
+from valueshare.envs.base import (
+    Actions,
+    EnvironmentSpec,
+    Seeds,
+    StepResult,
+    as_keys,
+    checked_limit,
+    mix_to_int32,
+)
+from valueshare.envs.protocols import AtariProtocol
+from valueshare.errors import InvalidInput
+
+_UNLIMITED = 2**30  # frames; never reached, because the steps are counted here
+
+
+def atari_spec(
+    names: Sequence[str], protocol: AtariProtocol, episode_limit: int | None = None
+) -> EnvironmentSpec:
+    """The spec that environments of these games share; a mix has the name Breakout+Pong."""
+    games = _distinct([atari_game(name) for name in names])
+    counts = {game.name: _actions(game.rom, protocol.full_actions) for game in games}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise InvalidInput(
+            f"under {protocol.name} these games differ in their number of actions ({told}): choose "
+            "a protocol with all 18, such as machado-2018, or train them apart"
+        )
+    return EnvironmentSpec(
+        name=games[0].env_id if len(games) == 1 else "+".join(game.name for game in games),
+        backend="ale",
+        observation_shape=(protocol.height, protocol.width),
+        observation_dtype=np.dtype(np.uint8),
+        actions=counts[games[0].name],
+        episode_limit=checked_limit(episode_limit, protocol.step_limit),
+        stack=protocol.stack,
+    )
+
+
+def emulator_seeds(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """ALE's `random_seed` of each key, from 0 to 2^31 - 1."""
+    return (mix_to_int32(keys).view(np.uint32) & np.uint32(2**31 - 1)).astype(np.int32)
+
+
+class _Group(NamedTuple):
+    """Environments that step together, and their rows among all, [n]."""
+
+    vector: Any
+    rows: NDArray[np.intp]
+
+
+class AtariEnvironments:
+    """E environments, each of its own game; environment e is a function of its seed and actions."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        protocol: AtariProtocol,
+        *,
+        threads: int | None = None,
+        episode_limit: int | None = None,
+        lockstep: bool = False,
+        evaluation: bool = False,
+    ) -> None:
+        self.spec = atari_spec(names, protocol, episode_limit)
+        self.protocol = protocol.for_evaluation() if evaluation else protocol
+        self.games = [atari_game(name) for name in names]
+        self.count = len(self.games)
+        self._limit = self.spec.episode_limit or protocol.step_limit
+        self._threads = threads or available_cores()
+        self._lockstep = lockstep
+        self._groups: list[_Group] = []
+        self._sent: list[_Group] | None = None  # groups under way
+        self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
+        self._elapsed = np.zeros(self.count, np.int64)  # [E] steps in the running game
+        self._lives = np.zeros(self.count, np.int64)  # [E]
+        self._index = np.zeros((self.count, self.spec.actions), np.int32)  # [E, A] the emulators'
+
+    def reset(self, seeds: Seeds) -> NDArray[Any]:
+        env_seeds = emulator_seeds(as_keys(seeds, self.count))
+        for group in self._sent or []:  # what nobody received is dropped
+            group.vector.recv()
+        self._sent = None
+        if not self._groups:
+            self._groups = self._make_groups()
+            for vector, rows in self._groups:
+                codes = [int(action.value) for action in vector.ale.get_action_set()]
+                self._index[rows] = _indices(codes, self.spec.actions)
+        observation = np.empty_like(self._observation)
+
+        def start(group: _Group) -> None:
+            frames, info = group.vector.reset(seed=env_seeds[group.rows])
+            observation[group.rows] = frames[:, 0]
+            self._lives[group.rows] = info["lives"]
+
+        # Groups wait for their own emulators only, and loading the ROMs is slow.
+        with ThreadPoolExecutor(min(self._threads, len(self._groups))) as pool:
+            list(pool.map(start, self._groups))
+        self._elapsed[:] = 0
+        self._observation = observation
+        return observation
+
+    def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
+        if not self._groups or self._sent is not None:
+            raise RuntimeError("send follows reset or receive")
+        chosen = np.asarray(actions, dtype=np.int32)  # [E]
+        if chosen.shape != (self.count,):
+            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        if chosen.min() < 0 or chosen.max() >= self.spec.actions:
+            raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
+        moving = self._groups if active is None else self._moving(active)
+        sent = self._index[np.arange(self.count), chosen]
+        for group in moving:
+            group.vector.send(sent[group.rows])
+        self._sent = moving
+
+    def receive(self) -> StepResult:
+        if self._sent is None:
+            raise RuntimeError("receive follows send")
+        groups, self._sent = self._sent, None
+        observation, final = self._observation.copy(), self._observation.copy()  # [E, H, W]
+        reward = np.zeros(self.count, np.float32)
+        over = np.zeros(self.count, np.bool_)  # the game
+        lives = self._lives.copy()
+        for vector, rows in groups:
+            frames, reward[rows], ended, _, info = vector.recv()
+            observation[rows] = final[rows] = frames[:, 0]
+            if ended.any():
+                final[rows[ended]] = info["final_obs"][ended, 0]
+            over[rows], lives[rows] = ended, info["lives"]
+            self._elapsed[rows] += 1
+        # An environment that stands still was reset if it ended, so it is below its limit.
+        cut = ~over & (self._elapsed >= self._limit)
+        lost = ~over & (0 < lives) & (lives < self._lives) & self.protocol.life_loss_ends
+        for vector, rows in groups if cut.any() else []:
+            mask = cut[rows]
+            if mask.any():
+                frames, info = vector.reset(options={"reset_mask": mask})
+                observation[rows[mask]], lives[rows[mask]] = frames[mask, 0], info["lives"][mask]
+        self._elapsed[over | cut] = 0
+        self._observation, self._lives = observation, lives
+        return StepResult(observation, reward, over | lost, cut & ~lost, final)
+
+    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
+        self.send(actions, active)
+        return self.receive()
+
+    def close(self) -> None:
+        self._groups, self._sent = [], None
+
+    def _moving(self, active: NDArray[np.bool_]) -> list[_Group]:
+        moving = [group for group in self._groups if active[group.rows].any()]
+        if not all(active[group.rows].all() for group in moving):
+            raise RuntimeError("environments in lockstep stand still together: lockstep=False")
+        return moving
+
+    def _make_groups(self) -> list[_Group]:
+        make = _vector_environment()
+        roms = np.array([game.rom for game in self.games])
+        if self._lockstep:
+            parts = [np.flatnonzero(roms == game.rom) for game in _distinct(self.games)]
+        else:
+            parts = list(np.arange(self.count)[:, None])
+        rule = self.protocol
+        return [
+            _Group(
+                make(
+                    game=str(roms[rows[0]]),
+                    num_envs=rows.size,
+                    num_threads=_share(self._threads, rows.size, self.count),
+                    batch_size=0,  # all of them: one that is ready first does not go ahead
+                    autoreset_mode="SameStep",
+                    repeat_action_probability=rule.sticky,
+                    full_action_space=rule.full_actions,
+                    frameskip=rule.frame_repeat,
+                    maxpool=rule.max_of_last_two,
+                    noop_max=rule.max_noops + 1 if rule.max_noops else 0,
+                    use_fire_reset=rule.fire_at_start,
+                    episodic_life=False,
+                    life_loss_info=False,
+                    reward_clipping=False,
+                    max_num_frames_per_episode=_UNLIMITED,
+                    img_height=rule.height,
+                    img_width=rule.width,
+                    grayscale=rule.grey,
+                    stack_num=1,
+                ),
+                rows,
+            )
+            for rows in parts
+        ]
+
+
+def _indices(codes: Sequence[int], actions: int) -> list[int]:
+    """Where ALE's actions 0, 1, ... are among those of a game; what it has not is no-op."""
+    if len(codes) == actions:  # all, or the minimal ones, in the game's order
+        return list(range(actions))
+    return [codes.index(code) if code in codes else codes.index(0) for code in range(actions)]
+
+
+def _share(threads: int, size: int, total: int) -> int:
+    """Threads of a group: its part of all, rounded up so that no core is without one."""
+    return min(size, -(-threads * size // total))
+
+
+def _distinct(games: Sequence[AtariGame]) -> list[AtariGame]:
+    return sorted(set(games))
+
+
+@cache
+def _actions(rom: str, full: bool) -> int:
+    if full:
+        return 18
+    ale = _ale()
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+    emulator = ale.ALEInterface()
+    emulator.loadROM(ale.roms.get_rom_path(rom))
+    return len(emulator.getMinimalActionSet())
+
+
+def _ale() -> Any:
+    """The package, imported on first use: it is an extra."""
+    try:
+        import ale_py
+        import ale_py.roms
+    except ImportError as missing:
+        raise InvalidInput("ale-py is not installed: pip install 'valueshare[atari]'") from missing
+    return ale_py
+
+
+def _vector_environment() -> Any:
+    _ale()
+    try:
+        from ale_py.vector_env import AtariVectorEnv
+    except ImportError as missing:
+        raise InvalidInput("this ale-py has no vector environment: install 0.12 or later") from (
+            missing
+        )
+    return AtariVectorEnv

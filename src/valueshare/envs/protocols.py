@@ -1,0 +1,158 @@
+"""Atari protocols: everything between the emulator and an agent, as one named value.
+
+Scores under different protocols are not comparable, so a protocol is printed (`described`), stored
+with results (`to_json`, `from_json`) and told from others by its `digest`.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import Any
+
+from valueshare.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class AtariProtocol:
+    """How an Atari game is played, seen and scored; the defaults are Machado et al.'s (2018)."""
+
+    name: str
+
+    # The emulator
+    sticky: float = 0.25  # probability that a frame repeats the action of the frame before
+    full_actions: bool = True  # all 18, in every game; False: those that the game reacts to
+    frame_repeat: int = 4  # frames a step, all with the step's action
+    max_noops: int = 0  # a game starts with 0, ..., max_noops frames of no-op, uniformly
+    fire_at_start: bool = False  # no FIRE is pressed for the agent
+    mode: int = 0  # the game's own variants: its defaults
+    difficulty: int = 0
+
+    # Episodes
+    life_loss_ends: bool = False  # a lost life ends a training episode; evaluation plays on
+    frame_limit: int = 108_000  # frames of a game until it is truncated: half an hour of play
+
+    # What the agent sees
+    height: int = 84
+    width: int = 84
+    resize: str = "area"  # how 210 x 160 becomes height x width
+    grey: bool = True
+    max_of_last_two: bool = True  # a step's picture: the brighter of its last two frames
+    stack: int = 4  # pictures that the network sees; the first one is repeated at a start
+
+    # What it learns from; scores are always sums of raw rewards over whole games
+    reward_signs: bool = True  # training rewards are -1, 0 or 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sticky < 1:
+            raise InvalidInput(f"sticky = {self.sticky}: write a probability from 0 to below 1")
+        for name in ("frame_repeat", "height", "width", "stack", "frame_limit"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write at least 1")
+        if self.max_noops < 0:
+            raise InvalidInput(f"max_noops = {self.max_noops}: write 0 for none, or more")
+        if self.frame_limit % self.frame_repeat:
+            raise InvalidInput(
+                f"frame_limit = {self.frame_limit} is no multiple of frame_repeat = "
+                f"{self.frame_repeat}: make it one, so that a limit ends a whole step"
+            )
+        for name, only in _ONLY.items():
+            if getattr(self, name) != only:
+                raise InvalidInput(f"{name} = {getattr(self, name)!r}: there is only {only!r} here")
+
+    @property
+    def step_limit(self) -> int:
+        """Steps of an agent until a game is truncated: 108,000 / 4 = 27,000."""
+        return self.frame_limit // self.frame_repeat
+
+    @property
+    def digest(self) -> str:
+        """Of the settings, not of the name: 12 hexadecimal digits."""
+        settings = {k: v for k, v in dataclasses.asdict(self).items() if k != "name"}
+        return sha256(_canonical(settings).encode()).hexdigest()[:12]
+
+    def for_evaluation(self) -> "AtariProtocol":
+        """The same with whole games as episodes, which is what scores are made of."""
+        return dataclasses.replace(self, life_loss_ends=False)
+
+    def described(self) -> list[str]:
+        """The protocol in words, a line a subject."""
+        picture = "the brighter of the last two frames" if self.max_of_last_two else "the last one"
+        starts = f"0 to {self.max_noops} no-op frames" if self.max_noops else "no no-ops"
+        endings = "game over" + (", in training also at a lost life" * self.life_loss_ends)
+        actions = "all 18" if self.full_actions else "those the game reacts to"
+        sticky = f"sticky with probability {self.sticky:g} a frame" if self.sticky else "not sticky"
+        rewards = "their signs" if self.reward_signs else "as they are"
+        lines = {
+            f"Atari protocol {self.name}": self.digest,
+            "actions": f"{actions}, {sticky}",
+            "a step": f"{self.frame_repeat} frames with one action",
+            "seen": f"{picture}, grey, {self.height}x{self.width} ({self.resize}); "
+            f"the last {self.stack} stacked",
+            "starts": f"{starts}, no FIRE pressed, mode {self.mode}, difficulty {self.difficulty}",
+            "episodes end at": endings,
+            "truncated after": f"{self.frame_limit:,} frames = {self.step_limit:,} steps",
+            "rewards": f"{rewards} in training, raw in scores",
+        }
+        return [f"{subject}: {words}" for subject, words in lines.items()]
+
+    def to_json(self) -> str:
+        return _canonical(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "AtariProtocol":
+        """What `to_json` wrote; a setting that is missing or unknown is refused."""
+        try:
+            written: Any = json.loads(text)
+        except json.JSONDecodeError as reason:
+            raise InvalidInput(f"an Atari protocol is not JSON: {reason}") from reason
+        known = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(written, dict) or set(written) != known:
+            raise InvalidInput(f"an Atari protocol has exactly these settings: {sorted(known)}")
+        return cls(**written)
+
+
+# Settings with one value so far: written down, so that they are printed and hashed too.
+_ONLY: dict[str, object] = {
+    "resize": "area",
+    "grey": True,
+    "fire_at_start": False,
+    "mode": 0,
+    "difficulty": 0,
+}
+
+_PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        AtariProtocol("machado-2018"),
+        AtariProtocol("machado-2018-minimal", full_actions=False),
+        AtariProtocol(
+            "nature-2015", sticky=0.0, full_actions=False, max_noops=30, life_loss_ends=True
+        ),
+    )
+}
+DEFAULT_PROTOCOL = "machado-2018"
+
+
+def atari_protocols() -> list[str]:
+    """The names that `atari_protocol` knows."""
+    return list(_PROTOCOLS)
+
+
+def atari_protocol(name: str | AtariProtocol | None = None) -> AtariProtocol:
+    """The protocol of that name; None is machado-2018, and a protocol is itself."""
+    if isinstance(name, AtariProtocol):
+        return name
+    chosen = DEFAULT_PROTOCOL if name is None else name
+    if chosen not in _PROTOCOLS:
+        near = get_close_matches(chosen.lower(), _PROTOCOLS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InvalidInput(
+            f"there is no Atari protocol {chosen!r}: {hint}There are {', '.join(_PROTOCOLS)}"
+        )
+    return _PROTOCOLS[chosen]
+
+
+def _canonical(settings: dict[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,163 @@
+"""What passes between host and device: tensors there, each with its letterbox here."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from valueshare.envs.base import StepResult
+from valueshare.population.state import Population, torch_dtype
+
+ALIGNED = 64  # bytes; parts of a mailbox begin at multiples of it
+
+Part = tuple[tuple[int, ...], torch.dtype]  # shape and type
+
+
+class Mailbox:
+    """A tensor on the device with its letterbox on the host: page-locked memory on CUDA.
+
+    `inside` makes it a part of a larger one, whose parts then travel together in one copy.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        inside: "tuple[Mailbox, int] | None" = None,  # and the byte at which the part begins
+    ) -> None:
+        if inside is None:
+            self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+            cuda = device.type == "cuda"
+            self.host = torch.zeros(shape, dtype=dtype, pin_memory=True) if cuda else self.tensor
+        else:
+            whole, first = inside
+            bytes_ = slice(first, first + math.prod(shape) * dtype.itemsize)
+            self.tensor = whole.tensor[bytes_].view(dtype).reshape(shape)
+            self.host = whole.host[bytes_].view(dtype).reshape(shape)
+        self.array: NDArray[Any] = self.host.numpy()
+        # When the letterbox may be read or filled again: a part has the whole's, being in it.
+        self._fetched: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._fetched = _event() if inside is None else inside[0]._fetched
+
+    def put(self, values: NDArray[Any]) -> None:
+        """From the host to the device, without waiting for it."""
+        self.wait()
+        np.copyto(self.array, values)
+        self.post()
+
+    def wait(self) -> None:
+        """Until the letterbox may be read or filled again."""
+        if self._fetched is not None:
+            self._fetched.synchronize()
+
+    def post(self) -> None:
+        """Have the device fetch what is in the letterbox."""
+        if self._fetched is not None:
+            self.tensor.copy_(self.host, non_blocking=True)
+            self._fetched.record()
+
+    def fetch(self) -> None:
+        """Have the device send what it has, when it has done what it was given so far."""
+        if self._fetched is not None:
+            self.host.copy_(self.tensor, non_blocking=True)
+            self._fetched.record()
+
+    def arrived(self) -> NDArray[Any]:
+        """What was fetched; waits for it, and for nothing that was launched later."""
+        self.wait()
+        return self.array
+
+    def get(self) -> NDArray[Any]:
+        """From the device to the host; waits for it. The array is overwritten by the next call."""
+        self.fetch()
+        return self.arrived()
+
+
+def travelling_together(
+    parts: Sequence[Part], device: torch.device
+) -> tuple[Mailbox, list[Mailbox]]:
+    """A mailbox of bytes, and the mailboxes in it."""
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in parts]
+    firsts = [sum(-(-size // ALIGNED) * ALIGNED for size in sizes[:i]) for i in range(len(parts))]
+    whole = Mailbox((firsts[-1] + sizes[-1],), torch.uint8, device)
+    return whole, [
+        Mailbox(shape, dtype, device, inside=(whole, first))
+        for (shape, dtype), first in zip(parts, firsts, strict=True)
+    ]
+
+
+class Letters(NamedTuple):
+    """One step of every agent, on the device or on the host."""
+
+    observation: Tensor  # [P, ...]  what the environments show now: the newest frame of a stack
+    final_observation: Tensor  # [P, ...]  where the last step led
+    reward: Tensor  # [P]
+    terminated: Tensor  # [P]
+    ended: Tensor  # [P]
+    action: Tensor  # [P]
+
+
+class Exchange(NamedTuple):
+    """What passes between environments and agents in a tick."""
+
+    result: Mailbox  # bytes: the five below, which travel together
+    observation: Mailbox
+    final_observation: Mailbox
+    reward: Mailbox
+    terminated: Mailbox
+    ended: Mailbox
+    action: Mailbox
+    seen: Tensor  # [P, ...]  what the agents see: `observation` itself, or stacks [P, S, ...]
+
+    def put(self, result: StepResult) -> None:
+        """Hand over what the environments answered."""
+        self.result.wait()
+        np.copyto(self.observation.array, result.observation)
+        np.copyto(self.final_observation.array, result.final_observation)
+        np.copyto(self.reward.array, result.reward)
+        np.copyto(self.terminated.array, result.terminated)
+        np.logical_or(result.terminated, result.truncated, out=self.ended.array)
+        self.result.post()
+
+    def on_device(self) -> Letters:
+        return Letters(*(box.tensor for box in self[1:7]))
+
+    def on_host(self) -> Letters:
+        return Letters(*(box.host for box in self[1:7]))
+
+
+def make_exchange(population: Population) -> Exchange:
+    p, env, device = population.size, population.env, population.device
+    observation: Part = (p, *env.observation_shape), torch_dtype(env.observation_dtype)
+    flag: Part = (p,), torch.bool
+    whole, parts = travelling_together(
+        [observation, observation, ((p,), torch.float32), flag, flag], device
+    )
+    seen = parts[0].tensor
+    if env.stack:
+        seen = torch.zeros((p, *env.network_shape), dtype=observation[1], device=device)
+    return Exchange._make((whole, *parts, Mailbox((p,), torch.int64, device), seen))
+
+
+def shifted(seen: Tensor, frame: Tensor, first: Tensor) -> Tensor:
+    """Stacks with their newest frame: the oldest goes; where `first`, all of it is that frame.
+
+    Shapes: seen [..., S, H, W], frame [..., H, W], first [...] bool -> [..., S, H, W].
+    """
+    axis = first.ndim
+    newest = frame.unsqueeze(axis)
+    later = torch.cat([seen.narrow(axis, 1, seen.shape[axis] - 1), newest], axis)
+    fresh = first.reshape(*first.shape, *(1,) * (seen.ndim - axis))
+    return torch.where(fresh, newest, later)
+
+
+def _event() -> torch.cuda.Event:
+    event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    return event

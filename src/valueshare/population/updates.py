@@ -1,0 +1,163 @@
+"""Joint updates of all agents: where their minibatches come from, and on which stream they run.
+
+An update samples within itself, but for two cases, in which it reads what was *staged* for it. A
+replay on the host is sampled there. And an update that acting does not wait for (`acting_lag`) runs
+beside it, on a CUDA stream of its own: what acting and storing change meanwhile is staged before.
+On a CPU the same happens one after the other.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from valueshare.learning.algorithms import Batch
+from valueshare.learning.randomness import integers
+from valueshare.population.exchange import Part, travelling_together
+from valueshare.population.graph import GraphedStep
+from valueshare.population.learn import (
+    copy_to_target,
+    learn,
+    learn_from,
+    measure,
+    measure_on,
+    sample,
+)
+from valueshare.population.state import Population, State, Tensors, torch_dtype
+from valueshare.replay import transitions
+from valueshare.replay.transitions import Transitions
+
+
+class Learner(NamedTuple):
+    """The joint steps of all groups; `update`, `renew_target` and `join` call them."""
+
+    draw: Callable[[str], None] | None  # the host hands over a minibatch of this stream
+    stage: GraphedStep | None
+    learn: GraphedStep
+    renew_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
+    side: "torch.cuda.Stream | None"  # where updates run that acting does not wait for
+    online: Tensors
+    acting: Tensors  # what agents act by: `online` itself, or the copy that lags
+
+
+def update(learner: Learner) -> None:
+    """An update of every agent: launched on CUDA, done on a CPU."""
+    join(learner)
+    if learner.draw is not None:
+        learner.draw("replay")
+    if learner.stage is not None:
+        learner.stage()
+    if learner.side is None:
+        learner.learn()
+        return
+    learner.side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(learner.side):
+        learner.learn()
+
+
+def renew_target(learner: Learner) -> None:
+    join(learner)
+    if learner.draw is not None:
+        learner.draw("measure")
+    learner.renew_target()
+
+
+def join(learner: Learner) -> None:
+    """Have what is launched from here on wait for the update under way."""
+    if learner.side is not None:
+        torch.cuda.current_stream().wait_stream(learner.side)
+
+
+def renew_acting(learner: Learner) -> None:
+    """Act by the weights as they are now."""
+    join(learner)
+    _copy(learner.online, learner.acting)
+
+
+def make_learner(
+    population: Population, state: State, acting: Tensors, *, compiled: bool
+) -> Learner:
+    settings, device = population.settings, population.device
+    online, on_host, lags = state.online.parameters, population.replay_on_host, settings.acting_lag
+    draw, batch = _handed_over(population, state.replay) if on_host else (None, None)
+    if batch is None and lags:
+        batch = Batch(
+            *(
+                torch.zeros(shape, dtype=dtype, device=device)
+                for shape, dtype in _batch_parts(population)
+            )
+        )
+    step = torch.zeros_like(state.step)  # of the update, while that of the state goes on
+
+    def stage_step() -> None:
+        step.copy_(state.step)
+        if batch is not None and not on_host:
+            drawn = sample(state, population.keys.replay, settings.minibatch)
+            for own, values in zip(batch, drawn, strict=True):
+                own.copy_(values)
+        if lags:
+            _copy(online, acting)
+
+    def learn_step() -> None:
+        if batch is None:
+            learn(population, state)
+        else:
+            learn_from(population, state, batch, step)
+
+    def renew_target_step() -> None:
+        copy_to_target(state)
+        if batch is not None and on_host:
+            measure_on(population, state, batch)
+        else:
+            measure(population, state)
+
+    def graphed(function: Callable[[], None]) -> GraphedStep:
+        return GraphedStep(function, device, compiled=compiled)
+
+    return Learner(
+        draw=draw,
+        stage=None if batch is None else graphed(stage_step),
+        learn=graphed(learn_step),
+        renew_target=graphed(renew_target_step),
+        side=_stream(device) if lags and device.type == "cuda" else None,
+        online=online,
+        acting=acting,
+    )
+
+
+def _batch_parts(population: Population) -> list[Part]:
+    shape, env = (population.size, population.settings.minibatch), population.env
+    observation: Part = (*shape, *env.network_shape), torch_dtype(env.observation_dtype)
+    number: Part = shape, torch.float32
+    return [observation, (shape, torch.int64), number, number, observation]
+
+
+def _handed_over(
+    population: Population, replay: Transitions
+) -> tuple[Callable[[str], None], Batch]:
+    """Sampling on the host, by the same random numbers as on the device; and where it arrives."""
+    minibatch = population.settings.minibatch
+    whole, parts = travelling_together(_batch_parts(population), population.device)
+    letters = Batch(*(part.host for part in parts))
+    keys = {name: getattr(population.keys, name).cpu() for name in ("replay", "measure")}
+
+    def draw(stream: str) -> None:
+        # Every step is a transition of each agent, so their number is the step.
+        live, step = transitions.live(replay), replay.written[0]
+        index = integers(keys[stream], step, minibatch, live)
+        whole.wait()
+        transitions.gather(replay, index, out=letters)
+        whole.post()
+
+    return draw, Batch(*(part.tensor for part in parts))
+
+
+def _copy(source: Tensors, copy: Tensors) -> None:
+    for name, value in source.items():
+        if copy[name] is not value:
+            copy[name].copy_(value)
+
+
+def _stream(device: torch.device) -> "torch.cuda.Stream":
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return stream

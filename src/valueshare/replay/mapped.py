@@ -1,0 +1,47 @@
+"""Rings on a disk: scratch, whose truth is in the checkpoints.
+
+The file never has a name, so it is gone when the process is, however that ends.
+"""
+
+import math
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from valueshare.errors import InvalidInput
+
+
+def mapped_zeros(
+    folder: Path | None,
+) -> Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor]:
+    """A maker of tensors of zeros whose bytes are on the disk of `folder` (None: of /tmp).
+
+    The first axis of a shape counts agents.
+    """
+
+    def made(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+        size = math.prod(shape) * dtype.itemsize
+        place = Path(tempfile.gettempdir()) if folder is None else folder
+        place.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(place).free
+        if size > free:
+            fit = free // (size // shape[0])
+            raise InvalidInput(
+                f"{shape[0]:,} agents need {size / 1e9:.1f} GB of disk for replay and "
+                f"{free / 1e9:.1f} GB are free in {place}: {fit:,} would fit; give fewer seeds, a "
+                "smaller replay-capacity or another replay-device"
+            )
+        with tempfile.TemporaryFile(dir=place) as file:
+            # All of it now: a disk that fills up later would end the process without a word.
+            os.posix_fallocate(file.fileno(), 0, size)
+            mapping = mmap.mmap(file.fileno(), size)
+        mapping.madvise(mmap.MADV_RANDOM)  # minibatches come from anywhere: read nothing ahead
+        return torch.frombuffer(mapping, dtype=dtype).reshape(shape)
+
+    return made
