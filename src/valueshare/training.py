@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from rich.console import Console
 
@@ -18,7 +18,8 @@ from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
 from valueshare.runs.events import require_tensorboard
 from valueshare.runs.groups import group_scores, label, shown_score
-from valueshare.runs.launch import check, launch
+from valueshare.runs.launch import Execution, check, launch
+from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
 
@@ -39,15 +40,15 @@ def train(
     tensorboard: bool = False,
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
 
-    `settings` are any of `valueshare.runs.options.Options` (`steps`, `eval_every`, `step_size`,
+    `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_every`, `step_size`,
     ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is asked at every step; a run that it ends is not `finished`, and
-    `resume` goes on with it. `threads` are EnvPool's.
+    `resume` goes on with it. `threads` are those of the environments.
     """
     plan = make_plan(
         env,
@@ -64,40 +65,18 @@ def train(
     return start(
         plan,
         default_folder(plan) if out is None else Path(out),
-        command="valueshare.train(...) from Python; config.json has the settings",
-        network=network,
-        threads=threads,
-        tensorboard=tensorboard,
-        progress=progress,
-        should_stop=should_stop,
+        "valueshare.train(...) from Python; config.json has the settings",
+        Execution(network, threads, tensorboard, progress, should_stop),
     )
 
 
-def start(
-    plan: Plan,
-    folder: Path,
-    *,
-    command: str,
-    network: NetworkFactory | None = None,
-    threads: int | None = None,
-    tensorboard: bool = False,
-    progress: bool = True,
-    should_stop: Callable[[], bool] | None = None,
-) -> Run:
+def start(plan: Plan, folder: Path, command: str, how: Execution) -> Run:
     """Begin the run of a plan in a new folder, once all is checked that can be."""
     run_folder.check_absent(folder, plan)
-    console = Console(quiet=not progress)
-    _announce(console, plan, folder, network, threads, tensorboard)
-    run_folder.create(folder, plan, command)
-    return launch(
-        plan,
-        folder,
-        network=network,
-        threads=threads,
-        tensorboard=tensorboard,
-        console=console,
-        should_stop=should_stop,
-    )
+    console = Console(quiet=not how.progress)
+    _announce(console, plan, folder, how)
+    with run_folder.created(folder, plan, command):
+        return launch(plan, folder, how, console)
 
 
 def resume(
@@ -116,23 +95,16 @@ def resume(
     folder = Path(folder)
     plan = run_folder.open_plan(folder)
     _check_network(folder, plan, network)
+    how = Execution(network, threads, tensorboard, progress, should_stop)
     console = Console(quiet=not progress)
     if run_folder.is_finished(folder, plan):
         _say(console, f"this run is finished: {folder}")
         return Run(folder, plan.agents, run_folder.read_records(folder), finished=True)
     _check_device(folder, plan)
-    _announce(console, plan, folder, network, threads, tensorboard)
-    with run_folder.held(folder):
+    _announce(console, plan, folder, how)
+    with run_folder.held(folder):  # once: what is noted is what this process then does
         run_folder.note_resumption(folder, "valueshare resume", plan.device)
-    return launch(
-        plan,
-        folder,
-        network=network,
-        threads=threads,
-        tensorboard=tensorboard,
-        console=console,
-        should_stop=should_stop,
-    )
+        return launch(plan, folder, how, console)
 
 
 def summary(run: Run) -> list[str]:
@@ -151,18 +123,11 @@ def summary(run: Run) -> list[str]:
     return [*lines, f"records: {run.folder / 'records'}"]
 
 
-def _announce(
-    console: Console,
-    plan: Plan,
-    folder: Path,
-    network: NetworkFactory | None,
-    threads: int | None,
-    tensorboard: bool,
-) -> None:
+def _announce(console: Console, plan: Plan, folder: Path, how: Execution) -> None:
     """Refuse what cannot be run; say what will be."""
-    if tensorboard:
+    if how.tensorboard:
         require_tensorboard()
-    memory = check(plan, network, threads)
+    memory = check(plan, how.network, how.threads)
     for line in (*described(plan), f"memory: {memory}", f"run folder: {folder}"):
         _say(console, line)
 

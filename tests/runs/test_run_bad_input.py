@@ -70,7 +70,7 @@ def test_refused(
 
 def test_settings_by_name_have_their_nearest_name() -> None:
     with pytest.raises(InvalidInput, match="did you mean minibatch"):
-        make_plan("CartPole-v1", minibach=3)
+        make_plan("CartPole-v1", minibach=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="first_seed goes with a number"):
         make_plan("CartPole-v1", seeds=[1, 2], first_seed=3)
 

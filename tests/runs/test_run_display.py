@@ -69,15 +69,15 @@ def test_lines_where_there_is_no_terminal() -> None:
     shown.on_phase(PhaseReport(3, 400, records(400, scores)))
     # 100 steps x 4 agents in 10 s; left are 600 x 4 here and 1,000 x 2 later: 4,400 / 40 = 110 s.
     assert file.getvalue() == (
-        "CartPole-v1 | population 1 of 2 | step 400 of 1,000 | 40 steps/s | 0:01:50 left"
-        " | score ib-dqn k=0 15.0, ib-dqn k=8 7.0\n"
+        "CartPole-v1 | population 1 of 2 | 4 agents at step 400 of 1,000 | 40 agent-steps/s"
+        " | 0:01:50 left | score ib-dqn k=0 15.0, ib-dqn k=8 7.0\n"
     )
     clock.now = 71.0
     shown.on_tick(state(450))  # a minute later, within a phase
     assert (
         file.getvalue()
         .splitlines()[-1]
-        .startswith("CartPole-v1 | population 1 of 2 | step 450 of 1,000 |")
+        .startswith("CartPole-v1 | population 1 of 2 | 4 agents at step 450 of 1,000 |")
     )
 
 

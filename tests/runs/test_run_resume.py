@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,10 +151,11 @@ def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.Monkey
     """The small run, ended by a signal after phase 2 of its first population."""
     save = checkpoint.save
 
-    def save_and_ask(where: checkpoint.Folder, phase: int, *args: object, **rest: object) -> None:
-        save(where, phase, *args, **rest)  # type: ignore[arg-type]
+    def save_and_ask(where: checkpoint.Folder, phase: int, *args: Any, **rest: Any) -> Any:
+        saved = save(where, phase, *args, **rest)
         if phase == 2:
             os.kill(os.getpid(), signal.SIGTERM)
+        return saved
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", save_and_ask)
@@ -246,7 +248,7 @@ def test_a_full_disk_before_the_run_begins(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(run_folder, "_write_json", full)
+    monkeypatch.setattr(run_folder, "write_json", full)
     code, _, err = cli(*small, "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (1, 1)
     assert "nothing was written" in err

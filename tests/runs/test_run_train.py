@@ -19,10 +19,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.experiments.presets import cartpole, lunarlander
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.agents import AgentSettings
 from valueshare.population.phase import records_schema
-from valueshare.population.settings import TrainingSettings
-from valueshare.runs.options import Options
 from valueshare.runs.plan import parts
 
 TINY: dict[str, Any] = {
@@ -88,13 +85,6 @@ def test_a_run_can_be_opened(uninterrupted: Path) -> None:
     assert run.records.height == 30
     scale = {agent: run.weights(agent) for agent in (0, 2)}
     assert scale[0].keys() == scale[2].keys()
-
-
-def test_every_setting_is_an_option() -> None:
-    settings = {field.name for field in dataclasses.fields(TrainingSettings)}
-    own = {field.name for field in dataclasses.fields(AgentSettings)}
-    options = {field.name for field in dataclasses.fields(Options)}
-    assert options == (settings - {"total_steps"}) | {"steps"} | own
 
 
 def test_presets_are_by_environment_and_settings_replace_them() -> None:

@@ -14,7 +14,8 @@ from valueshare import FiniteMDP, gridworld, optimal_values, sweep
 from valueshare.tabular import kernels
 from valueshare.tabular.kernels import Rule, Runs
 from valueshare.tabular.randomness import run_keys
-from valueshare.tabular.sweep import ALGORITHMS, empty_outcomes, kernel_table
+from valueshare.tabular.rules import ALGORITHMS
+from valueshare.tabular.sweep import empty_outcomes, kernel_table
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from valueshare.tabular import kernels
 from valueshare.tabular import sweep as sweep_module
 from valueshare.tabular.kernels import Rule, Runs
 from valueshare.tabular.randomness import run_keys
-from valueshare.tabular.sweep import ALGORITHMS
+from valueshare.tabular.rules import ALGORITHMS
 
 MDP = gridworld(step_reward=-1.0)
 KS, SIZES, SEEDS = [0.0, 1.6, 12.8], [0.05, 0.3, 1.0], [0, 1, 2, 7, 11, 13]

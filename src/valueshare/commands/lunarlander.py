@@ -2,10 +2,9 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tyro.conf import FlagCreatePairsOff, arg
-
+from valueshare.commands.arguments import Flag, OutFolder
 from valueshare.commands.training import to_the_end, training_library
 from valueshare.runs.signals import stop_on_signals
 
@@ -13,12 +12,10 @@ if TYPE_CHECKING:
     from valueshare.runs.plan import Plan
     from valueshare.runs.run_folder import Run
 
-Flag = FlagCreatePairsOff[bool]
-
 
 def reproduce_lunarlander(
     scale: Literal["smoke", "small", "paper"] = "small",
-    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None,
+    out: OutFolder = None,
     eval_episodes: int = 0,
     seeds: int = 0,
     device: str = "cpu",
@@ -39,11 +36,12 @@ def reproduce_lunarlander(
         device: cpu, cuda or cuda:0.
         compile: Compile the learning and acting steps; takes a minute, then they are faster.
         tf32: On CUDA, matrix products with 10-bit mantissas.
-        threads: EnvPool's; 0 is one a core.
+        threads: Of the environments; 0 is one a core.
     """
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.lunarlander import write_lunarlander_report
+    from valueshare.runs.launch import Execution
     from valueshare.runs.plan import Plan
 
     study = lunarlander_study(
@@ -58,12 +56,12 @@ def reproduce_lunarlander(
     words += ["--tf32"] if tf32 else []
 
     def work() -> "Run":
-        options = {"threads": threads or None, "should_stop": stop}
-        run: Run = (
-            training.resume(folder, **options)
-            if _holds(folder, plan)
-            else training.start(plan, folder, command=shlex.join(words), **options)
-        )
+        run: Run
+        if _holds(folder, plan):
+            run = training.resume(folder, threads=threads or None, should_stop=stop)
+        else:
+            how = Execution(threads=threads or None, should_stop=stop)
+            run = training.start(plan, folder, shlex.join(words), how)
         return run
 
     with stop_on_signals() as stop:

@@ -4,14 +4,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
+from tyro.conf import OmitArgPrefixes
 
 import valueshare
+from valueshare.commands.arguments import Flag, OutFolder
 from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies
-
-Flag = FlagCreatePairsOff[bool]
 
 
 def reproduce_gridworld(
@@ -33,7 +31,7 @@ def reproduce_gridworld(
 
 def tabular(
     study: OmitArgPrefixes[TabularStudy],
-    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None,
+    out: OutFolder = None,
     overwrite: Flag = False,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.

@@ -5,10 +5,11 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional
 
+from valueshare.commands.arguments import Flag, OutFolder
 from valueshare.errors import InvalidInput
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from valueshare.runs.run_folder import Run
 
-Flag = FlagCreatePairsOff[bool]
 FAILED = 1
 
 
@@ -29,10 +29,10 @@ def train(
     k: tuple[float, ...] = (0.0,),
     seeds: int = 8,
     first_seed: int = 0,
-    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None,
+    out: OutFolder = None,
     device: str = "cpu",
     compile: Flag = False,  # noqa: A002 (the name of the option)
-    backend: Literal["auto", "envpool", "gymnasium"] = "auto",
+    backend: Literal["auto", "envpool", "gymnasium", "ale"] = "auto",
     threads: int = 0,
     tensorboard: Flag = False,
     plan: Flag = False,
@@ -40,7 +40,8 @@ def train(
     """Train every combination of environment, algorithm, k, settings and seed.
 
     Args:
-        env: Environments with Box observations and Discrete actions, like LunarLander-v3.
+        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or Atari
+            games, like Pong.
         settings: What is left out is the environment's preset; --plan shows it.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients, for the algorithms that have one; 0 shares no value.
@@ -49,15 +50,16 @@ def train(
         out: Folder of the run; left out: runs/ENVIRONMENT-ALGORITHM.
         device: cpu, cuda or cuda:0.
         compile: Compile the learning and acting steps, which takes a while at the start.
-        backend: Where environments come from; auto is EnvPool where it has them.
-        threads: EnvPool's; 0 is one a core.
+        backend: Where environments come from; auto is ALE for Atari games, then EnvPool where it
+            has them.
+        threads: Of the environments; 0 is one a core.
         tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
     with stop_on_signals() as stop:
         training = training_library()
         from valueshare.experiments.plans import default_folder, in_full, make_plan
-        from valueshare.runs.launch import check
+        from valueshare.runs.launch import Execution, check
 
         made = make_plan(
             env,
@@ -88,14 +90,8 @@ def train(
         }
 
         def run() -> "Run":
-            started: Run = training.start(
-                made,
-                folder,
-                command=_command(shown),
-                threads=threads or None,
-                tensorboard=tensorboard,
-                should_stop=stop,
-            )
+            how = Execution(threads=threads or None, tensorboard=tensorboard, should_stop=stop)
+            started: Run = training.start(made, folder, _command(shown), how)
             return started
 
         to_the_end(run, folder, stop)
@@ -110,7 +106,7 @@ def resume(
 
     Args:
         run: The run's folder.
-        threads: EnvPool's; 0 is one a core.
+        threads: Of the environments; 0 is one a core.
         tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:

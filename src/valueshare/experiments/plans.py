@@ -1,23 +1,24 @@
 """From a few words to a plan: presets by environment, every setting replaceable, lists crossed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 
-from valueshare.envs import environment_spec
-from valueshare.envs.base import Backend
+from valueshare.envs import atari_protocol, environment_spec
+from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset, preset_for
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import AgentSettings, agent_table, listed
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import NetworkFactory
-from valueshare.runs.options import Options
+from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan, parts
 
 OWN = tuple(field.name for field in fields(AgentSettings))
@@ -37,11 +38,12 @@ def make_plan(
     device: str = "cpu",
     compiled: bool = False,
     backend: Backend | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Plan:
     """The plan of a run: presets by environment, with the given settings in their place."""
-    _check_names(settings)
-    envs, algorithms = _listed(env), _listed(algorithm)
+    given: dict[str, Any] = {**settings}
+    _check_names(given)
+    envs, algorithms = listed(env), listed(algorithm)
     for name in algorithms:
         _check_algorithm(name)
     if isinstance(seeds, int | np.integer):
@@ -55,23 +57,57 @@ def make_plan(
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
     seeds = [int(seed) for seed in seeds]  # NumPy's too
-    presets = {name: overridden(preset_for(name), settings) for name in envs}
-    specs = {name: environment_spec(name, backend) for name in envs}
+    chosen = [_environment(env, backend, given) for env in envs]
+    presets = {spec.name: preset for preset, spec in chosen}
+    specs = {spec.name: spec for _, spec in chosen}
+    shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(
-            name, algorithms, seeds=seeds, k=_listed(k), own=_combinations(preset, settings)
-        )
+        agent_table(name, algorithms, seeds=seeds, k=listed(k), own=_combinations(preset, given))
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
     return Plan(
         agents=table,
-        settings={name: preset.settings for name, preset in presets.items()},
+        settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
         device=device,
         compiled=compiled,
         network=None if network is None else _name_of(network),
+        families=families(shared, specs),
     )
+
+
+def _environment(
+    env: str, backend: Backend | None, given: dict[str, Any]
+) -> tuple[Preset, EnvironmentSpec]:
+    """The preset of an environment with the given settings in their place, and its spec.
+
+    Pong becomes ALE/Pong-v5, with a protocol that is said even where it is the usual one.
+    """
+    found = environment_spec(env, backend)
+    name = found.name if found.backend == "ale" else env
+    preset = overridden(preset_for(name), given)
+    if found.backend == "ale":
+        protocol = atari_protocol(preset.settings.atari_protocol).name
+        preset = preset._replace(settings=replace(preset.settings, atari_protocol=protocol))
+    spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
+    return preset, replace(spec, name=name)
+
+
+def families(
+    settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]
+) -> dict[str, str]:
+    """Which Atari games can share populations: by game, the first game of its kind.
+
+    Games are of one kind if all but their names is equal: protocol and other settings, frames and
+    actions. Other environments share with none: a backend steps one name at a time.
+    """
+    kinds: dict[tuple[TrainingSettings, EnvironmentSpec], str] = {}
+    return {
+        env: kinds.setdefault((settings[env], replace(spec, name="")), env)
+        for env, spec in specs.items()
+        if spec.backend == "ale"
+    }
 
 
 def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
@@ -92,15 +128,15 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
 def described(plan: Plan) -> list[str]:
     """What a plan will run, in a few lines."""
     populations = parts(plan)
-    steps = sum(part.agent_steps for part in populations)
     lines = []
-    for env in plan.settings:
-        own = [part for part in populations if part.env == env]
+    for label in dict.fromkeys(part.label for part in populations):
+        own = [part for part in populations if part.label == label]
         agents = sum(part.agents.height for part in own)
-        each = plan.settings[env].total_steps
         count = "1 population" if len(own) == 1 else f"{len(own)} populations"
-        lines.append(f"{env}: {agents:,} agents in {count}, {each:,} steps each")
-    return [*lines, f"{plan.agents.height:,} agents, {steps:,} steps in all, on {plan.device}"]
+        each = own[0].settings.total_steps
+        lines.append(f"{label}: {agents:,} agents in {count}, {each:,} steps each")
+    agents, steps = plan.agents.height, sum(part.agent_steps for part in populations)
+    return [*lines, f"{agents:,} agents, {steps:,} agent-steps in all, on {plan.device}"]
 
 
 def in_full(plan: Plan) -> list[str]:
@@ -118,18 +154,20 @@ def in_full(plan: Plan) -> list[str]:
 
 def default_folder(plan: Plan) -> Path:
     """Where a run goes that was given no folder: runs/CartPole-v1-ib-dqn."""
-    names = [*plan.settings, *plan.agents["algorithm"].unique(maintain_order=True)]
+    first, *others = plan.settings
+    envs = [first, *others] if len(others) < 3 else [first, f"and-{len(others)}-more"]
+    names = [*envs, *plan.agents["algorithm"].unique(maintain_order=True)]
     return Path("runs") / "-".join(name.replace("/", "-").replace(":", "-") for name in names)
 
 
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
     names = [name for name in OWN if name in given]
-    values = [_listed(given[name]) for name in names]
+    values = [listed(given[name]) for name in names]
     return [replace(preset.own, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
 def _check_names(given: dict[str, Any]) -> None:
-    known = [field.name for field in fields(Options)]
+    known = list(Settings.__annotations__)
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1)
@@ -148,9 +186,3 @@ def _check_algorithm(name: str) -> None:
 def _name_of(network: NetworkFactory) -> str:
     name = getattr(network, "__qualname__", type(network).__qualname__)
     return f"{network.__module__}.{name}"
-
-
-def _listed(value: Any) -> list[Any]:
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return list(value)
-    return [value]

@@ -4,8 +4,13 @@ preset = lunarlander()
 settings = dataclasses.replace(preset.settings, total_steps=50_000)
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from valueshare.envs.atari_games import is_atari
+from valueshare.envs.protocols import DEFAULT_PROTOCOL
+from valueshare.errors import InvalidInput
 from valueshare.population.agents import AgentSettings
 from valueshare.population.settings import TrainingSettings
 
@@ -97,9 +102,87 @@ def generic() -> Preset:
     )
 
 
+def atari(algorithm: str = "dqn") -> Preset:
+    """The paper's Atari settings, of the DQN family, RDQ or IQN.
+
+    DQN, Double and Dueling DQN and IB-DQN sum the loss over the minibatch; RDQ and IQN average it.
+    One environment plays an agent's 125,000 evaluation steps: of several, each would cut off one
+    episode, and long episodes would be the ones that are missing.
+    """
+    base = Preset(
+        TrainingSettings(
+            total_steps=50_000_000,
+            phase_steps=250_000,
+            hidden=(512,),
+            clip_rewards=True,
+            atari_protocol=DEFAULT_PROTOCOL,
+            minibatch=32,
+            replay_capacity=1_000_000,
+            replay_start=50_000,
+            update_every=4,
+            target_every=10_000,
+            loss="half-squared",
+            reduction="sum",
+            optimizer="adam",
+            adam_betas=(0.9, 0.999),
+            optimizer_epsilon=1.5e-4,
+            quantiles=64,
+            target_quantiles=64,
+            acting_quantiles=32,
+            eval_every=250_000,
+            eval_episodes=0,
+            eval_timesteps=125_000,
+            eval_copies=1,
+            eval_epsilon=0.001,
+        ),
+        AgentSettings(
+            step_size=6.25e-5,
+            discount=0.99,
+            epsilon_start=1.0,
+            epsilon_end=0.01,
+            epsilon_steps=1_000_000,
+            beta=0.001,
+        ),
+    )
+    if algorithm in _QUANTILE:
+        settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
+        return Preset(settings, replace(base.own, step_size=5e-5))
+    if algorithm == "rdq":
+        return base._replace(settings=replace(base.settings, reduction="mean"))
+    return base
+
+
+def atari_rmsprop() -> Preset:
+    """The paper's variant of DQN and IB-DQN on Atari: centred RMSprop and the Huber loss.
+
+    RMSprop's epsilon is inside the square root.
+    """
+    base = atari()
+    settings = replace(
+        base.settings,
+        loss="huber",
+        optimizer="rmsprop",
+        rmsprop_decay=0.95,
+        optimizer_epsilon=0.01,
+    )
+    return Preset(settings, replace(base.own, step_size=2.5e-4))
+
+
 PRESETS = {"LunarLander-v3": lunarlander, "CartPole-v1": cartpole}
+_QUANTILE = ("iqn", "ib-iqn")
 
 
-def preset_for(env: str) -> Preset:
-    """The preset of an environment, or the generic one."""
-    return PRESETS.get(env, generic)()
+def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
+    """The preset of an environment, or the generic one.
+
+    On Atari games the settings depend on the algorithm; those of one run must agree.
+    """
+    if not is_atari(env):
+        return PRESETS.get(env, generic)()
+    presets = {name: atari(name) for name in algorithms}
+    if len(set(presets.values())) > 1:
+        raise InvalidInput(
+            f"{', '.join(algorithms)} have different settings in the paper's Atari experiments: "
+            "train them in runs of their own, or use valueshare reproduce atari57"
+        )
+    return next(iter(presets.values()))

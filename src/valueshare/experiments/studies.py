@@ -5,14 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from valueshare.errors import InvalidInput
-from valueshare.expansion import condition_number
-from valueshare.tabular import MOST_ROWS
+from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
 Scale = Literal["paper", "smoke"]
 
 GRIDWORLD = "gridworld"
-ALGORITHMS = ("q-learning", "sarsa", "expected-sarsa")
 
 
 def step_size_grid(spacing: float) -> tuple[float, ...]:
@@ -52,38 +50,14 @@ class TabularStudy:
     gridworld and reward elsewhere."""
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise InvalidInput(
-                f"unknown algorithm {self.algorithm!r}: write one of {', '.join(ALGORITHMS)}"
-            )
-        for name in ("k", "step_sizes"):
-            values = getattr(self, name)
-            option = name.replace("_", "-")
-            if not values:
-                raise InvalidInput(f"--{option} is empty: write at least one number")
-            if len(set(values)) < len(values):
-                twice = next(value for value in values if values.count(value) > 1)
-                raise InvalidInput(f"--{option} holds {twice:g} twice: write each value once")
-        for value in self.k:
-            condition_number(value)  # refuses what is no k
-        for value in self.step_sizes:
-            if not 0.0 < value <= 1.0:
-                raise InvalidInput(f"step size {value:g}: it lies in (0, 1]")
+        check_learners(
+            self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power
+        )
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
-        rows = self.timesteps // max(1, self.steps) * len(self.moments)
-        if rows > MOST_ROWS:
-            raise InvalidInput(
-                f"{rows:,} rows of results: {MOST_ROWS:,} at most; take fewer seeds or step sizes"
-            )
-        if self.steps < 1:
-            raise InvalidInput(f"steps = {self.steps}: at least 1 timestep")
+        check_rows(self.timesteps // self.steps * len(self.moments))
         if any(not 0 < regime <= self.steps for regime in self.regimes):
             raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise InvalidInput(f"epsilon = {self.epsilon:g}: a probability lies in [0, 1]")
-        if not 0.0 <= self.step_size_power <= 1.0:
-            raise InvalidInput(f"step-size-power = {self.step_size_power:g}: it lies in [0, 1]")
         if not 0.0 <= self.discount <= 1.0:
             raise InvalidInput(f"discount = {self.discount:g}: it lies in [0, 1]")
         if not math.isfinite(self.step_reward):

@@ -1,9 +1,10 @@
 """What a LunarLander run leaves behind: figures, summary, scores and a page, from its records.
 
-Works on any folder with `agents.parquet` and `records/*.parquet`, finished or not; `config.json`
-and `provenance.json` are told of where they are there.
+Works on any folder with `agents.parquet` and `records/*.parquet`, finished or not, with checkpoints
+or without; `config.json` and `provenance.json` are told of where they are there.
 """
 
+import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,13 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.aggregate import agent_means, auc, mean_intervals
+from valueshare.analysis.foreign import Results
 from valueshare.errors import InvalidInput
+from valueshare.files import write_json, write_whole
+from valueshare.records import RECORDS, read_tables
 from valueshare.report import curves, page
+from valueshare.report.page_results import SCRIPTS, panel_data, panel_section
+from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
 
 SMALL_K, LARGE_K = (1.0, 32.0), 4_096.0  # where the paper sees a gain, and a collapse
@@ -65,23 +71,25 @@ def write_lunarlander_report(run_folder: Path, out: Path | None = None) -> dict[
     }
     for name, figure in drawn.items():
         save(figure, drawings, name)
-    tables.scores.write_parquet(folder / "scores.parquet", compression="zstd")
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    (folder / "summary.json").write_text(text + "\n")
-    html = _page(tables, summary, drawings, config, origin)
-    (folder / "report.html").write_text(html, encoding="utf-8")
+    scores = io.BytesIO()
+    tables.scores.write_parquet(scores, compression="zstd")
+    write_whole(folder / "scores.parquet", [scores.getbuffer()])
+    write_json(folder / "summary.json", summary)
+    study = study_of(Results(agents.join(records, on="agent"), (), ()))
+    html = _page(tables, summary, drawings, config, origin, study)
+    write_whole(folder / "report.html", [html.encode()])
     return summary
 
 
 def read_run(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The table of agents and all records of a run folder."""
-    files = sorted((folder / "records").glob("*.parquet"))
+    """The table of agents and the records of all finished phases of a run folder."""
     if not (folder / "agents.parquet").is_file():
         raise InvalidInput(f"{folder} has no agents.parquet: give the folder of a training run")
-    if not files:
-        raise InvalidInput(f"{folder / 'records'} holds no records: train first")
+    tables = read_tables(folder)
+    if not tables:
+        raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
     agents = pl.read_parquet(folder / "agents.parquet")
-    records = pl.concat([pl.read_parquet(file) for file in files]).sort("agent", "step")
+    records = pl.concat(tables).sort("agent", "step")
     strangers = records.join(agents, on="agent", how="anti").height
     if strangers:
         raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
@@ -177,12 +185,12 @@ def _verdict(
         if not ks:
             said.append(f"No {name} was run.")
         elif not found:
-            said.append(f"Of {name}, none of {_listed(ks)} is {word} k = 0.")
+            said.append(f"Of {name}, none of {_joined(ks)} is {word} k = 0.")
         else:
             pick = (max if word == "above" else min)(found, key=lambda k: rows[k]["mean"])
             extreme = "best" if word == "above" else "worst"
             said.append(
-                f"Of {name}, {len(found)} of {len(ks)} are {word} k = 0 ({_listed(found)}); "
+                f"Of {name}, {len(found)} of {len(ks)} are {word} k = 0 ({_joined(found)}); "
                 f"the {extreme} is k = {pick:g} with {_with_interval(rows[pick])}."
             )
     return said
@@ -217,6 +225,7 @@ def _page(
     drawings: Path,
     config: dict[str, Any],
     origin: dict[str, Any],
+    study: Study,
 ) -> str:
     agents, steps = summary["left_out"]["agents"], summary["steps"]
     headings = ("k", "mean", "low", "high", "agents", "left out")
@@ -232,13 +241,17 @@ def _page(
         if key in origin
     }
     sections = [
-        page.section("The result", page.bullets(summary["verdict"])),
+        page.section("The result", page.bullets(summary["verdict"]), name="result"),
+        panel_section(),
         *(page.figure(drawings / f"{name}.svg", caption) for name, caption in shown),
         page.section("How to read it", page.bullets(READING)),
-        page.section("AUC", page.table(headings, tables.auc.iter_rows())),
-        page.section("Overestimation", page.table(headings, tables.overestimation.iter_rows())),
-        page.section(
-            "Relative action gap", page.table(headings, tables.relative_action_gap.iter_rows())
+        *(
+            page.section(heading, page.table(headings, table.iter_rows(), name=name))
+            for heading, name, table in (
+                ("AUC", "auc", tables.auc),
+                ("Overestimation", "overestimation", tables.overestimation),
+                ("Relative action gap", "relative-action-gap", tables.relative_action_gap),
+            )
         ),
         page.section("Diverged agents", page.table(("k", "agents"), tables.diverged.iter_rows())),
         page.section(
@@ -247,17 +260,25 @@ def _page(
             page.paragraph("Deviations from the paper:"),
             page.bullets(summary["deviations"] or ["unknown: the folder has no config.json"]),
             page.settings_table(settings | about),
+            name="made",
         ),
     ]
     lead = f"{agents:,} agents, {steps:,} steps each: IB-DQN with {len(tables.auc)} values of k."
-    return page.page("LunarLander-v3: sensitivity to k", lead, sections)
+    return page.page(
+        "LunarLander-v3: sensitivity to k",
+        lead,
+        sections,
+        scripts=SCRIPTS,
+        data=panel_data(study),
+        links={"result": "The result", "curves": "Curves", "made": "How it was made"},
+    )
 
 
 def _with_interval(row: dict[str, Any]) -> str:
     return f"{row['mean']:.1f} [{row['ci95_low']:.1f}, {row['ci95_high']:.1f}]"
 
 
-def _listed(ks: list[float]) -> str:
+def _joined(ks: list[float]) -> str:
     return ", ".join(f"{k:g}" for k in ks)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy
 from valueshare.experiments.tabular import TabularResult
+from valueshare.files import write_json, write_whole
 from valueshare.report import figures, page
 from valueshare.report.style import save
 from valueshare.runs.provenance import provenance
@@ -48,8 +49,8 @@ def write_results(result: TabularResult, folder: Path, *, title: str, command: s
     result.norms.write_parquet(records / "norms.parquet")
 
     origin = provenance(command)
-    _write_json(folder / "provenance.json", origin)
-    _write_json(folder / "summary.json", summary(result))
+    write_json(folder / "provenance.json", origin)
+    write_json(folder / "summary.json", summary(result))
 
     name = figure_name(result.studies)
     columns = ((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out))
@@ -57,7 +58,7 @@ def write_results(result: TabularResult, folder: Path, *, title: str, command: s
     save(figures.tuned_increase(columns, measure=measure), drawings, name)
     save(figures.norm_reduction(result.norms), drawings, "norms")
     html = _page(result, title, command, origin, drawings)
-    (folder / "report.html").write_text(html, encoding="utf-8")
+    write_whole(folder / "report.html", [html.encode()])
 
 
 def figure_name(studies: Sequence[TabularStudy]) -> str:
@@ -208,7 +209,3 @@ def _page(
         ),
     )
     return page.page(title, lead, sections)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")

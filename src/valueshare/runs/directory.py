@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import InvalidInput
+from valueshare.files import sync_directory, sync_tree, write_json
 
 CONFIG = "config.json"
 
@@ -35,8 +36,9 @@ def results_folder(
 ) -> Iterator[Path]:
     """A folder to write into, which takes its place at `target` when all is written.
 
-    Until then it stands beside the target under another name; whatever ends the work early removes
-    it, with the parents made for it. Results of other settings are replaced only if `overwrite` is
+    Until then it stands beside the target under another name, and all of it is synced before it
+    moves: a power cut leaves the whole folder or none. Whatever ends the work early removes it,
+    with the parents made for it. Results of other settings are replaced only if `overwrite` is
     set, and a folder that holds anything but this package's results of the same kind (the config's
     `valueshare` and `kind`) is never touched.
     """
@@ -53,8 +55,9 @@ def results_folder(
         raise InvalidInput(f"cannot write to {target.parent}: {_reason(error)}") from error
     try:
         staging.chmod(0o755)
-        (staging / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        write_json(staging / CONFIG, config)
         yield staging
+        sync_tree(staging)
         if overwrite and target.exists():
             _replace(target, staging)
         else:
@@ -65,6 +68,8 @@ def results_folder(
         shutil.rmtree(staging, ignore_errors=True)
         _remove_empty(made)
         raise
+    for folder in (target.parent, *(parent.parent for parent in made)):
+        sync_directory(folder)
 
 
 def _take_place(target: Path, staging: Path) -> None:

@@ -25,7 +25,8 @@ GROUPS_SHOWN = 24  # rows of the live table
 class Display:
     """The whole run, population after population.
 
-    Steps are counted over all agents: a step of 10 agents is 10.
+    A step is one of each agent, as in the settings; an agent-step is one of one agent: a step of 10
+    agents is 10 of them. Rates and the time that is left count agent-steps.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Display:
             scores = self.scores() if report.records.height else ""
             self._console.print(self.line() + scores, highlight=False, soft_wrap=True)
 
-    def steps_per_second(self) -> float | None:
+    def agent_steps_per_second(self) -> float | None:
         """Of the running population since this process took it up; None before there is one."""
         if self._began is None:
             return None
@@ -83,7 +84,7 @@ class Display:
 
     def seconds_left(self) -> float | None:
         """Of the whole run, if later populations are as fast as this one."""
-        rate = self.steps_per_second()
+        rate = self.agent_steps_per_second()
         if rate is None:
             return None
         here = (self._part.settings.total_steps - self._step) * self._part.agents.height
@@ -92,13 +93,14 @@ class Display:
 
     def line(self) -> str:
         """Where the run is, in one line."""
+        agents, steps = self._part.agents.height, self._part.settings.total_steps
         words = [
-            f"{self._part.env}",
+            self._part.label,
             f"population {self._number + 1} of {len(self._parts)}",
-            f"step {self._step:,} of {self._part.settings.total_steps:,}",
+            f"{agents:,} agents at step {self._step:,} of {steps:,}",
         ]
-        if (rate := self.steps_per_second()) is not None:
-            words.append(f"{rate:,.0f} steps/s")
+        if (rate := self.agent_steps_per_second()) is not None:
+            words.append(f"{rate:,.0f} agent-steps/s")
         if (left := self.seconds_left()) is not None:
             words.append(f"{timedelta(seconds=round(left))} left")
         return " | ".join(words)

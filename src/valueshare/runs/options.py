@@ -5,8 +5,9 @@ an agent has of its own takes one value or several: the run is every combination
 Nothing heavy is imported here: the command line reads it before it knows the command.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from tyro.conf import arg
 
@@ -19,6 +20,7 @@ Count = Annotated[int | None, _option("N")]
 Counts = Annotated[tuple[int, ...] | None, _option("N ...")]
 Number = Annotated[float | None, _option("X")]
 Numbers = Annotated[tuple[float, ...] | None, _option("X ...")]
+Name = Annotated[str | None, _option("NAME")]
 Switch = Annotated[bool | None, _option("{True,False}")]
 
 
@@ -53,17 +55,26 @@ class Options:
     clip_rewards: Switch = None
     """Training rewards become their sign."""
 
+    atari_protocol: Name = None
+    """How Atari games are played, by name."""
+
     minibatch: Count = None
     """Transitions of an update."""
     replay_capacity: Count = None
     """Transitions an agent remembers."""
     replay_start: Count = None
     """Steps before the first update."""
+    replay_device: Annotated[Literal["cpu", "cuda", "disk"] | None, _option("{cpu,cuda,disk}")] = (
+        None
+    )
+    """Where transitions are kept; left out: where training is."""
 
     update_every: Count = None
     """Steps between updates."""
     target_every: Count = None
     """Steps between copies into the target network."""
+    acting_lag: Switch = None
+    """Actions are chosen with the weights before the update under way: acting waits for none."""
     loss: Annotated[Literal["half-squared", "huber"] | None, _option("{half-squared,huber}")] = None
     """Of a temporal-difference error."""
     reduction: Annotated[Literal["mean", "sum"] | None, _option("{mean,sum}")] = None
@@ -103,3 +114,54 @@ class Options:
         """The options that were not left out."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
+
+
+class Settings(TypedDict, total=False):
+    """The same options as arguments from Python, for editors and type checkers.
+
+    What an agent has of its own is one value or several.
+    """
+
+    steps: int
+    phase_steps: int
+
+    step_size: float | Sequence[float]
+    discount: float | Sequence[float]
+    epsilon_start: float | Sequence[float]
+    epsilon_end: float | Sequence[float]
+    epsilon_steps: int | Sequence[int]
+    beta: float | Sequence[float]
+
+    hidden: Sequence[int]
+    observation_scale: float
+    reward_scale: float
+    clip_rewards: bool
+
+    atari_protocol: str
+
+    minibatch: int
+    replay_capacity: int
+    replay_start: int
+    replay_device: Literal["cpu", "cuda", "disk"]
+
+    update_every: int
+    target_every: int
+    acting_lag: bool
+    loss: Literal["half-squared", "huber"]
+    reduction: Literal["mean", "sum"]
+    optimizer: Literal["adam", "rmsprop"]
+    adam_betas: tuple[float, float]
+    rmsprop_decay: float
+    optimizer_epsilon: float
+    quantiles: int
+    target_quantiles: int
+    acting_quantiles: int
+
+    eval_every: int
+    eval_episodes: int
+    eval_timesteps: int
+    eval_copies: int
+    eval_episode_limit: int
+    eval_epsilon: float
+
+    tf32: bool

@@ -3,8 +3,10 @@
 `config.json` of a run folder is a plan as JSON, but for the table, of which it has the checksum.
 """
 
-import hashlib
 import json
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -12,8 +14,8 @@ import polars as pl
 from valueshare import __version__
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population.agents import populations
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.agents import populations, table_digest
+from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
 
 FORMAT = 1  # of the run folder; a newer one is refused
 KIND = "training"
@@ -28,6 +30,14 @@ class Plan(NamedTuple):
     device: str = "cpu"
     compiled: bool = False
     network: str | None = None  # the name of a factory of the caller's own
+    # Environments that share populations: the family's name by environment. Those that are not in
+    # it are families of their own. Part of the plan, so that a folder can be read where the
+    # environments themselves are not installed.
+    families: Mapping[str, str] = MappingProxyType({})
+    # Into how many populations of equal size one is cut, by its name; what is not here is whole.
+    # It changes no number, and is part of the plan so that the names of files stay.
+    pieces: Mapping[str, int] = MappingProxyType({})
+    shard: str | None = None  # 2/8: the second of eight parts of a larger table
 
 
 class Part(NamedTuple):
@@ -40,7 +50,14 @@ class Part(NamedTuple):
 
     @property
     def env(self) -> str:
+        """Its environment, or one of them: where there are more, they differ in name alone."""
         return str(self.agents["env"][0])
+
+    @property
+    def label(self) -> str:
+        """Its environments in a few words."""
+        others = self.agents["env"].n_unique() - 1
+        return f"{self.env} and {others} more" if others else self.env
 
     @property
     def agent_steps(self) -> int:
@@ -49,12 +66,24 @@ class Part(NamedTuple):
 
 
 def parts(plan: Plan) -> list[Part]:
-    """The populations, in the order in which they run."""
+    """The populations, in the order of the table."""
+    family = {env: plan.families.get(env, env) for env in plan.settings}
     return [
-        Part(f"population-{number}", agents, plan.settings[env], plan.backends[env])
-        for number, agents in enumerate(populations(plan.agents))
+        Part(name, agents, plan.settings[env], plan.backends[env])
+        for number, whole in enumerate(populations(plan.agents, family))
+        for name, agents in _pieces(plan, f"population-{number}", whole)
         for env in [str(agents["env"][0])]
     ]
+
+
+def _pieces(plan: Plan, name: str, agents: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    count = plan.pieces.get(name, 1)
+    if count == 1:
+        yield name, agents
+        return
+    ends = [agents.height * number // count for number in range(count + 1)]
+    for number, (start, end) in enumerate(pairwise(ends)):
+        yield f"{name}-{number}", agents[start:end]
 
 
 def config(plan: Plan) -> dict[str, Any]:
@@ -70,6 +99,12 @@ def config(plan: Plan) -> dict[str, Any]:
         "network": plan.network,
         "agents": table_digest(plan.agents),
     }
+    # Only where there are any: folders of older versions have none of them.
+    for name in ("families", "pieces"):
+        if getattr(plan, name):
+            values[name] = dict(getattr(plan, name))
+    if plan.shard is not None:
+        values["shard"] = plan.shard
     plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return plain
 
@@ -83,6 +118,9 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         device=values["device"],
         compiled=values["compile"],
         network=values["network"],
+        families=values.get("families", {}),
+        pieces=values.get("pieces", {}),
+        shard=values.get("shard"),
     )
 
 
@@ -106,16 +144,17 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     return None
 
 
-def table_digest(table: pl.DataFrame) -> str:
-    rows = json.dumps(table.to_dicts(), sort_keys=True).encode()
-    return hashlib.blake2b(rows, digest_size=16).hexdigest()
-
-
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name; those of an environment come with the environment's name."""
-    plain = {name: value for name, value in values.items() if name != "settings"}
+    """Settings by name; those of an environment come with the environment's name.
+
+    A setting that an older version did not have yet is what it is by default. Those that change no
+    number are left out.
+    """
+    plain = {k: value for k, value in values.items() if k not in ("settings", "pieces")}
+    defaults = json.loads(json.dumps(TrainingSettings().to_json()))
     for env, settings in values.get("settings", {}).items():
-        plain |= {f"{name} of {env}": value for name, value in settings.items()}
+        whole = (defaults | settings).items()
+        plain |= {f"{name} of {env}": v for name, v in whole if name not in NOT_OF_RESULTS}
     return plain
 
 

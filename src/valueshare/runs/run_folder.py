@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +25,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
+from valueshare.files import write_json
+from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
+from valueshare.records import CHECKPOINTS, RECORDS, read_tables
 from valueshare.runs.directory import read_config, results_folder
 from valueshare.runs.plan import (
     KIND,
@@ -37,7 +40,6 @@ from valueshare.runs.plan import (
     difference,
     from_config,
     parts,
-    table_digest,
 )
 from valueshare.runs.provenance import provenance
 
@@ -75,13 +77,21 @@ def check_absent(folder: Path, plan: Plan) -> None:
     raise InvalidInput(f"{folder} holds this run, unfinished: write valueshare resume {folder}")
 
 
-def create(folder: Path, plan: Plan, command: str) -> None:
-    """Make the folder of a run that has not begun; it appears whole or not at all."""
-    with results_folder(folder, config(plan)) as staging:
-        plan.agents.write_parquet(staging / AGENTS)
-        (staging / "records").mkdir()
-        (staging / "checkpoints").mkdir()
-        _write_json(staging / PROVENANCE, {**_origin(command, plan.device), "resumed": []})
+@contextmanager
+def created(folder: Path, plan: Plan, command: str) -> Iterator[None]:
+    """Make the folder of a run that has not begun, and hold it while the context lasts.
+
+    It appears whole or not at all, and is held before it appears: no other process can resume it
+    between its making and its first step.
+    """
+    with ExitStack() as stack:
+        with results_folder(folder, config(plan)) as staging:
+            plan.agents.write_parquet(staging / AGENTS)
+            (staging / RECORDS).mkdir()
+            (staging / CHECKPOINTS).mkdir()
+            write_json(staging / PROVENANCE, {**_origin(command, plan.device), "resumed": []})
+            stack.enter_context(held(staging))  # the lock is the folder's, whatever its name
+        yield
 
 
 def open_plan(folder: Path) -> Plan:
@@ -114,7 +124,7 @@ def note_resumption(folder: Path, command: str, device: str) -> None:
     """Add to `provenance.json` that the run goes on, where and with what."""
     stored = json.loads((folder / PROVENANCE).read_text())
     stored["resumed"].append(_origin(command, device))
-    _write_json(folder / PROVENANCE, stored)
+    write_json(folder / PROVENANCE, stored)
 
 
 def is_finished(folder: Path, plan: Plan) -> bool:
@@ -128,15 +138,7 @@ def is_part_finished(folder: Path, part: Part) -> bool:
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
     """The records of all finished phases of all populations, by agent and step."""
-    tables = []
-    for path in sorted((folder / "records").glob("*.parquet")):
-        try:
-            tables.append(pl.read_parquet(path))
-        except (OSError, pl.exceptions.PolarsError) as error:
-            if not skip_damaged:
-                raise InvalidInput(
-                    f"{path} is damaged: valueshare resume {folder} makes it again"
-                ) from error
+    tables = read_tables(folder, skip_damaged=skip_damaged)
     return pl.concat([records_schema().to_frame(), *tables]).sort("agent", "step")
 
 
@@ -181,16 +183,3 @@ def _origin(command: str, device: str) -> dict[str, Any]:
     if device.startswith("cuda"):
         about["machine"]["gpu"] = torch.cuda.get_device_name(device)
     return about
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w") as file:
-            file.write(json.dumps(values, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise

@@ -25,11 +25,11 @@ from valueshare.tabular.randomness import (
     mix,
     uniform,
 )
+from valueshare.tabular.rules import EXPECTED_SARSA, SARSA
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2
 LANES = 16
 RUNNING = -1  # diverged_at of a run that has not
 UNDECIDED = -1

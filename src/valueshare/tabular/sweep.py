@@ -1,28 +1,21 @@
 """A whole grid of tabular learners at once."""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
-from valueshare.expansion import condition_number
-from valueshare.tabular import MOST_ROWS, kernels
+from valueshare.tabular import kernels
 from valueshare.tabular.kernels import LANES, RUNNING, Outcomes, Rule, Runs, Table
 from valueshare.tabular.mdp import FiniteMDP, Floats
 from valueshare.tabular.planning import optimal_values
+from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.randomness import run_keys
+from valueshare.tabular.rules import ALGORITHMS, check_learners, check_once, check_rows
 
-ALGORITHMS = {
-    "q-learning": kernels.Q_LEARNING,
-    "sarsa": kernels.SARSA,
-    "expected-sarsa": kernels.EXPECTED_SARSA,
-}
 TASK_TIMESTEPS = 2_000_000  # about 40 ms of work: short enough for a live bar and for Ctrl-C
 
 
@@ -64,12 +57,11 @@ def sweep(
     ks, step_sizes = _numbers(k), _numbers(step_size)
     rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
-    if rows * len(seed_list) > MOST_ROWS:
-        raise InvalidInput(
-            f"{rows * len(seed_list):,} rows of results: {MOST_ROWS:,} at most; take fewer seeds"
-        )
+    check_rows(rows * len(seed_list))
     moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
-    _validate(algorithm, ks, step_sizes, seed_list, steps, epsilon, step_size_power, moments)
+    check_learners(algorithm, ks, step_sizes, steps, epsilon, step_size_power)
+    _check_seeds(seed_list)
+    _check_moments(moments, steps)
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads = {threads}: at least 1, or None for all cores")
 
@@ -133,7 +125,7 @@ def _learn(
         kernels.learn(table, runs, rule, moments, first, last, *lengths, lanes, outcomes)
         return last - first
 
-    with _bar(total * int(moments[-1]), progress) as advance:
+    with shown_progress(total * int(moments[-1]), progress) as advance:
         pool = ThreadPoolExecutor(threads)
         try:
             waiting = {pool.submit(learn, first) for first in range(0, total, size)}
@@ -145,21 +137,6 @@ def _learn(
         finally:
             pool.shutdown(cancel_futures=True)
     return outcomes
-
-
-@contextmanager
-def _bar(timesteps: int, shown: bool) -> Iterator[Callable[[float], None]]:
-    if not shown:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
-
-    columns = ("learning", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, transient=True, disable=not (sys.stdout and sys.stdout.isatty())
-    ) as bar:
-        task = bar.add_task("", total=timesteps)
-        yield lambda amount: bar.advance(task, amount)
 
 
 def _tidy(
@@ -198,39 +175,14 @@ def _numbers(values: float | Sequence[float]) -> list[float]:
     return [float(value) for value in np.atleast_1d(values)]
 
 
-def _validate(
-    algorithm: str,
-    ks: list[float],
-    step_sizes: list[float],
-    seeds: Sequence[int],
-    steps: int,
-    epsilon: float,
-    step_size_power: float,
-    moments: np.ndarray,
-) -> None:
-    if algorithm not in ALGORITHMS:
-        raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
-    lists: dict[str, Sequence[Any]] = {"k": ks, "step size": step_sizes, "seed": seeds}
-    for name, values in lists.items():
-        if not values:
-            raise InvalidInput(f"no {name} is given: write at least one")
-        if len(set(values)) < len(values):
-            twice = next(value for value in values if values.count(value) > 1)
-            raise InvalidInput(f"{name} {twice:g} is given twice")
-    for value in ks:
-        condition_number(value)  # refuses what is no k
-    for value in step_sizes:
-        if not 0.0 < value <= 1.0:
-            raise InvalidInput(f"step size {value:g}: it lies in (0, 1]")
+def _check_seeds(seeds: Sequence[int]) -> None:
+    check_once("seed", seeds)
     for seed in seeds:
         if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
             raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
-    if steps < 1:
-        raise InvalidInput(f"steps = {steps}: at least 1 timestep")
-    if not 0.0 <= epsilon <= 1.0:
-        raise InvalidInput(f"epsilon = {epsilon:g}: a probability lies in [0, 1]")
-    if not 0.0 <= step_size_power <= 1.0:
-        raise InvalidInput(f"step_size_power = {step_size_power:g}: it lies in [0, 1]")
+
+
+def _check_moments(moments: np.ndarray, steps: int) -> None:
     if not len(moments):
         raise InvalidInput("record_at is empty: write at least one step")
     if moments[0] < 0 or moments[-1] > steps:

@@ -2,18 +2,30 @@
 
 import difflib
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
-from valueshare.tabular.mdp import FiniteMDP
 
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 PUBLISHED = ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4")
 
 
-def published_table(env_id: str, discount: float, **options: Any) -> FiniteMDP:
+class PublishedTable(NamedTuple):
+    """A published table as arrays of S states and A actions."""
+
+    transition: Floats  # [S, A, S]
+    reward: Floats  # [S, A, S]
+    start: Floats  # [S]
+    terminal: Flags  # [S]  states that end an episode which enters them ...
+    goes_on: Flags  # [S, S]  ... and where one that enters them goes on all the same: [from, to]
+
+
+def published_table(env_id: str, **options: Any) -> PublishedTable:
     """Read the table P[state][action] = [(probability, next state, reward, ends), ...]."""
     environment = _make(env_id, **options).unwrapped
     table = getattr(environment, "P", None)
@@ -33,14 +45,9 @@ def published_table(env_id: str, discount: float, **options: Any) -> FiniteMDP:
                 transition[state, action, successor] += probability
                 paid[state, action, successor] += probability * reward
                 (ends if ended else goes_on)[state, successor] |= probability > 0
-    terminal = ends.any(axis=0)
+    terminal: Flags = np.any(ends, axis=0)
     reward = np.divide(paid, transition, out=np.zeros_like(paid), where=transition > 0)
-    mdp = FiniteMDP(transition, reward, start, terminal, discount, name=env_id)
-    # A state either ends every episode that enters it or none. Rows that no episode can visit
-    # (Taxi has some: the passenger waits where she wants to go) may say otherwise.
-    if goes_on[np.ix_(mdp.visitable, terminal)].any():
-        raise InvalidInput(f"{env_id} has a state that ends only some episodes that enter it")
-    return mdp
+    return PublishedTable(transition, reward, start, terminal, goes_on)
 
 
 def _make(env_id: str, **options: Any) -> Any:

@@ -1,0 +1,221 @@
+"""The Atari studies as data: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta.
+
+A study is a few runs. Algorithms with settings or a network of their own are a run each, and its
+populations are cut by game: so many games at a time that their agents fit the GPU together. The cut
+is part of the plan, not of the machine: the same command goes on with the same folders elsewhere.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
+
+import polars as pl
+
+from valueshare.envs import atari_game, atari_protocol, environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.experiments.atari_options import AtariOptions, AtariScale
+from valueshare.experiments.atari_parts import (
+    CHANGES,
+    EPSILON_STEPS,
+    KINDS,
+    PAPER_K,
+    K,
+    N,
+    StudyPart,
+)
+from valueshare.experiments.plans import families
+from valueshare.experiments.presets import Preset
+from valueshare.learning.algorithms import algorithm_named
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import TrainingSettings
+from valueshare.runs.plan import Plan
+
+
+class AtariRun(NamedTuple):
+    """One run folder of a study."""
+
+    name: str
+    plan: Plan
+
+
+class AtariStudy(NamedTuple):
+    """Runs that belong together, and where they depart from the paper, one sentence each."""
+
+    name: str
+    runs: tuple[AtariRun, ...]
+    deviations: tuple[str, ...]
+
+
+def atari_study(
+    name: str,
+    options: AtariOptions,
+    *,
+    algorithms: Sequence[str] = (),
+    k: Sequence[float] = (),
+    beta: Sequence[float] = (),
+) -> AtariStudy:
+    """A study by its name; what is not given is that of the scale."""
+    if options.scale not in CHANGES:
+        known = ", ".join(get_args(AtariScale))
+        raise InvalidInput(f"unknown scale {options.scale!r}: write one of {known}")
+    if options.agents_at_once < 1:
+        raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
+    kind = KINDS[name]()
+    part, paper = kind.parts[options.scale], kind.parts["paper"]
+    if options.seeds < 0:
+        raise InvalidInput(f"seeds = {options.seeds}: write how many, at least 1")
+    chosen = StudyPart(
+        games=tuple(dict.fromkeys(atari_game(game).name for game in options.games or part.games)),
+        algorithms=tuple(dict.fromkeys(algorithms or part.algorithms)),
+        seeds=options.seeds or part.seeds,
+        k=_coefficients(algorithms or part.algorithms, k, part.k),
+        beta=tuple(beta or part.beta),
+    )
+    runs, said = [], []
+    for members in _run_apart(chosen.algorithms, kind.preset):
+        preset = kind.preset(members[0])
+        settings = _settings(preset.settings, options)
+        table = _table(chosen._replace(algorithms=members), preset, options)
+        runs += _cut(members[0], table, settings, options)
+        said += _differences(preset.settings, settings)
+    epsilon = EPSILON_STEPS.get(options.scale)
+    if epsilon is not None:
+        said.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
+    said += _counted(chosen, paper)
+    return AtariStudy(name, tuple(runs), (*dict.fromkeys(said), *_OF_THE_ENGINE))
+
+
+def evaluation_steps(settings: TrainingSettings) -> int:
+    """Timesteps that one agent evaluates for in a whole run, before its first step too."""
+    points = 1 + sum(settings.evaluates_after(phase) for phase in range(settings.phases))
+    return points * settings.eval_timesteps
+
+
+def _coefficients(
+    algorithms: Sequence[str], given: Sequence[float], own: Mapping[str, tuple[K, ...]]
+) -> dict[str, tuple[K, ...]]:
+    """The k of every algorithm: those given, else the study's, else n where it has any."""
+    with_k = [name for name in algorithms if algorithm_named(name).uses_k]
+    if given and not with_k:
+        raise InvalidInput(f"{', '.join(algorithms)} have no k: leave --k out")
+    return {name: tuple(given) or own.get(name, PAPER_K.get(name, (N,))) for name in with_k}
+
+
+def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> list[tuple[str, ...]]:
+    """The algorithms that can be one run: the same settings, and one network and loss."""
+    kinds: dict[tuple[str, Preset], list[str]] = {}
+    for name in algorithms:
+        kinds.setdefault((algorithm_named(name).architecture, preset(name)), []).append(name)
+    return [tuple(members) for members in kinds.values()]
+
+
+def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSettings:
+    changes = dict(CHANGES[options.scale])
+    if options.steps:
+        changes["total_steps"] = options.steps
+    if options.eval_every:
+        changes["eval_every"] = changes["phase_steps"] = options.eval_every
+    for name in ("eval_timesteps", "replay_capacity"):
+        if getattr(options, name):
+            changes[name] = getattr(options, name)
+    protocol = atari_protocol(options.atari_protocol)
+    return replace(
+        paper,
+        **changes,
+        atari_protocol=protocol.name,
+        clip_rewards=protocol.reward_signs,
+        replay_device=None if options.replay_device == "auto" else options.replay_device,
+        acting_lag=options.acting_lag,
+        tf32=options.tf32,
+    )
+
+
+def _table(part: StudyPart, preset: Preset, options: AtariOptions) -> pl.DataFrame:
+    """Every combination, game by game; k = n is the number of actions of the game."""
+    own = preset.own
+    if options.scale in EPSILON_STEPS:
+        own = replace(own, epsilon_steps=EPSILON_STEPS[options.scale])
+    owns = [replace(own, beta=beta) for beta in part.beta] or [own]
+    tables = []
+    for game in part.games:
+        spec = environment_spec(game, "ale", options.atari_protocol)
+        for name in part.algorithms:
+            ks = [float(spec.actions) if k == N else float(k) for k in part.k.get(name, (0.0,))]
+            unique = list(dict.fromkeys(ks))
+            seeds = range(part.seeds)
+            tables.append(agent_table(spec.name, name, seeds=seeds, k=unique, own=owns))
+    return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
+def _cut(
+    name: str, table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
+) -> list[AtariRun]:
+    """Runs whose populations have at most `agents_at_once` agents, as far as whole games allow.
+
+    A game of more agents than that is cut by seeds, into runs of their own; several games of fewer
+    are one population, where their frames and actions are alike.
+    """
+    most = options.agents_at_once
+    seeds = table["seed"].unique().sort().to_list()
+    a_seed = int(table.group_by("env", "seed").len()["len"].max() or 1)  # type: ignore[arg-type]
+    at_once = max(1, min(len(seeds), most // a_seed))
+    runs = []
+    for first in range(0, len(seeds), at_once):
+        own = seeds[first : first + at_once]
+        rows = table.filter(pl.col("seed").is_in(own))
+        rows = rows.with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+        of_all = at_once == len(seeds)
+        label = name if of_all else f"{name}-seeds-{own[0]}-{own[-1]}"
+        runs.append(AtariRun(label, _plan(rows, settings, options)))
+    return runs
+
+
+def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions) -> Plan:
+    games = table["env"].unique(maintain_order=True).to_list()
+    specs = {game: environment_spec(game, "ale", settings.atari_protocol) for game in games}
+    alike = families(dict.fromkeys(games, settings), specs)
+    a_game = table.height // len(games)
+    at_once = max(1, options.agents_at_once // a_game)
+    shared: dict[str, str] = {}
+    for kind in dict.fromkeys(alike.values()):
+        members = [game for game in games if alike[game] == kind]
+        shared |= {game: members[i - i % at_once] for i, game in enumerate(members)}
+    return Plan(
+        agents=table,
+        settings=dict.fromkeys(games, settings),
+        backends=dict.fromkeys(games, "ale"),
+        device=options.device,
+        compiled=options.compile,
+        families=shared,
+    )
+
+
+def _differences(paper: TrainingSettings, settings: TrainingSettings) -> list[str]:
+    return [
+        f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
+        for name, value in settings.to_json().items()
+        if name not in _HARMLESS and value != getattr(paper, name)
+    ]
+
+
+def _counted(chosen: StudyPart, paper: StudyPart) -> list[str]:
+    said = []
+    if set(chosen.algorithms) != set(paper.algorithms):
+        said.append(f"of the algorithms {', '.join(chosen.algorithms)} alone")
+    if set(chosen.games) != set(paper.games):
+        said.append(f"{len(chosen.games)} of {len(paper.games)} games")
+    if chosen.seeds != paper.seeds:
+        said.append(f"{chosen.seeds} seeds instead of {paper.seeds}")
+    return said
+
+
+# How often is saved, and where, is not the paper's business.
+_HARMLESS = ("phase_steps", "replay_device")
+_OF_THE_ENGINE = (
+    "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
+    "an update samples the transitions up to the step before, because learning overlaps the games",
+)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if type(value) is int else str(value)

@@ -1,0 +1,47 @@
+"""What the Atari studies can be given; nothing heavy is imported here.
+
+The command line reads it before it knows the command.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tyro.conf import FlagCreatePairsOff
+
+AtariScale = Literal["smoke", "small", "paper"]
+Flag = FlagCreatePairsOff[bool]
+
+
+@dataclass(frozen=True)
+class AtariOptions:
+    """What is left out is the scale's own."""
+
+    scale: AtariScale = "small"
+    """smoke (Pong for 300 steps, a small network: under a minute on two cores), small (one or two
+    games, 1,000,000 steps, replay of 200,000: for a GPU) or paper (50,000,000 steps)."""
+    games: tuple[str, ...] = ()
+    """Names like Pong or NameThisGame; left out: the scale's own."""
+    seeds: int = 0
+    """Agents of each combination; 0 is the scale's own."""
+    steps: int = 0
+    """Of each agent; 0 is the scale's own."""
+    eval_every: int = 0
+    """Steps between evaluations, which are the phases too; 0 is the scale's own."""
+    eval_timesteps: int = 0
+    """Of an evaluation, an agent; 0 is the scale's own."""
+    replay_capacity: int = 0
+    """Transitions an agent remembers, 7.1 kB each; 0 is the scale's own."""
+    replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
+    """Where they are kept; auto is where training is. The same results."""
+    agents_at_once: int = 16
+    """At most so many agents are one population; games and seeds are shared out accordingly."""
+    atari_protocol: str = "machado-2018"
+    """How games are played and scored, for all of the study: machado-2018 is the paper's."""
+    acting_lag: Flag = False
+    """Act with the weights before the update under way, which hides learning behind the games."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:0."""
+    compile: Flag = False
+    """Compile the learning and acting steps; takes a minute, then they are faster."""
+    tf32: Flag = False
+    """On CUDA, matrix products with 10-bit mantissas."""

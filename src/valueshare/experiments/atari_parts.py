@@ -1,0 +1,111 @@
+"""What each Atari study is made of, at the paper's scale and at smaller ones."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from valueshare.envs import atari57
+from valueshare.experiments.atari_options import AtariScale
+from valueshare.experiments.presets import Preset, atari, atari_rmsprop
+
+N = "n"  # as a k: the number of actions
+K = float | str
+
+PAPER_ALGORITHMS = ("dqn", "dueling-dqn", "ib-dqn", "rdq", "iqn", "ib-iqn")
+PAPER_K: dict[str, tuple[K, ...]] = {"ib-dqn": (1.0, N), "ib-iqn": (N,)}
+SENSITIVITY_GAMES = ("NameThisGame", "DemonAttack", "StarGunner")
+SENSITIVITY_K = (0.0, 1.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0)
+# The paper has 55 games and does not say which two are missing: these are a guess.
+RMSPROP_WITHOUT = ("Defender", "Surround")
+# Aitchison et al. (2023): the games of Atari-5-Val.
+VALIDATION_GAMES = ("Assault", "BankHeist", "MsPacman", "VideoPinball", "YarsRevenge")
+# The paper tested five values and names one, 0.001: the others are ours, around it.
+BETAS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+
+
+class StudyPart(NamedTuple):
+    """What a study is made of at one scale."""
+
+    games: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    seeds: int
+    k: dict[str, tuple[K, ...]] = PAPER_K
+    beta: tuple[float, ...] = ()  # none: the preset's
+
+
+class StudyKind(NamedTuple):
+    """A study: its parts by scale, and the paper's settings of an algorithm in it."""
+
+    parts: dict[AtariScale, StudyPart]
+    preset: Callable[[str], Preset]
+
+
+_N_ONLY: dict[str, tuple[K, ...]] = {"ib-dqn": (N,)}
+_PAIR = ("dqn", "ib-dqn")
+
+KINDS: dict[str, Callable[[], StudyKind]] = {
+    "atari57": lambda: StudyKind(
+        {
+            "paper": StudyPart(tuple(atari57()), PAPER_ALGORITHMS, 5),
+            "small": StudyPart(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
+            "smoke": StudyPart(("Pong",), _PAIR, 2, _N_ONLY),
+        },
+        atari,
+    ),
+    "atari-sensitivity": lambda: StudyKind(
+        {
+            "paper": StudyPart(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
+            "small": StudyPart(
+                SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}
+            ),
+            "smoke": StudyPart(("Pong",), ("ib-dqn",), 2, {"ib-dqn": (0.0, 32.0, 1_024.0)}),
+        },
+        atari,
+    ),
+    "atari-rmsprop": lambda: StudyKind(
+        {
+            "paper": StudyPart(
+                tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY
+            ),
+            "small": StudyPart(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
+            "smoke": StudyPart(("Pong",), _PAIR, 2, _N_ONLY),
+        },
+        lambda algorithm: atari_rmsprop(),
+    ),
+    "atari-rdq-beta": lambda: StudyKind(
+        {
+            "paper": StudyPart(VALIDATION_GAMES, ("rdq",), 5, beta=BETAS),
+            "small": StudyPart(VALIDATION_GAMES[:1], ("rdq",), 3, beta=BETAS),
+            "smoke": StudyPart(VALIDATION_GAMES[:1], ("rdq",), 2, beta=(1e-3, 1e-1)),
+        },
+        atari,
+    ),
+}
+
+CHANGES: dict[AtariScale, dict[str, Any]] = {
+    "paper": {},
+    # An evaluation is longer than an episode can be, so that one always finishes.
+    "small": {
+        "total_steps": 1_000_000,
+        "phase_steps": 100_000,
+        "eval_every": 100_000,
+        "eval_timesteps": 30_000,
+        "replay_capacity": 200_000,
+        "replay_start": 20_000,
+    },
+    "smoke": {
+        "total_steps": 300,
+        "phase_steps": 150,
+        "eval_every": 150,
+        "eval_timesteps": 200,
+        "eval_episode_limit": 100,
+        "hidden": (32,),
+        "minibatch": 8,
+        "replay_capacity": 250,
+        "replay_start": 100,
+        "target_every": 50,
+        "quantiles": 8,
+        "target_quantiles": 8,
+        "acting_quantiles": 8,
+    },
+}
+EPSILON_STEPS: dict[AtariScale, int] = {"small": 250_000, "smoke": 200}

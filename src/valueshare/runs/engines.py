@@ -1,0 +1,110 @@
+"""Where populations run: here, one after the other, or on a Ray cluster, side by side.
+
+Nothing heavy is imported here: the command line reads it before it knows the command.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from tyro.conf import arg
+
+from valueshare.errors import InvalidInput
+
+_MOST_SHARDS = 100_000
+
+
+class Shard(NamedTuple):
+    """One of so many parts of a table of agents, counted from 1."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where the populations run, and how the table is cut; nothing of it changes a number."""
+
+    engine: Literal["local", "ray"] = "local"
+    """local: in this process, one population after the other; ray: on a cluster, side by side."""
+    ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
+    """Of the cluster; auto is the one that this machine is a node of."""
+    ray_cpus: int = 0
+    """CPUs of one population, and threads of its environments; 0: one, and with GPUs a node's CPUs
+    shared among its GPUs."""
+    ray_gpus: float = 1.0
+    """GPUs of one population where training is on CUDA; 0.5 puts two on a GPU."""
+    ray_retries: int = 3
+    """How often a population whose worker was lost begins again from its last checkpoint."""
+    population_agents: int = 0
+    """At most so many agents in a population; 0: all that can share one, and on Ray all that fit
+    into a worker's memory."""
+    shard: Annotated[str, arg(metavar="I/N", help_behavior_hint="(default: the whole)")] = ""
+    """Run the I-th of N parts of the table, from 1/N to N/N, in a folder of its own."""
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("local", "ray"):
+            raise InvalidInput(f"engine = {self.engine!r}: write local or ray")
+        if self.ray_cpus < 0:
+            raise InvalidInput(f"ray-cpus = {self.ray_cpus}: write a number >= 1, or leave it out")
+        if not (0 < self.ray_gpus < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
+            raise InvalidInput(
+                f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1"
+            )
+        if self.ray_retries < 0:
+            raise InvalidInput(f"ray-retries = {self.ray_retries}: write a number >= 0")
+        if self.population_agents < 0:
+            raise InvalidInput(
+                f"population-agents = {self.population_agents}: write a number >= 1, or leave it "
+                "out"
+            )
+        _ = self.part
+
+    @property
+    def part(self) -> Shard | None:
+        """The shard, if only one is to be run."""
+        return parse_shard(self.shard) if self.shard else None
+
+
+def parse_shard(text: str) -> Shard:
+    """2/8 -> the second of eight."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.strip().isdecimal() and count.strip().isdecimal()):
+        raise InvalidInput(f"shard = {text!r}: write the part and how many there are, like 2/8")
+    shard = Shard(int(number), int(count))
+    if not 1 <= shard.number <= shard.count or shard.count > _MOST_SHARDS:
+        raise InvalidInput(
+            f"shard = {text!r}: parts are counted from 1, so write 1/{shard.count} to "
+            f"{shard.count}/{shard.count}"
+            if 1 <= shard.count <= _MOST_SHARDS
+            else f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} parts"
+        )
+    return shard
+
+
+def shard_folder(out: Path, shard: Shard | None) -> Path:
+    """Where a shard goes: a run folder of its own in the folder of all of them."""
+    if shard is None:
+        return out
+    width = len(str(shard.count))
+    return out / f"shard-{shard.number:0{width}d}-of-{shard.count}"
+
+
+def local_path(folder: Path | str) -> Path:
+    """The folder as a path; addresses of object stores are refused.
+
+    A path has lost one slash of s3://bucket on its way: s3:/bucket.
+    """
+    scheme, colon, rest = str(folder).partition(":/")
+    if not colon or not scheme.isalnum() or len(scheme) < 2:
+        return Path(folder)
+    if scheme == "file":
+        return Path("/" + rest.lstrip("/"))
+    raise InvalidInput(
+        f"{folder} is no folder: a run needs a filesystem with renames and locks; write a path "
+        "that all machines have mounted (NFS, Lustre, CephFS, ...)"
+    )

@@ -1,0 +1,110 @@
+"""A network of a caller's own is tried before a run: many a fault would train all the same."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.func import stack_module_state
+
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import Algorithm, algorithm_named
+from valueshare.nn.torsos import NetworkShape
+from valueshare.population.state import NetworkFactory, Weights, forward, torch_dtype
+from valueshare.runs.plan import Part
+
+BATCH = 2  # of the trial
+TOLERANCE = 1e-3  # between one agent's own pass and its pass in a population, of the largest output
+
+
+def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) -> None:
+    """Refuse a network that cannot be one of a population, after a forward pass for every k.
+
+    All agents share one module, that of k = 0, and differ in its weights and buffers. So these have
+    the same names and shapes for every k and hold all that k does; and a forward pass changes none
+    of them and draws no random numbers. The outputs are those that the algorithm reads.
+    """
+    settings = part.settings
+    shape = NetworkShape(
+        spec.network_shape, spec.actions, settings.hidden, settings.observation_scale
+    )
+    ks = part.agents["k"].unique(maintain_order=True).to_list()
+    with torch.random.fork_rng(devices=[]):
+        shared, *modules = (network(shape, k) for k in (0.0, *ks))
+    inputs = _inputs(part, spec)
+    for k, module in zip(ks, modules, strict=True):
+        if _sizes(module) != _sizes(shared):
+            raise InvalidInput(
+                f"the network has other weights or buffers for k = {k:g} than for k = 0: build the "
+                "same modules for every k (MeanExpansion(0) is there and changes nothing)"
+            )
+        outputs = _in_population(shared, module, inputs)
+        _check_outputs(part, spec, outputs)
+        alone = module(*inputs)
+        if (outputs - alone).abs().max() > TOLERANCE * alone.abs().max():
+            raise InvalidInput(
+                f"the network does something for k = {k:g} that is in none of its buffers: keep k "
+                "in a buffer, as MeanExpansion does"
+            )
+
+
+def _sizes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    named = (*module.named_parameters(), *module.named_buffers())
+    return {name: tuple(value.shape) for name, value in named}
+
+
+def _inputs(part: Part, spec: EnvironmentSpec) -> tuple[Tensor, ...]:
+    """Observations [B, ...], and quantiles [B, N] for the algorithms that learn at some."""
+    count = BATCH * math.prod(spec.network_shape)
+    values = torch.linspace(1, 2, count).reshape(BATCH, *spec.network_shape)
+    observation = values.to(torch_dtype(spec.observation_dtype))
+    if not _rule(part).samples.learn:
+        return (observation,)
+    return observation, torch.full((BATCH, _quantiles(spec)), 0.5)
+
+
+def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """Outputs [B, ...] of one agent, by the module that all agents share."""
+    weights = Weights(*stack_module_state([module]))
+    before = {name: value.clone() for name, value in weights.buffers.items()}
+    observation, *taus = (value.unsqueeze(0) for value in inputs)
+    try:
+        with torch.no_grad():
+            outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
+    except Exception as error:  # whatever a stranger's module raises
+        reason = " ".join(str(error).split())
+        raise InvalidInput(
+            f"the network cannot be run as a population ({type(error).__name__}: {reason}): see "
+            "docs/training.md, networks of your own"
+        ) from error
+    for name, value in before.items():
+        if not torch.equal(value, weights.buffers[name]):
+            raise InvalidInput(
+                f"the network changes its buffer {name} in forward, as BatchNorm does: leave out "
+                "what does (LayerNorm has no such state)"
+            )
+    return outputs
+
+
+def _check_outputs(part: Part, spec: EnvironmentSpec, outputs: Tensor) -> None:
+    actions = spec.actions
+    wanted: tuple[int, ...] = (BATCH, actions)
+    words = "[B, A], action-values"
+    if _rule(part).architecture == "baseline-residual":
+        wanted, words = (BATCH, actions + 1), "[B, A + 1], the residuals and then the baseline"
+    elif _rule(part).samples.learn:
+        wanted = (BATCH, _quantiles(spec), actions)
+        words = "[B, N, A], action-values at each of N quantiles"
+    if tuple(outputs.shape) != wanted:
+        raise InvalidInput(
+            f"the network's outputs have shape {list(outputs.shape)} where {list(wanted)} is "
+            f"wanted: {part.agents['algorithm'][0]} reads {words}"
+        )
+
+
+def _rule(part: Part) -> Algorithm:
+    return algorithm_named(str(part.agents["algorithm"][0]))
+
+
+def _quantiles(spec: EnvironmentSpec) -> int:
+    return spec.actions + 1  # other than the actions, so that the two axes cannot be mistaken

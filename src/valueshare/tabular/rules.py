@@ -1,0 +1,54 @@
+"""What a tabular sweep may be asked for, in one place; nothing heavy is imported here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from valueshare.errors import InvalidInput
+from valueshare.expansion import condition_number
+
+Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
+ALGORITHMS = {"q-learning": Q_LEARNING, "sarsa": SARSA, "expected-sarsa": EXPECTED_SARSA}
+MOST_ROWS = 50_000_000  # of one sweep's results: some ten gigabytes
+
+
+def check_learners(
+    algorithm: str,
+    ks: Sequence[float],
+    step_sizes: Sequence[float],
+    steps: int,
+    epsilon: float,
+    step_size_power: float,
+) -> None:
+    """Refuse what no tabular learner can be: its rule, its numbers, and lists with doubles."""
+    if algorithm not in ALGORITHMS:
+        raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
+    check_once("k", ks)
+    check_once("step size", step_sizes)
+    for k in ks:
+        condition_number(k)  # refuses what is no k
+    for step_size in step_sizes:
+        if not 0.0 < step_size <= 1.0:
+            raise InvalidInput(f"step size {step_size:g}: it lies in (0, 1]")
+    if steps < 1:
+        raise InvalidInput(f"steps = {steps}: at least 1 timestep")
+    if not 0.0 <= epsilon <= 1.0:
+        raise InvalidInput(f"epsilon = {epsilon:g}: a probability lies in [0, 1]")
+    if not 0.0 <= step_size_power <= 1.0:
+        raise InvalidInput(f"step_size_power = {step_size_power:g}: it lies in [0, 1]")
+
+
+def check_once(name: str, values: Sequence[Any]) -> None:
+    """Refuse a list that is empty or holds a value twice."""
+    if not values:
+        raise InvalidInput(f"no {name} is given: write at least one")
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise InvalidInput(f"{name} {twice:g} is given twice: write each value once")
+
+
+def check_rows(rows: int) -> None:
+    """Refuse results that no memory would hold."""
+    if rows > MOST_ROWS:
+        raise InvalidInput(
+            f"{rows:,} rows of results: {MOST_ROWS:,} at most; take fewer seeds or step sizes"
+        )

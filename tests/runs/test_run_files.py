@@ -1,0 +1,112 @@
+"""Files appear whole or not at all, and are on the disk before their names are."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from valueshare.files import NoRoom, file_digest, sync_tree, write_json, write_whole
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_chunks_are_written_in_order_with_their_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    chunks: list[bytes | memoryview] = [b"one", memoryview(b"two"), b""]
+    digest = write_whole(path, iter(chunks))
+    assert path.read_bytes() == b"onetwo"
+    assert digest == file_digest(path) == hashlib.blake2b(b"onetwo", digest_size=32).hexdigest()
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What reaches the disk, in order: `sync NAME` and `rename OLD NEW`."""
+    done: list[str] = []
+    sync, replace, rename = os.fsync, Path.replace, Path.rename
+
+    def logged_sync(handle: int) -> None:
+        sync(handle)
+        done.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name}")
+
+    def logged_replace(self: Path, to: Path) -> Path:
+        done.append(f"rename {self.name} {to.name}")
+        return replace(self, to)
+
+    def logged_rename(self: Path, to: Path) -> Path:
+        done.append(f"rename {self.name} {to.name}")
+        return rename(self, to)
+
+    monkeypatch.setattr(os, "fsync", logged_sync)
+    monkeypatch.setattr(Path, "replace", logged_replace)
+    monkeypatch.setattr(Path, "rename", logged_rename)
+    return done
+
+
+def test_bytes_before_the_name_and_the_name_before_the_return(
+    tmp_path: Path, log: list[str]
+) -> None:
+    write_whole(tmp_path / "file", [b"x"])
+    assert log == ["sync file.partial", "rename file.partial file", f"sync {tmp_path.name}"]
+
+
+def test_a_results_folder_is_synced_with_all_that_is_in_it_before_it_moves(
+    tmp_path: Path, log: list[str]
+) -> None:
+    from valueshare.runs.directory import results_folder
+
+    with results_folder(tmp_path / "new" / "out", {"valueshare": "1"}) as staging:
+        (staging / "records").mkdir()
+        (staging / "records" / "plain").write_text("by another library, which does not sync")
+        del log[:]
+    moved = log.index(f"rename {staging.name} out")
+    before, after = log[:moved], log[moved + 1 :]
+    synced = {"sync config.json", "sync records", "sync plain", f"sync {staging.name}"}
+    assert set(before) == synced
+    assert before[-1] == f"sync {staging.name}"
+    assert after == ["sync new", f"sync {tmp_path.name}"]  # the new parent's own name too
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_keeps_the_old_file(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_whole(path, [b"old"])
+
+    def full(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NoRoom, match="no room on the disk for file") as caught:
+        write_whole(path, [b"new"])
+    assert caught.value.errno == number
+    assert (path.read_bytes(), names(tmp_path)) == (b"old", ["file"])
+
+
+def test_whatever_ends_the_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, [b"old"])
+
+    def chunks() -> Iterator[bytes]:
+        yield b"half of the"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, chunks())
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"score": float("nan")})
+    assert (path.read_bytes(), names(tmp_path)) == (b"old", ["file"])
+
+
+def test_a_tree_is_synced_from_its_leaves_to_its_root(tmp_path: Path, log: list[str]) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_text("b")
+    sync_tree(tmp_path)
+    assert sorted(log) == sorted(["sync a", "sync b", f"sync {tmp_path.name}"])
+    assert log[-1] == f"sync {tmp_path.name}"

@@ -1,0 +1,125 @@
+"""Networks of one's own: the examples of docs/training.md run, and what cannot work is refused."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import valueshare
+from valueshare import MeanExpansion
+from valueshare.envs import environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.experiments.plans import make_plan
+from valueshare.nn.torsos import NetworkShape
+from valueshare.runs.networks import check_network
+from valueshare.runs.plan import parts
+
+DOCS = Path(__file__).parents[2] / "docs" / "training.md"
+
+
+def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = DOCS.read_text().split("## Networks of your own")[1].split("\n## ")[0]
+    first, second = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"valueshare": valueshare, "__name__": "page"}
+    exec(first, names)
+    assert names["run"].finished
+    assert names["run"].agents["k"].to_list() == [0, 0, 4, 4]
+    exec(second, names)
+    for folder in ("own", "own-iqn", "own-rdq"):
+        assert valueshare.open_run(tmp_path / "runs" / folder).finished
+    again = valueshare.resume("runs/own", network=names["network"], progress=False)
+    assert again.records.equals(names["run"].records)
+
+
+def check(network: Any, algorithm: str = "ib-dqn", k: tuple[float, ...] = (0, 4)) -> None:
+    """CartPole-v1: observations [4], 2 actions."""
+    for part in parts(make_plan("CartPole-v1", algorithm, k=k, seeds=1)):
+        check_network(part, environment_spec("CartPole-v1"), network)
+
+
+def linear(outputs: int, *more: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, outputs), *more)
+
+
+class ByQuantile(nn.Module):
+    """Outputs [B, N, A], or with the last two axes exchanged."""
+
+    def __init__(self, exchanged: bool) -> None:
+        super().__init__()
+        self.values, self.exchanged = nn.Linear(4, 2), exchanged
+
+    def forward(self, observation: Tensor, tau: Tensor) -> Tensor:
+        outputs: Tensor = self.values(observation).unsqueeze(-2) * tau.unsqueeze(-1)
+        return outputs.transpose(-2, -1) if self.exchanged else outputs
+
+
+class PlainK(nn.Module):
+    """The layer's arithmetic with k as a plain number: q = z + k·mean(z)."""
+
+    def __init__(self, k: float) -> None:
+        super().__init__()
+        self.z, self.k = nn.Linear(4, 2), k
+
+    def forward(self, observation: Tensor) -> Tensor:
+        z: Tensor = self.z(observation)
+        return z + self.k * z.mean(-1, keepdim=True)
+
+
+def test_what_can_be_a_network() -> None:
+    check(lambda shape, k: linear(2, nn.LayerNorm(2), MeanExpansion(k)), k=(0, 4, 32_768))
+    check(lambda shape, k: linear(3), "rdq")
+    check(lambda shape, k: ByQuantile(exchanged=False), "iqn")
+    check(lambda shape, k: PlainK(0.0))  # the same for every k, so nothing is lost
+
+
+@pytest.mark.parametrize(
+    ("network", "algorithm", "message"),
+    [
+        (lambda s, k: linear(3), "ib-dqn", r"shape \[2, 3\] where \[2, 2\] is wanted: ib-dqn"),
+        (lambda s, k: linear(2), "rdq", r"\[2, 3\] is wanted: rdq reads .*then the baseline"),
+        (lambda s, k: ByQuantile(exchanged=True), "iqn", r"\[2, 2, 3\] where \[2, 3, 2\]"),
+        (lambda s, k: linear(2), "iqn", "cannot be run as a population .TypeError"),
+        (lambda s, k: linear(2, nn.Dropout()), "dqn", "cannot be run as a population .Runtime"),
+        (lambda s, k: linear(2, nn.BatchNorm1d(2)), "dqn", r"buffer 1\.running_mean in forward"),
+        (
+            lambda s, k: linear(2, *([MeanExpansion(k)] if k else [])),
+            "ib-dqn",
+            "other weights or buffers for k = 4 than for k = 0",
+        ),
+        (lambda s, k: PlainK(k), "ib-dqn", "for k = 4 that is in none of its buffers"),
+    ],
+)
+def test_what_cannot(network: Any, algorithm: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        check(network, algorithm)
+    assert "\n" not in str(caught.value)
+
+
+def test_it_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is wanted"):
+        valueshare.train("CartPole-v1", "dqn", network=lambda s, k: linear(3), out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trying_leaves_the_callers_random_numbers_alone() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    check(lambda shape, k: linear(2))
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_the_shape_has_the_settings() -> None:
+    seen: list[NetworkShape] = []
+
+    def network(shape: NetworkShape, k: float) -> nn.Module:
+        seen.append(shape)
+        return linear(2)
+
+    plan = make_plan("CartPole-v1", "dqn", seeds=1, hidden=[7, 9], observation_scale=0.5)
+    check_network(parts(plan)[0], environment_spec("CartPole-v1"), network)
+    assert set(seen) == {NetworkShape((4,), 2, (7, 9), 0.5)}

@@ -1,0 +1,102 @@
+"""Records are read of finished phases alone: those that a manifest names."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from valueshare import open_run
+from valueshare.errors import InvalidInput
+from valueshare.files import file_digest
+from valueshare.records import read_tables
+
+
+def record(folder: Path, phase: int) -> Path:
+    """The records of a phase, before its manifest: one row, whose step is the phase."""
+    path = folder / "records" / f"population-0-{phase:06d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame({"agent": [0], "step": [phase]}).write_parquet(path)
+    return path
+
+
+def manifest(folder: Path, *phases: int) -> Path:
+    """The manifest of the last of these phases, which names the records of all of them."""
+    paths = [folder / "records" / f"population-0-{phase:06d}.parquet" for phase in phases]
+    manifest = folder / "checkpoints" / "population-0" / f"checkpoint-{phases[-1]:06d}.json"
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    named = {path.name: file_digest(path) for path in paths}
+    manifest.write_text(json.dumps({"records": named}))
+    return manifest
+
+
+def steps(folder: Path, **options: bool) -> list[int]:
+    return [table["step"][0] for table in read_tables(folder, **options)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Phases 0 to 2 are finished; phase 3 was cut off before its manifest."""
+    for phase in range(4):
+        record(tmp_path, phase)
+    manifest(tmp_path, 0, 1)
+    manifest(tmp_path, 0, 1, 2)
+    return tmp_path
+
+
+def test_a_phase_without_a_manifest_is_not_read(folder: Path) -> None:
+    assert steps(folder) == [0, 1, 2]
+    manifest(folder, 0, 1, 2, 3)
+    assert steps(folder) == [0, 1, 2, 3]
+
+
+def test_before_the_first_manifest_there_are_none(tmp_path: Path) -> None:
+    record(tmp_path, 0)
+    (tmp_path / "checkpoints" / "population-0").mkdir(parents=True)
+    assert steps(tmp_path) == []
+
+
+def test_a_damaged_manifest_leaves_it_to_the_one_before(folder: Path) -> None:
+    newest = folder / "checkpoints" / "population-0" / "checkpoint-000002.json"
+    for text in ("", "[1, 2]", '{"records": 3}', "{}"):
+        newest.write_text(text)
+        assert steps(folder) == [0, 1]
+
+
+def test_a_copy_without_checkpoints_has_all_its_records(folder: Path) -> None:
+    shutil.rmtree(folder / "checkpoints")
+    assert steps(folder) == [0, 1, 2, 3]
+
+
+def test_damage_is_found_by_the_checksum_and_said(folder: Path) -> None:
+    # Whole as a Parquet file, with another number in it: no reader but ours would notice.
+    path = folder / "records" / "population-0-000001.parquet"
+    pl.DataFrame({"agent": [0], "step": [77]}).write_parquet(path)
+    with pytest.raises(InvalidInput, match=r"000001\.parquet is damaged: valueshare resume"):
+        steps(folder)
+    assert steps(folder, skip_damaged=True) == [0, 2]
+    path.unlink()
+    with pytest.raises(InvalidInput, match="is damaged"):
+        steps(folder)
+
+
+def test_a_real_run_does_not_show_what_it_will_run_again(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    whole = open_run(folder).records
+    assert whole.height == 30  # 6 agents x 5 evaluations
+    # As after a kill between the last records of a population and their manifest.
+    (folder / "checkpoints" / "population-1" / "checkpoint-000003.json").unlink()
+    cut = open_run(folder)
+    assert not cut.finished
+    assert cut.records.height == 28  # without step 400 of the two agents of population 1
+    assert cut.records.equals(whole.filter((pl.col("agent") < 4) | (pl.col("step") < 400)))
+
+
+def test_reading_needs_no_pytorch() -> None:
+    script = "import valueshare.records, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

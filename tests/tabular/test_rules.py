@@ -1,0 +1,41 @@
+"""What is no learner is refused in the same words by a sweep and by a study."""
+
+from typing import Any
+
+import pytest
+
+from valueshare import InvalidInput, gridworld, sweep
+from valueshare.experiments.studies import TabularStudy
+from valueshare.tabular.rules import ALGORITHMS, MOST_ROWS
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"algorithm": "dqn"}, "unknown algorithm 'dqn': write one of q-learning, sarsa, expected-sar"),
+    ({"k": ()}, "no k is given: write at least one"),
+    ({"k": (0.0, 2.0, 2.0)}, "k 2 is given twice: write each value once"),
+    ({"k": (0.0, -1.0)}, "k = -1.0: the mean-scaling coefficient is a finite number >= 0"),
+    ({"step_sizes": ()}, "no step size is given: write at least one"),
+    ({"step_sizes": (0.1, 0.1)}, "step size 0.1 is given twice: write each value once"),
+    ({"step_sizes": (1.5,)}, "step size 1.5: it lies in (0, 1]"),
+    ({"steps": 0}, "steps = 0: at least 1 timestep"),
+    ({"epsilon": 1.5}, "epsilon = 1.5: a probability lies in [0, 1]"),
+    ({"step_size_power": 2.0}, "step_size_power = 2: it lies in [0, 1]"),
+    ({"seeds": 10**9}, f"rows of results: {MOST_ROWS:,} at most; take fewer seeds or step sizes"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_refused_in_the_same_words(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as of_study:
+        TabularStudy(**options)
+    as_sweep = {"step_size" if name == "step_sizes" else name: v for name, v in options.items()}
+    with pytest.raises(InvalidInput) as of_sweep:
+        sweep(gridworld(), **as_sweep)
+    assert message in str(of_study.value)
+    assert message in str(of_sweep.value)
+
+
+def test_every_algorithm_is_another_one() -> None:
+    tables = [
+        sweep(gridworld(), name, k=1.6, step_size=0.5, seeds=4, steps=2_000) for name in ALGORITHMS
+    ]
+    assert len({tuple(table["norm_q"].to_list()) for table in tables}) == 3

@@ -1,0 +1,295 @@
+"""The Atari studies: the paper's settings, how they are cut, and the smoke scale to the report."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from valueshare import cli
+from valueshare.commands import atari as commands
+from valueshare.envs import atari57
+from valueshare.errors import InvalidInput
+from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.plans import make_plan
+from valueshare.experiments.presets import atari, atari_rmsprop, preset_for
+from valueshare.runs import memory
+from valueshare.runs.plan import parts
+
+Said = tuple[int, str, str]
+PAPER = AtariOptions(scale="paper")
+
+
+@pytest.fixture(autouse=True)
+def _commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    for name in ("atari57", "atari_sensitivity", "atari_rmsprop", "atari_rdq_beta"):
+        command = getattr(commands, f"reproduce_{name}")
+        monkeypatch.setitem(cli.COMMANDS, f"reproduce {name.replace('_', '-')}", command)
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Exit code, output and errors of a command."""
+
+    def run(*words: object) -> Said:
+        code: object = 0
+        try:
+            cli.main([str(word) for word in words])
+        except SystemExit as exit_:
+            code = exit_.code or 0
+        out, err = capsys.readouterr()
+        assert isinstance(code, int)
+        return code, out, err
+
+    return run
+
+
+def all_agents(study: AtariStudy) -> pl.DataFrame:
+    return pl.concat(run.plan.agents for run in study.runs)
+
+
+# The settings
+
+
+def test_the_dqn_family_has_the_papers_settings() -> None:
+    settings, own = atari("ib-dqn")
+    assert settings.total_steps == 200 * 250_000
+    assert (settings.phase_steps, settings.eval_every) == (250_000, 250_000)
+    assert (settings.eval_timesteps, settings.eval_episodes) == (125_000, 0)
+    assert (settings.eval_epsilon, settings.eval_copies) == (0.001, 1)
+    assert settings.eval_episode_limit is None  # the protocol's 27,000 steps
+    assert (settings.hidden, settings.observation_scale) == ((512,), 1.0)
+    assert (settings.clip_rewards, settings.reward_scale) == (True, 1.0)
+    assert settings.atari_protocol == "machado-2018"
+    assert (settings.minibatch, settings.replay_capacity) == (32, 1_000_000)
+    assert (settings.replay_start, settings.update_every) == (50_000, 4)
+    assert settings.target_every == 2_500 * 4  # updates, in steps
+    assert (settings.loss, settings.reduction) == ("half-squared", "sum")
+    assert (settings.optimizer, settings.optimizer_epsilon) == ("adam", 1.5e-4)
+    assert settings.adam_betas == (0.9, 0.999)
+    assert (own.step_size, own.discount) == (6.25e-5, 0.99)
+    assert (own.epsilon_start, own.epsilon_end, own.epsilon_steps) == (1.0, 0.01, 1_000_000)
+    for name in ("dqn", "double-dqn", "dueling-dqn", "ib-double-dqn"):
+        assert atari(name) == (settings, own)
+
+
+def test_rdq_iqn_and_rmsprop_differ_where_the_paper_says() -> None:
+    dqn, rdq, iqn, rmsprop = atari("dqn"), atari("rdq"), atari("ib-iqn"), atari_rmsprop()
+
+    def differences(other: object, base: object) -> dict[str, object]:
+        return {n: v for n, v in vars(other).items() if v != getattr(base, n)}
+
+    assert differences(rdq.settings, dqn.settings) == {"reduction": "mean"}
+    assert rdq.own == dqn.own
+    assert rdq.own.beta == 0.001
+    assert differences(iqn.settings, dqn.settings) == {
+        "reduction": "mean",
+        "optimizer_epsilon": 3.125e-4,
+    }
+    assert differences(iqn.own, dqn.own) == {"step_size": 5e-5}
+    quantiles = iqn.settings.quantiles, iqn.settings.target_quantiles
+    assert (*quantiles, iqn.settings.acting_quantiles) == (64, 64, 32)
+    assert differences(rmsprop.settings, dqn.settings) == {
+        "loss": "huber",
+        "optimizer": "rmsprop",
+        "optimizer_epsilon": 0.01,
+    }
+    assert rmsprop.settings.rmsprop_decay == 0.95
+    assert differences(rmsprop.own, dqn.own) == {"step_size": 2.5e-4}
+
+
+def test_a_game_finds_its_preset_by_any_name() -> None:
+    assert preset_for("ALE/Pong-v5") == preset_for("pong") == atari("dqn")
+    assert preset_for("Pong", ["iqn", "ib-iqn"]) == atari("iqn")
+    assert preset_for("CartPole-v1", ["dqn", "iqn"]).settings.atari_protocol is None
+    with pytest.raises(InvalidInput, match="dqn, iqn have different settings"):
+        preset_for("Pong", ["dqn", "iqn"])
+    plan = make_plan("Pong", "ib-dqn", k=18, seeds=2)
+    assert plan.settings == {"ALE/Pong-v5": atari().settings}
+    assert plan.agents["step_size"].to_list() == [6.25e-5] * 2
+
+
+# What the studies are made of, and how they are cut
+
+
+def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
+    study = atari_study("atari57", PAPER)
+    agents = all_agents(study)
+    assert agents.height == 57 * 7 * 5
+    assert agents["env"].unique().sort().to_list() == [f"ALE/{game}-v5" for game in atari57()]
+    counts = agents.group_by("algorithm", "k").len()
+    assert set(counts["len"]) == {57 * 5}
+    assert {(a, k) for a, k, _ in counts.rows()} == {
+        *(("dqn", 0.0), ("dueling-dqn", 0.0), ("rdq", 0.0), ("iqn", 0.0)),
+        *(("ib-dqn", 1.0), ("ib-dqn", 18.0), ("ib-iqn", 18.0)),
+    }
+    assert len(study.deviations) == 2  # the engine's own
+    # DQN and IB-DQN are one run; those with settings or a network of their own are others.
+    assert [run.name for run in study.runs] == ["dqn", "dueling-dqn", "rdq", "iqn"]
+    assert [run.plan.agents.height for run in study.runs] == [57 * 15, 57 * 5, 57 * 5, 57 * 10]
+
+
+@pytest.mark.parametrize("most", [4, 16, 100])
+def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(most: int) -> None:
+    options = AtariOptions(scale="paper", agents_at_once=most)
+    for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
+        study = atari_study(name, options)
+        tables = [part.agents for run in study.runs for part in parts(run.plan)]
+        who = ["env", "algorithm", "k", "beta", "seed"]
+        rows = pl.concat(tables).select(who)
+        assert not rows.is_duplicated().any()
+        assert set(rows.rows()) == set(all_agents(atari_study(name, PAPER)).select(who).rows())
+        # One seed of one game is not cut: 8 k of the sensitivity, 5 beta.
+        smallest = {"atari-sensitivity": 8, "atari-rdq-beta": 5}.get(name, 3)
+        assert max(table.height for table in tables) <= max(most, smallest)
+        assert len({run.name for run in study.runs}) == len(study.runs)
+
+
+def test_the_other_studies_are_the_papers() -> None:
+    sensitivity = all_agents(atari_study("atari-sensitivity", PAPER))
+    assert sensitivity.height == 3 * 8 * 5
+    assert sensitivity["k"].unique().sort().to_list() == [0, 1, 32, 64, 128, 256, 512, 1024]
+    rmsprop = atari_study("atari-rmsprop", PAPER)
+    assert all_agents(rmsprop).height == 55 * 2 * 3
+    assert {s.optimizer for s in rmsprop.runs[0].plan.settings.values()} == {"rmsprop"}
+    beta = all_agents(atari_study("atari-rdq-beta", PAPER))
+    assert beta.height == 5 * 5 * 5
+    assert beta["algorithm"].unique().to_list() == ["rdq"]
+    assert 0.001 in beta["beta"].to_list()
+
+
+def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> None:
+    options = AtariOptions(
+        scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal"
+    )
+    (run,) = atari_study("atari57", options).runs
+    by_game = {part.label: set(part.agents["k"]) for part in parts(run.plan)}
+    assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
+    (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs
+    (part,) = parts(full.plan)  # 18 actions in both: one population
+    assert set(part.agents["k"]) == {0.0, 18.0}
+
+
+def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
+    options = AtariOptions(
+        scale="paper",
+        games=("pong",),
+        seeds=8,
+        steps=500_000,
+        eval_every=100_000,
+        eval_timesteps=30_000,
+        acting_lag=True,
+    )
+    study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
+    (run,) = study.runs
+    (part,) = parts(run.plan)
+    assert part.agents.height == 16
+    assert (part.settings.total_steps, part.settings.phase_steps) == (500_000, 100_000)
+    assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
+    assert study.deviations[:-2] == (
+        "total steps 500,000 instead of 50,000,000",
+        "acting lag True instead of False",
+        "eval every 100,000 instead of 250,000",
+        "eval timesteps 30,000 instead of 125,000",
+        "of the algorithms dqn, ib-dqn alone",
+        "1 of 57 games",
+        "8 seeds instead of 5",
+    )
+
+
+# From the command to the report
+
+
+def test_smoke_trains_pong_from_the_command_to_the_report(
+    tmp_path: Path, said: Callable[..., Said]
+) -> None:
+    out = tmp_path / "study"
+    command = ("reproduce", "atari57", "--scale", "smoke", "--rate", "100", "--out", out)
+    code, text, _ = said(*command)
+    assert code == 0
+    # 4 agents x (300 steps + 3 evaluations of 200) / 100 a second = 36 s.
+    assert "dqn: 4 agents in 1 population of at most 4, 300 steps each and 600 of" in text
+    assert "0.6 minutes at 100 agent-steps/s, given" in text
+    assert "Atari protocol machado-2018: " in text
+    assert "not as in the paper: total steps 300 instead of 50,000,000" in text
+    assert "no agent diverged" in text
+
+    records = pl.concat(pl.read_parquet(p) for p in sorted((out / "dqn" / "records").iterdir()))
+    assert sorted(records["step"].to_list()) == [0] * 4 + [150] * 4 + [300] * 4
+    assert set(records["episodes"]) == {2}  # 200 steps, truncated every 100
+    assert records["score"].is_between(-21, 21).all()
+    assert records["overestimation"].is_not_null().all()
+    after = records.filter(pl.col("step") > 0)
+    assert after["relative_action_gap"].is_not_null().all()
+    provenance = json.loads((out / "dqn" / "provenance.json").read_text())
+    assert provenance["command"] == "valueshare reproduce atari57 --scale smoke"
+    config = json.loads((out / "dqn" / "config.json").read_text())
+    assert config["settings"]["ALE/Pong-v5"]["atari_protocol"] == "machado-2018"
+    assert (out / "report" / "figures" / "learning-curves.png").stat().st_size > 1_000
+    table = (out / "report" / "tables" / "scores.md").read_text()
+    assert "Pong" in table
+
+    code, text, _ = said(*command)  # once more: only the report is made again
+    assert (code, "this run is finished" in text, "minutes" in text) == (0, True, False)
+    code, _, err = said(*command, "--atari-protocol", "nature-2015")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "holds a run with other settings" in err
+
+
+def test_a_plan_is_printed_and_nothing_is_run(
+    tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 200 * 10**9)
+    out = tmp_path / "study"
+    words = ("reproduce", "atari-sensitivity", "--scale", "paper", "--out", out, "--plan")
+    code, text, _ = said(*words, "--rate", "10000")
+    assert (code, out.exists()) == (0, False)
+    assert "ib-dqn-seeds-0-1: 48 agents in 3 populations of at most 16" in text
+    # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 a second.
+    hours = 120 * (50_000_000 + 201 * 125_000) / 10_000 / 3_600
+    assert f"120 agents in all, {hours:,.1f} hours, on cpu" in text
+
+
+# Bad input: one line, exit code 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--games", "Pnog"], "there is no Atari game 'Pnog': did you mean Pong"),
+        (["--atari-protocol", "nature"], "there is no Atari protocol 'nature'"),
+        (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
+        (["--algorithms", "dqm"], "write one of dqn"),
+        (["--algorithms", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
+        (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
+        (["--agents-at-once", "0"], "agents-at-once = 0"),
+        (["--seeds", "-1"], "seeds = -1"),
+        (["--rate", "-1"], "rate = -1"),
+        (["--steps", "-5"], "total_steps = -5"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, said: Callable[..., Said], words: list[str], message: str
+) -> None:
+    out = tmp_path / "study"
+    code, _, err = said("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+    assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
+    assert message in err
+
+
+def test_more_agents_than_fit_are_refused_with_the_number_that_would(
+    tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
+    words = ("reproduce", "atari57", "--scale", "paper", "--out", tmp_path / "study")
+    code, _, err = said(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    # 0.95 x 40 GB at 7.1 GB and a little an agent.
+    assert "15 agents need" in err
+    assert ": 5 would fit" in err
+    assert err.rstrip().endswith("or a smaller agents-at-once")
+    assert said(*words, "--agents-at-once", "5", "--rate", "1", "--plan")[0] == 0

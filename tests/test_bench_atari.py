@@ -1,0 +1,152 @@
+"""The Atari benchmark measures what it says, on rings that are really full."""
+
+import pytest
+import torch
+
+from valueshare import cli
+from valueshare.benchmarks import plain_agent
+from valueshare.benchmarks.atari import LOOPS, AtariBench, _table, measure
+from valueshare.benchmarks.atari_loop import (
+    fill_with_copies,
+    loop_rate,
+    population_of,
+    training_engine,
+    training_loop,
+)
+from valueshare.commands.bench import bench_atari
+from valueshare.errors import InvalidInput
+from valueshare.experiments.atari import atari_study
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.population.state import initial_state
+from valueshare.replay import transitions
+from valueshare.runs import memory
+from valueshare.runs.plan import parts
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setitem(cli.COMMANDS, "bench atari", bench_atari)
+
+
+def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
+    replay = transitions.empty(1, 10, (1,), torch.uint8, stack=2)
+    transitions.start(replay, torch.tensor([[0]], dtype=torch.uint8))
+    no = torch.tensor([False])
+    for t in (1, 2, 3):  # frames 0, 1, 2, 3; rewards 1, 2, 3
+        seen = torch.tensor([[t]], dtype=torch.uint8)
+        reward = torch.tensor([float(t)])
+        transitions.append(replay, torch.tensor([t]), reward, torch.tensor([0.9]), seen, no, seen)
+    fill_with_copies(replay)
+    assert int(transitions.live(replay)) == 10
+    batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
+    # Rows repeat 0 1 2 3 and transitions 1 2 3, twice as many at a time; a stack is a row and the
+    # one before it, and the first row stands for the one that it has not.
+    stacks = batch.obs_tm1.reshape(10, 2).tolist()
+    assert stacks == [[0, 0], *([a % 4, (a + 1) % 4] for a in range(9))]
+    assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [(a + 1) % 4 for a in range(10)]
+    assert batch.r_t.flatten().tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]
+    # And it goes on: the next transition takes the place of the oldest.
+    seen = torch.tensor([[9]], dtype=torch.uint8)
+    transitions.append(replay, torch.tensor([7]), torch.ones(1), torch.ones(1), seen, no, seen)
+    assert int(replay.oldest) == 1
+
+
+def test_agents_take_the_games_in_turn() -> None:
+    table = _table(AtariBench(agents=5, games=("Pong", "Breakout"), algorithm="ib-dqn"))
+    assert table["env"].to_list() == ["ALE/Pong-v5"] * 3 + ["ALE/Breakout-v5"] * 2
+    assert table["agent"].to_list() == [0, 1, 2, 3, 4]
+    assert set(table["k"]) == {18.0}
+    assert set(table["epsilon_end"]) == {1.0}
+    one = _table(AtariBench(agents=1, games=("Pong", "Breakout"), loops=("serial",)))
+    assert one["env"].to_list() == ["ALE/Pong-v5"]
+
+
+def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
+    bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
+    (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
+    settings = parts(run.plan)[0].settings  # replay starts at 100; an update every 4 steps
+    population = population_of(_table(bench), settings, torch.device("cpu"))
+    state = initial_state(population)
+    engine = training_engine(population, state, LOOPS["lag-halves"], False, 2)
+    go_on = training_loop(engine)
+    for t in (*range(95, 110), -1):
+        go_on(t)
+    assert int(state.updates) == 3  # at 100, 104 and 108
+    assert state.replay.written.tolist() == [16, 16]
+    for group in engine.groups:
+        group.environments.close()
+
+
+def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
+    said: list[str] = []
+    bench = AtariBench(
+        agents=2,
+        replay_capacity=200,
+        loops=("serial", "lag-halves"),
+        raw_seconds=0.05,
+        part_seconds=0.01,
+        loop_seconds=0.01,
+    )
+    rows = {row.part: row for row in measure(bench, said.append)}
+    assert list(rows) == [
+        "raw ALE, 2 emulators",
+        "one plain agent",
+        "learning alone, an update",
+        "acting alone",
+        "storing alone",
+        "loop",
+        "loop, acting lag, two halves",
+    ]
+    assert rows["one plain agent"].ms == 20.0  # 50 steps a second
+    for name in ("loop", "loop, acting lag, two halves"):
+        row = rows[name]
+        assert row.rate == pytest.approx(2 * 1e3 / row.ms)  # two agents
+        assert row.ratio == pytest.approx(row.rate / 50)
+        assert row.share is not None
+        assert 0 < row.share < 2
+    learning = rows["learning alone, an update"]
+    assert learning.rate == pytest.approx(2 * 4 * 1e3 / learning.ms)  # an update every 4 steps
+    shown = [line for line in said if not line.startswith((" ", "part", "memory"))]
+    assert [line[:34].rstrip() for line in shown] == list(rows)
+
+
+def test_one_plain_agent_steps_and_learns() -> None:
+    rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), "Pong", warm_up=8)
+    assert 0 < rate < 100_000
+
+
+def test_the_rate_of_a_plan_is_measured_shortly() -> None:
+    (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
+    assert 0 < loop_rate(parts(run.plan)[0], "cpu", compiled=False, seconds=0.1) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--games", "Braekout"], "did you mean Breakout"),
+        (["--agents", "0"], "agents = 0"),
+        (["--agents", "1"], "halves needs two agents"),
+        (["--algorithm", "dqm"], "write one of dqn"),
+        (["--raw-seconds", "-1"], "raw_seconds = -1"),
+        (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
+        (["--loops", "fast"], "fast"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["bench", "atari", "--device", "cpu", "--replay-capacity", "100", *words])
+    err = capsys.readouterr().err
+    assert (exit_.value.code, err.count("\n")) == (2, 1), err
+    assert message in err
+
+
+def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
+    with pytest.raises(InvalidInput, match=r"16 agents need .*: 5 would fit"):
+        measure(AtariBench(), lambda line: None)
