@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +38,27 @@ def main() -> None:
     for agents in options.agents:
         for compiled in (False, True) if options.both else (options.compile,):
             began = time.perf_counter()
-            timing = population.measure(
+            measured = partial(
+                population.measure,
                 agents,
                 preset,
                 device=options.device,
                 compiled=compiled,
-                seconds=options.seconds,
                 threads=options.threads,
-                trace=traced if options.trace else None,
             )
+            timing = measured(seconds=options.seconds, trace=traced if options.trace else None)
+            for groups in (1, *options.groups):
+                if groups > 1:  # the parts alone are the same
+                    population.release(options.device)
+                    loop = measured(
+                        seconds=options.seconds / 2, groups=groups, only=("whole loop",)
+                    )
+                    timing = replace(timing, ms={**timing.ms, **loop.ms})
+                seconds = time.perf_counter() - began
+                rows.append(row_of(timing, groups, compiled, options.tf32, seconds))
+                print(json.dumps(rows[-1]), flush=True)  # what is known so far
+                write(rows, options)
             population.release(options.device)
-            rows.append(row_of(timing, compiled, options.tf32, time.perf_counter() - began))
-            print(json.dumps(rows[-1]), flush=True)  # what is known so far
-            write(rows, options)
     console.print(table_of(rows, options))
     if options.out is not None:
         from valueshare.report.curves import cost_against_agents
@@ -65,6 +74,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--preset", default="LunarLander-v3")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=None, help="of the environments")
+    parser.add_argument("--groups", type=int, nargs="*", default=[], help="that take turns, too")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--both", action="store_true", help="not compiled, then compiled")
     parser.add_argument("--tf32", action="store_true")
@@ -73,9 +83,12 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def row_of(timing: Timing, compiled: bool, tf32: bool, seconds: float) -> dict[str, Any]:
+def row_of(
+    timing: Timing, groups: int, compiled: bool, tf32: bool, seconds: float
+) -> dict[str, Any]:
     return {
         "agents": timing.agents,
+        "groups": groups,
         "compiled": compiled,
         "tf32": tf32,
         **{f"{part.replace(' ', '_')}_ms": round(timing.ms[part], 4) for part in PARTS},
@@ -88,7 +101,13 @@ def row_of(timing: Timing, compiled: bool, tf32: bool, seconds: float) -> dict[s
 
 def table_of(rows: list[dict[str, Any]], options: argparse.Namespace) -> Table:
     table = Table(title=f"ms a tick of all agents; {options.preset}, {options.device}")
-    shown = ("agents", "compiled", "tf32", *(f"{part.replace(' ', '_')}_ms" for part in PARTS))
+    shown = (
+        "agents",
+        "groups",
+        "compiled",
+        "tf32",
+        *(f"{part.replace(' ', '_')}_ms" for part in PARTS),
+    )
     shown += ("agent_steps_per_s", "limit", "share_of_limit")
     for name in shown:
         table.add_column(name.removesuffix("_ms").replace("_", " "), justify="right")

@@ -12,12 +12,26 @@ from typing import Any, NoReturn
 import tyro
 
 import valueshare
-from valueshare.commands.bench import bench_import, bench_layer, bench_population, bench_tabular
+from valueshare.commands.atari import (
+    reproduce_atari57,
+    reproduce_atari_rdq_beta,
+    reproduce_atari_rmsprop,
+    reproduce_atari_sensitivity,
+)
+from valueshare.commands.bench import (
+    bench_atari,
+    bench_import,
+    bench_layer,
+    bench_population,
+    bench_tabular,
+)
 from valueshare.commands.lunarlander import reproduce_lunarlander
 from valueshare.commands.paper_table import paper_table
+from valueshare.commands.play import play
 from valueshare.commands.report import report
 from valueshare.commands.tabular import reproduce_gridworld, tabular
 from valueshare.commands.training import resume, train
+from valueshare.commands.watch import watch
 from valueshare.errors import InvalidInput
 from valueshare.runs.signals import INTERRUPTED, Stopped
 
@@ -26,14 +40,21 @@ Command = Callable[..., None]
 COMMANDS: dict[str, Command] = {
     "reproduce gridworld": reproduce_gridworld,
     "reproduce lunarlander": reproduce_lunarlander,
+    "reproduce atari57": reproduce_atari57,
+    "reproduce atari-sensitivity": reproduce_atari_sensitivity,
+    "reproduce atari-rmsprop": reproduce_atari_rmsprop,
+    "reproduce atari-rdq-beta": reproduce_atari_rdq_beta,
     "train": train,
     "resume": resume,
     "report": report,
+    "watch": watch,
+    "play": play,
     "paper-table": paper_table,
     "tabular": tabular,
     "bench tabular": bench_tabular,
     "bench layer": bench_layer,
     "bench population": bench_population,
+    "bench atari": bench_atari,
     "bench import": bench_import,
 }
 

@@ -20,10 +20,9 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import PRESETS, Preset, generic
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
-from valueshare.population.phase import Engine, TrainingEpisodes, make_engine, tick
+from valueshare.population.phase import Engine, TrainingEpisodes, begin, make_engine, tick
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device
-from valueshare.replay import transitions
 from valueshare.replay.transitions import Transitions
 from valueshare.runs.provenance import library_versions, machine_line
 
@@ -65,23 +64,28 @@ def measure(
     compiled: bool = False,
     seconds: float = 10.0,
     threads: int | None = None,
+    groups: int = 1,
     only: Sequence[str] = PARTS,
     trace: Callable[[Engine], None] | None = None,
 ) -> Timing:
     """Time the parts of a tick of `agents` ib-dqn agents for about `seconds` in all.
 
-    `only` names the parts to time. `trace` is called with the engine afterwards, while it is warm.
+    `only` names the parts to time; with several groups it must be the whole loop, since the parts
+    alone are those of all agents. `trace` is called with the engine afterwards, while it is warm.
     """
     if agents < 1:
         raise InvalidInput(f"agents = {agents}: write a number >= 1")
     if not seconds > 0:
         raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
+    if groups > 1 and tuple(only) != ("whole loop",):
+        raise InvalidInput(f"groups = {groups}: only the whole loop is measured in groups")
     place = checked_device(device)
     with on_device(place, tf32=preset.settings.tf32):
-        engine = _engine(agents, preset, env, place, compiled, threads)
+        engine = _engine(agents, preset, env, place, compiled, threads, groups)
         try:
             _fill(engine)
-            turns = {name: turn for name, turn in _turns(engine).items() if name in only}
+            made = {"whole loop": _loop(engine)} if groups > 1 else _turns(engine)
+            turns = {name: turn for name, turn in made.items() if name in only}
             for turn in turns.values():
                 for _ in range(3):  # compilation, memory, threads
                     turn()
@@ -96,7 +100,7 @@ def measure(
             if trace is not None:
                 trace(engine)
         finally:
-            engine.environments.close()
+            engine.close()
     return Timing(agents, {n: 1e3 * spent[n] / (ROUNDS * ticks[n]) for n in turns})
 
 
@@ -176,6 +180,7 @@ def _engine(
     device: torch.device,
     compiled: bool,
     threads: int | None,
+    groups: int,
 ) -> Engine:
     # Evaluation is not measured: one environment of it an agent, which is never made.
     settings = replace(preset.settings, eval_episodes=1, eval_timesteps=0, eval_copies=1)
@@ -186,10 +191,10 @@ def _engine(
     own = replace(preset.own, epsilon_start=1.0, epsilon_end=1.0)
     table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
     population = make_population(table.head(agents), settings, environment_spec(env), device)
-    engine = make_engine(population, initial_state(population), compiled=compiled, threads=threads)
-    seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
-    engine.exchange.observation.put(engine.environments.reset(seeds))
-    transitions.start(engine.state.replay, engine.exchange.observation.tensor)
+    engine = make_engine(
+        population, initial_state(population), compiled=compiled, threads=threads, groups=groups
+    )
+    begin(engine, [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)])
     return engine
 
 
@@ -227,8 +232,7 @@ def _turns(engine: Engine) -> dict[str, Turn]:
     rng = np.random.default_rng(0)
     actions = rng.integers(engine.population.env.actions, size=(1_024, p))
     last = engine.environments.step(actions[0])
-    episodes = TrainingEpisodes(p)
-    clock = {"environments": 0, "learning": 0, "whole loop": settings.replay_start}
+    clock = {"environments": 0, "learning": 0}
 
     def environments() -> None:
         clock["environments"] += 1
@@ -253,11 +257,23 @@ def _turns(engine: Engine) -> dict[str, Turn]:
         if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
             torch.cuda.synchronize()
 
-    def whole_loop() -> None:
-        clock["whole loop"] += 1
-        episodes.step(tick(engine, clock["whole loop"]))
+    parts = (environments, learning, acting, storing, _loop(engine))
+    return dict(zip(PARTS, parts, strict=True))
 
-    return dict(zip(PARTS, (environments, learning, acting, storing, whole_loop), strict=True))
+
+def _loop(engine: Engine) -> Turn:
+    """Ticks as in training: with several groups, a tick begins the next one."""
+    episodes = TrainingEpisodes(engine.population.size)
+    t, begun = engine.population.settings.replay_start, False
+    in_turn = len(engine.groups) > 1
+
+    def whole_loop() -> None:
+        nonlocal t, begun
+        t += 1
+        episodes.step(tick(engine, t, begun=begun, goes_on=in_turn))
+        begun = in_turn
+
+    return whole_loop
 
 
 def _seconds(turn: Turn, times: int, engine: Engine) -> float:

@@ -1,11 +1,10 @@
 """The benchmarks' commands."""
 
-from tyro.conf import FlagCreatePairsOff
+from typing import Literal
 
+from valueshare.commands.arguments import Flag
 from valueshare.commands.training import training_library
 from valueshare.errors import InvalidInput
-
-Flag = FlagCreatePairsOff[bool]
 
 
 def bench_tabular() -> None:
@@ -52,10 +51,75 @@ def bench_population(
         device: cpu, cuda or cuda:0; auto is the GPU where there is one.
         compile: Compile the learning and acting steps; takes a minute, then they are faster.
         seconds: Of measuring, all parts together.
-        threads: EnvPool's; 0 is one a core.
+        threads: Of the environments; 0 is one a core.
     """
     training_library()  # says what to install where that is missing
     from valueshare.benchmarks import population
 
     chosen = None if device == "auto" else device
     population.run(agents, preset, env, chosen, compile, seconds, threads or None)
+
+
+def bench_atari(
+    agents: int = 16,
+    algorithm: str = "dqn",
+    games: tuple[str, ...] = ("Pong",),
+    device: str = "auto",
+    compile: Flag = False,  # noqa: A002 (the name of the option)
+    tf32: Flag = False,
+    replay_capacity: int = 1_000_000,
+    replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto",
+    loops: tuple[Literal["serial", "halves", "lag", "lag-halves"], ...] = (
+        *("serial", "halves", "lag", "lag-halves"),
+    ),
+    threads: int = 0,
+    raw_seconds: float = 5.0,
+    plain_seconds: float = 8.0,
+    part_seconds: float = 2.0,
+    loop_seconds: float = 10.0,
+) -> None:
+    """Emulators, learning and acting alone, and whole training loops, beside one plain agent.
+
+    The replay is full from the start. Rows are printed as soon as they are known. Seconds of 0
+    leave a part out.
+
+    Args:
+        agents: Agents that step in lockstep.
+        algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
+        games: The agents take them in turn; one plain agent plays the first.
+        device: cpu, cuda or cuda:0; auto is the GPU where there is one.
+        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        tf32: On CUDA, matrix products with 10-bit mantissas; for the plain agent too.
+        replay_capacity: Transitions an agent remembers, 7.1 kB each.
+        replay_device: Where they are kept; auto is where training is.
+        loops: Which loops: one group of agents, or two halves that take turns in acting; each with
+            acting that waits for learning, or with the weights before the update under way.
+        threads: Of the emulators; 0 is one a core.
+        raw_seconds: Of the bare emulators.
+        plain_seconds: Of one plain agent.
+        part_seconds: Of learning, acting and storing, each.
+        loop_seconds: Of a loop, and half as many of the bare emulators that take turns with it.
+    """
+    training_library()  # says what to install where that is missing
+    from torch.cuda import is_available
+
+    from valueshare.benchmarks import atari
+
+    atari.run(
+        atari.AtariBench(
+            agents=agents,
+            algorithm=algorithm,
+            games=games,
+            replay_capacity=replay_capacity,
+            replay_device=None if replay_device == "auto" else replay_device,
+            device=("cuda" if is_available() else "cpu") if device == "auto" else device,
+            compiled=compile,
+            tf32=tf32,
+            threads=threads or None,
+            loops=loops,
+            raw_seconds=raw_seconds,
+            part_seconds=part_seconds,
+            loop_seconds=loop_seconds,
+            plain_seconds=plain_seconds,
+        )
+    )

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from valueshare.commands.arguments import Flag, OutFolder
+from valueshare.commands.arguments import Engine, Flag, OutFolder
 from valueshare.commands.training import to_the_end, training_library
 from valueshare.runs.signals import stop_on_signals
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 def reproduce_lunarlander(
+    engine: Engine,
     scale: Literal["smoke", "small", "paper"] = "small",
     out: OutFolder = None,
     eval_episodes: int = 0,
@@ -28,6 +29,7 @@ def reproduce_lunarlander(
     A run that was stopped goes on when the same command is given again.
 
     Args:
+        engine: Where it runs.
         scale: smoke (seconds), small (5 k x 8 seeds x 50,000 steps: minutes on two cores) or
             paper (17 k x 120 seeds x 100,000 steps: for a GPU).
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
@@ -48,24 +50,29 @@ def reproduce_lunarlander(
         scale, eval_episodes=eval_episodes or None, seeds=seeds or None, tf32=tf32
     )
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    folder = Path("results") / f"lunarlander-{scale}" if out is None else out
+    whole = Path("results") / f"lunarlander-{scale}" if out is None else out
+    plan, folder = training.placed(plan, whole, engine)
     words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
     for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):
         words += [f"--{name}", str(value)] if value else []
     words += ["--compile"] if compile else []
     words += ["--tf32"] if tf32 else []
+    words += ["--shard", engine.shard] if engine.shard else []
 
     def work() -> "Run":
         run: Run
         if _holds(folder, plan):
-            run = training.resume(folder, threads=threads or None, should_stop=stop)
+            run = training.resume(whole, threads=threads or None, should_stop=stop, engine=engine)
         else:
-            how = Execution(threads=threads or None, should_stop=stop)
+            how = Execution(threads=threads or None, should_stop=stop, engine=engine)
             run = training.start(plan, folder, shlex.join(words), how)
         return run
 
     with stop_on_signals() as stop:
         to_the_end(work, folder, stop)
+    if engine.shard:
+        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        return
     for line in write_lunarlander_report(folder)["verdict"]:
         print(line)
     print(f"figure: {folder / 'figures' / 'sensitivity.png'}")

@@ -11,9 +11,10 @@ def report(
     runs: Positional[tuple[Path, ...]],
     out: OutFolder = None,
     figures: tuple[str, ...] = (),
+    compare: tuple[str, ...] = (),
     resamples: int = 50_000,
 ) -> None:
-    """Figures and tables of results, with intervals and notes on what is missing.
+    """Figures, tables and a page of results, with intervals and notes on what is missing.
 
     Args:
         runs: Run folders, or results of other programs: a tidy CSV or Parquet (environment,
@@ -21,14 +22,17 @@ def report(
             or folders of them. Several are read as one.
         out: Folder for figures and tables; left out: RUN/report, or report for several.
         figures: Names of figures; left out: all that the results allow.
+        compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
         resamples: Of the bootstrap; fewer are faster and less exact.
     """
     from valueshare.report.write import write_report
 
-    written = write_report(runs, out, figures, resamples=resamples)
+    written = write_report(runs, out, figures, compare=compare, resamples=resamples)
     print(f"{written.folder / 'figures'}: {', '.join(written.figures)}")
     if (written.folder / "tables").is_dir():
         print(f"{written.folder / 'tables'}: final scores as LaTeX, Markdown and CSV")
+    if (written.folder / "report.html").is_file():
+        print(f"{written.folder / 'report.html'}: all of it as one page")
     for name, reason in written.left_out.items():
         print(f"not drawn: {name}, which needs {reason}")
     for note in written.notes:

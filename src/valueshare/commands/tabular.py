@@ -8,11 +8,14 @@ from pathlib import Path
 from tyro.conf import OmitArgPrefixes
 
 import valueshare
-from valueshare.commands.arguments import Flag, OutFolder
+from valueshare.commands.arguments import Engine, Flag, OutFolder
+from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies
+from valueshare.runs.engines import EngineOptions, local_path
 
 
 def reproduce_gridworld(
+    engine: Engine,
     scale: Scale = "paper",
     out: Path = Path("results/gridworld"),
     overwrite: Flag = False,
@@ -20,17 +23,19 @@ def reproduce_gridworld(
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
+        engine: Where it runs.
         scale: The paper's full grid, or a smoke test of a few seconds.
         out: Folder for records, figures and report.
         overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
     title = "Gridworld: value-sharing in tabular Q-learning"
-    _run(gridworld_studies(scale), out, overwrite, title, command)
+    _run(gridworld_studies(scale), out, overwrite, title, command, engine)
 
 
 def tabular(
     study: OmitArgPrefixes[TabularStudy],
+    engine: Engine,
     out: OutFolder = None,
     overwrite: Flag = False,
 ) -> None:
@@ -38,22 +43,33 @@ def tabular(
 
     Args:
         study: What is run.
+        engine: Where it runs.
         out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
         overwrite: Run again, and replace the results in that folder.
     """
     title = f"{study.env}: value-sharing in tabular {study.algorithm}"
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = Path("results") / name if out is None else out
-    _run((study,), folder, overwrite, title, _tabular_command(study))
+    _run((study,), folder, overwrite, title, _tabular_command(study), engine)
 
 
 def _run(
-    studies: Sequence[TabularStudy], out: Path, overwrite: bool, title: str, command: str
+    studies: Sequence[TabularStudy],
+    out: Path,
+    overwrite: bool,
+    title: str,
+    command: str,
+    engine: EngineOptions,
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
     from valueshare.report.tabular import figure_name, headlines, write_results
     from valueshare.runs.directory import holds, results_folder
 
+    if engine.shard or engine.population_agents:
+        raise InvalidInput(
+            "a tabular study is compared as a whole: leave out --shard and --population-agents"
+        )
+    out = local_path(out)
     config = {
         "valueshare": valueshare.__version__,
         "kind": "tabular",
@@ -68,7 +84,7 @@ def _run(
         try:
             with results_folder(out, config, overwrite=overwrite) as folder:
                 print(f"{runs:,} runs, {total:,} timesteps")
-                result = run_studies(studies, progress=True)
+                result = run_studies(studies, progress=True, engine=engine)
                 write_results(result, folder, title=title, command=command)
         except KeyboardInterrupt:
             raise KeyboardInterrupt("nothing was written") from None

@@ -1,4 +1,4 @@
-"""The commands `train` and `resume`: populations of deep Q-learners on this machine."""
+"""The commands `train` and `resume`: populations of deep Q-learners, here or on a cluster."""
 
 import os
 import shlex
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from valueshare.commands.arguments import Flag, OutFolder
+from valueshare.commands.arguments import Engine, Flag, OutFolder
 from valueshare.errors import InvalidInput
+from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
 
@@ -25,6 +26,7 @@ FAILED = 1
 def train(
     env: tuple[str, ...],
     settings: OmitArgPrefixes[Options],
+    engine: Engine,
     algorithm: tuple[str, ...] = ("ib-dqn",),
     k: tuple[float, ...] = (0.0,),
     seeds: int = 8,
@@ -34,6 +36,7 @@ def train(
     compile: Flag = False,  # noqa: A002 (the name of the option)
     backend: Literal["auto", "envpool", "gymnasium", "ale"] = "auto",
     threads: int = 0,
+    groups: int = 1,
     tensorboard: Flag = False,
     plan: Flag = False,
 ) -> None:
@@ -43,6 +46,7 @@ def train(
         env: Environments with Box observations and Discrete actions, like LunarLander-v3, or Atari
             games, like Pong.
         settings: What is left out is the environment's preset; --plan shows it.
+        engine: Where it runs.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients, for the algorithms that have one; 0 shares no value.
         seeds: How many agents of each combination ...
@@ -53,13 +57,15 @@ def train(
         backend: Where environments come from; auto is ALE for Atari games, then EnvPool where it
             has them.
         threads: Of the environments; 0 is one a core.
+        groups: Of agents that take turns in acting, for the same results: with a GPU, it works for
+            one while the environments of another run.
         tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
     with stop_on_signals() as stop:
         training = training_library()
-        from valueshare.experiments.plans import default_folder, in_full, make_plan
-        from valueshare.runs.launch import Execution, check
+        from valueshare.experiments.plans import default_folder, make_plan
+        from valueshare.runs.launch import Execution
 
         made = make_plan(
             env,
@@ -72,11 +78,17 @@ def train(
             backend=None if backend == "auto" else backend,
             **settings.given(),
         )
+        made, folder = training.placed(made, default_folder(made) if out is None else out, engine)
+        how = Execution(
+            threads=threads or None,
+            tensorboard=tensorboard,
+            should_stop=stop,
+            groups=groups,
+            engine=engine,
+        )
         if plan:
-            memory = check(made)
-            print(*in_full(made), f"memory: {memory}", sep="\n")
+            print(*training.planned(made, how), sep="\n")
             return
-        folder = default_folder(made) if out is None else out
         shown: dict[str, Any] = {
             "env": env,
             "algorithm": algorithm,
@@ -87,10 +99,10 @@ def train(
             "compile": compile,
             "backend": backend,
             **settings.given(),
+            **({"shard": engine.shard} if engine.shard else {}),
         }
 
         def run() -> "Run":
-            how = Execution(threads=threads or None, tensorboard=tensorboard, should_stop=stop)
             started: Run = training.start(made, folder, _command(shown), how)
             return started
 
@@ -99,14 +111,18 @@ def train(
 
 def resume(
     run: Positional[Path],
+    engine: Engine,
     threads: int = 0,
+    groups: int = 1,
     tensorboard: Flag = False,
 ) -> None:
     """Go on with a run from its last finished phase, to the same end to the bit.
 
     Args:
-        run: The run's folder.
+        run: The run's folder, or with --shard the one that holds its shards.
+        engine: Where it runs.
         threads: Of the environments; 0 is one a core.
+        groups: Of agents that take turns in acting.
         tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:
@@ -114,11 +130,16 @@ def resume(
 
         def go_on() -> "Run":
             resumed: Run = training.resume(
-                run, threads=threads or None, tensorboard=tensorboard, should_stop=stop
+                run,
+                threads=threads or None,
+                tensorboard=tensorboard,
+                should_stop=stop,
+                groups=groups,
+                engine=engine,
             )
             return resumed
 
-        to_the_end(go_on, run, stop)
+        to_the_end(go_on, shard_folder(run, engine.part), stop)
 
 
 def to_the_end(work: "Callable[[], Run]", folder: Path, stop: StopRequest) -> None:
@@ -134,6 +155,12 @@ def to_the_end(work: "Callable[[], Run]", folder: Path, stop: StopRequest) -> No
         if read_config(folder) is None:
             way = "nothing was written"
         _say_and_exit(f"{error.strerror or error}; {way}", FAILED)
+    if run is not None and run.failures and not stop():
+        for name, reason in run.failures.items():
+            print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
+        count = len(run.failures)
+        said = "1 population" if count == 1 else f"{count} populations"
+        _say_and_exit(f"{said} failed; the others are finished; {way}", FAILED)
     if run is not None and run.finished:
         from valueshare.training import summary
 

@@ -1,8 +1,8 @@
 """The Atari studies as data: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta.
 
-A study is a few runs. Algorithms with settings or a network of their own are a run each, and its
-populations are cut by game: so many games at a time that their agents fit the GPU together. The cut
-is part of the plan, not of the machine: the same command goes on with the same folders elsewhere.
+A study is a few runs: algorithms with settings or a network of their own are a run each. The agents
+of a run are cut into populations that fit a GPU. The cut is part of the plan, not of the machine:
+the same command goes on with the same folders elsewhere.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,7 @@ from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan
+from valueshare.runs.shards import cut
 
 
 class AtariRun(NamedTuple):
@@ -76,7 +77,7 @@ def atari_study(
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
-        runs += _cut(members[0], table, settings, options)
+        runs.append(AtariRun(members[0], _plan(table, settings, options)))
         said += _differences(preset.settings, settings)
     epsilon = EPSILON_STEPS.get(options.scale)
     if epsilon is not None:
@@ -147,47 +148,19 @@ def _table(part: StudyPart, preset: Preset, options: AtariOptions) -> pl.DataFra
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
-def _cut(
-    name: str, table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
-) -> list[AtariRun]:
-    """Runs whose populations have at most `agents_at_once` agents, as far as whole games allow.
-
-    A game of more agents than that is cut by seeds, into runs of their own; several games of fewer
-    are one population, where their frames and actions are alike.
-    """
-    most = options.agents_at_once
-    seeds = table["seed"].unique().sort().to_list()
-    a_seed = int(table.group_by("env", "seed").len()["len"].max() or 1)  # type: ignore[arg-type]
-    at_once = max(1, min(len(seeds), most // a_seed))
-    runs = []
-    for first in range(0, len(seeds), at_once):
-        own = seeds[first : first + at_once]
-        rows = table.filter(pl.col("seed").is_in(own))
-        rows = rows.with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
-        of_all = at_once == len(seeds)
-        label = name if of_all else f"{name}-seeds-{own[0]}-{own[-1]}"
-        runs.append(AtariRun(label, _plan(rows, settings, options)))
-    return runs
-
-
 def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions) -> Plan:
+    """Games whose frames and actions are alike share populations of `agents_at_once` agents."""
     games = table["env"].unique(maintain_order=True).to_list()
     specs = {game: environment_spec(game, "ale", settings.atari_protocol) for game in games}
-    alike = families(dict.fromkeys(games, settings), specs)
-    a_game = table.height // len(games)
-    at_once = max(1, options.agents_at_once // a_game)
-    shared: dict[str, str] = {}
-    for kind in dict.fromkeys(alike.values()):
-        members = [game for game in games if alike[game] == kind]
-        shared |= {game: members[i - i % at_once] for i, game in enumerate(members)}
-    return Plan(
+    whole = Plan(
         agents=table,
         settings=dict.fromkeys(games, settings),
         backends=dict.fromkeys(games, "ale"),
         device=options.device,
         compiled=options.compile,
-        families=shared,
+        families=families(dict.fromkeys(games, settings), specs),
     )
+    return cut(whole, options.agents_at_once)
 
 
 def _differences(paper: TrainingSettings, settings: TrainingSettings) -> list[str]:

@@ -34,7 +34,7 @@ class AtariOptions:
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
     """Where they are kept; auto is where training is. The same results."""
     agents_at_once: int = 16
-    """At most so many agents are one population; games and seeds are shared out accordingly."""
+    """At most so many agents are one population, of one game or several. The same results."""
     atari_protocol: str = "machado-2018"
     """How games are played and scored, for all of the study: machado-2018 is the paper's."""
     acting_lag: Flag = False

@@ -43,7 +43,8 @@ def make_plan(
     """The plan of a run: presets by environment, with the given settings in their place."""
     given: dict[str, Any] = {**settings}
     _check_names(given)
-    envs, algorithms = listed(env), listed(algorithm)
+    envs: list[str] = listed(env)
+    algorithms: list[str] = listed(algorithm)
     for name in algorithms:
         _check_algorithm(name)
     if isinstance(seeds, int | np.integer):
@@ -57,7 +58,7 @@ def make_plan(
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
     seeds = [int(seed) for seed in seeds]  # NumPy's too
-    chosen = [_environment(env, backend, given) for env in envs]
+    chosen = [_environment(env, algorithms, backend, given) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
@@ -78,7 +79,7 @@ def make_plan(
 
 
 def _environment(
-    env: str, backend: Backend | None, given: dict[str, Any]
+    env: str, algorithms: Sequence[str], backend: Backend | None, given: dict[str, Any]
 ) -> tuple[Preset, EnvironmentSpec]:
     """The preset of an environment with the given settings in their place, and its spec.
 
@@ -86,7 +87,7 @@ def _environment(
     """
     found = environment_spec(env, backend)
     name = found.name if found.backend == "ale" else env
-    preset = overridden(preset_for(name), given)
+    preset = overridden(preset_for(name, algorithms), given)
     if found.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol).name
         preset = preset._replace(settings=replace(preset.settings, atari_protocol=protocol))

@@ -1,8 +1,11 @@
 """Running tabular studies: sweeps in, tidy tables and comparisons out."""
 
+import io
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,10 +13,13 @@ import polars as pl
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy
+from valueshare.runs.engines import EngineOptions
 from valueshare.tabular.mdp import FiniteMDP, gridworld
+from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
 
 CURVE_POINTS = 60
+TASK_STEP_SIZES = 16  # of a cluster's task: tenths of a second for the paper's figure
 
 
 @dataclass(frozen=True)
@@ -39,15 +45,17 @@ def study_mdp(study: TabularStudy) -> FiniteMDP:
     return gridworld(step_reward=study.step_reward, discount=study.discount)
 
 
-def run_studies(studies: Sequence[TabularStudy], *, progress: bool = False) -> TabularResult:
-    """Sweep every study, choose step sizes, and follow the norms of the chosen runs."""
+def run_studies(
+    studies: Sequence[TabularStudy], *, progress: bool = False, engine: EngineOptions | None = None
+) -> TabularResult:
+    """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
+
+    The sweeps run here, or where the engine says; that changes no bit of them.
+    """
     mdps = [study_mdp(study) for study in studies]
-    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
-    runs, norms, figure, held_out, seconds = [], [], [], [], 0.0
-    for study, mdp in zip(studies, mdps, strict=True):
-        began = time.perf_counter()
-        table = _sweep(study, mdp, study.k, study.step_sizes, study.moments, progress)
-        seconds += time.perf_counter() - began
+    tables, seconds = _tables(studies, mdps, progress, engine)
+    runs, norms, figure, held_out = [], [], [], []
+    for study, mdp, table in zip(studies, mdps, tables, strict=True):
         case = pl.lit(study.case, pl.Float64).alias("step_reward")
         runs.append(table.with_columns(case))
 
@@ -68,6 +76,74 @@ def run_studies(studies: Sequence[TabularStudy], *, progress: bool = False) -> T
     )
 
 
+def sweep_rows(text: str) -> bytes:
+    """Some k and step sizes of a study, as a worker of a cluster learns them: Parquet."""
+    values = json.loads(text)
+    study = TabularStudy(**{name: _tuples(value) for name, value in values["study"].items()})
+    threads = int(values["threads"])
+    table = _sweep(
+        study, study_mdp(study), values["k"], values["step_sizes"], study.moments, threads=threads
+    )
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _tables(
+    studies: Sequence[TabularStudy],
+    mdps: Sequence[FiniteMDP],
+    progress: bool,
+    engine: EngineOptions | None,
+) -> tuple[list[pl.DataFrame], float]:
+    """The sweep of every study, and the seconds they took, without compilation where it is here."""
+    if engine is not None and engine.engine == "ray":
+        return _on_cluster(studies, progress, engine)
+    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
+    began = time.perf_counter()
+    tables = [
+        _sweep(study, mdp, study.k, study.step_sizes, study.moments, progress)
+        for study, mdp in zip(studies, mdps, strict=True)
+    ]
+    return tables, time.perf_counter() - began
+
+
+def _on_cluster(
+    studies: Sequence[TabularStudy], progress: bool, engine: EngineOptions
+) -> tuple[list[pl.DataFrame], float]:
+    """One task for a k and a few step sizes, in the order of the grid."""
+    from valueshare.runs.cluster import spread
+
+    threads = max(1, engine.ray_cpus)
+    cells = [
+        (study, k, study.step_sizes[first : first + TASK_STEP_SIZES])
+        for study in studies
+        for k in study.k
+        for first in range(0, len(study.step_sizes), TASK_STEP_SIZES)
+    ]
+    texts = [
+        json.dumps({"study": asdict(study), "k": [k], "step_sizes": sizes, "threads": threads})
+        for study, k, sizes in cells
+    ]
+    began = time.perf_counter()
+    with shown_progress(sum(study.timesteps for study in studies), progress) as advance:
+
+        def on_done(number: int) -> None:
+            study, _, sizes = cells[number]
+            advance(len(sizes) * study.seeds * study.steps)
+
+        answers = spread(engine, sweep_rows, texts, on_done)
+    tables = [pl.read_parquet(answer) for answer in answers]
+    whole = [
+        pl.concat([t for t, (own, *_) in zip(tables, cells, strict=True) if own is study])
+        for study in studies
+    ]
+    return whole, time.perf_counter() - began
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 _COLUMNS = {"episodes": "episodes", "reward": "reward_sum"}
 
 
@@ -77,7 +153,8 @@ def _sweep(
     k: Sequence[float],
     step_size: Sequence[float],
     moments: Sequence[int],
-    progress: bool,
+    progress: bool = False,
+    threads: int | None = None,
 ) -> pl.DataFrame:
     return sweep(
         mdp,
@@ -89,6 +166,7 @@ def _sweep(
         epsilon=study.epsilon,
         step_size_power=study.step_size_power,
         record_at=moments,
+        threads=threads,
         progress=progress,
     )
 
@@ -98,7 +176,7 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
     moments = np.unique(np.linspace(0, study.steps, CURVE_POINTS + 1).astype(int)).tolist()
     best = chosen.filter(pl.col("regime") == pl.col("regime").max())
     tables = [
-        _sweep(study, mdp, [k], [step_size], moments, progress=False)
+        _sweep(study, mdp, [k], [step_size], moments)
         for k, step_size in best.select("k", "best_step_size").iter_rows()
         if step_size is not None
     ]

@@ -119,4 +119,4 @@ def listed(value: T | Iterable[T]) -> list[T]:
     """One value, or several, as a list; a string is one."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return list(value)
-    return [value]  # type: ignore[list-item]  # a T that is iterable is a string
+    return [value]

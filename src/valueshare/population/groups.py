@@ -69,7 +69,11 @@ def make_group(
         exchange=exchange,
         environments=environments,
         act=GraphedStep(act_step, population.device, compiled=compiled),
-        store=GraphedStep(store_step, population.device, compiled=compiled),
+        # Compiled, every kernel that writes to a ring is tried on a copy of it: frames have no room
+        # for one. Captured, the few kernels of eager mode cost as little.
+        store=GraphedStep(
+            store_step, population.device, compiled=compiled and not population.env.stack
+        ),
         store_on_host=store_on_host if on_host else None,
     )
 

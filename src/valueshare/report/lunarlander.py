@@ -75,8 +75,7 @@ def write_lunarlander_report(run_folder: Path, out: Path | None = None) -> dict[
     tables.scores.write_parquet(scores, compression="zstd")
     write_whole(folder / "scores.parquet", [scores.getbuffer()])
     write_json(folder / "summary.json", summary)
-    study = study_of(Results(agents.join(records, on="agent"), (), ()))
-    html = _page(tables, summary, drawings, config, origin, study)
+    html = _page(tables, summary, drawings, config, origin, _study(agents, records))
     write_whole(folder / "report.html", [html.encode()])
     return summary
 
@@ -217,6 +216,14 @@ def _deviations(
     last = int(records["step"].to_numpy().max())
     unfinished = (f"the records end at step {last:,} of {settings.total_steps:,}",)
     return (unfinished if last < settings.total_steps else ()) + deviations(agents, settings)
+
+
+def _study(agents: pl.DataFrame, records: pl.DataFrame) -> Study:
+    """The same records as the interactive curves want them."""
+    own = agents.select("agent", "k", "seed").with_columns(
+        env=pl.lit("LunarLander-v3"), algorithm=pl.lit("ib-dqn")
+    )
+    return study_of(Results(own.join(records, on="agent"), (), ()))
 
 
 def _page(

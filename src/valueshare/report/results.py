@@ -49,10 +49,14 @@ def figures_for(
 
 
 def drawn_from(
-    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES
+    results: Results,
+    names: Sequence[str] = (),
+    *,
+    resamples: int = RESAMPLES,
+    study: Study | None = None,
 ) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
-    study = study_of(results, resamples)
+    study = study_of(results, resamples) if study is None else study
     for name in names:
         if name not in FIGURES:
             raise InvalidInput(f"there is no figure {name!r}: choose of {', '.join(FIGURES)}")

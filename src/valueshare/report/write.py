@@ -3,6 +3,7 @@
 figures/NAME.png .svg .pdf      what the results allow
 tables/scores.tex .md .csv      final scores, the best in bold
 tables/beside-published.md .csv Atari scores beside the published ones
+report.html                     all of it as one page that stands alone, with curves to explore
 report.json                     captions, notes, where the results came from
 """
 
@@ -13,13 +14,14 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.foreign import Results, read_results
+from valueshare.analysis.foreign import read_results
 from valueshare.analysis.intervals import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures
+from valueshare.report.page_results import Picture, results_page
 from valueshare.report.results import FIGURES, Drawn, drawn_from, not_allowed
-from valueshare.report.study import study_of
+from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
 from valueshare.report.synthetic import is_synthetic
 from valueshare.report.tables import (
@@ -50,9 +52,13 @@ def write_report(
     out: Path | None = None,
     names: Sequence[str] = (),
     *,
+    compare: Sequence[str] = (),
     resamples: int = RESAMPLES,
 ) -> Written:
-    """Draw what the results in these folders and files allow, and write their tables."""
+    """Draw what the results in these folders and files allow; write their tables and the page.
+
+    `compare` names comparisons for the page's verdict, as "ib-dqn:4,dqn"; without, it chooses.
+    """
     if not paths:
         raise InvalidInput("no results are given: name run folders or files")
     tabular = [path for path in paths if _is_tabular(path)]
@@ -65,10 +71,17 @@ def write_report(
         return _write_tabular(tabular[0], folder, names)
     results = read_results(paths)
     made_up = (MADE_UP,) if is_synthetic(results) else ()
-    drawn = drawn_from(results, names, resamples=resamples)
-    notes = _write_tables(results, folder / "tables")
+    study = study_of(results, resamples)
+    drawn = drawn_from(results, names, study=study)
+    notes = _write_tables(study, folder / "tables")
     for one in drawn:
         save(one.figure, folder / "figures", one.name)
+    pictures = [
+        Picture(one.name, folder / "figures" / f"{one.name}.svg", one.caption, one.notes)
+        for one in drawn
+    ]
+    text = results_page(results, pictures, asked=compare, resamples=resamples, study=study)
+    write_whole(folder / "report.html", [text.encode()])
     written = Written(
         folder,
         tuple(one.name for one in drawn),
@@ -88,9 +101,8 @@ def default_folder(paths: Sequence[Path]) -> Path:
     return paths[0] / "report" if len(paths) == 1 and paths[0].is_dir() else Path("report")
 
 
-def _write_tables(results: Results, folder: Path) -> tuple[str, ...]:
+def _write_tables(study: Study, folder: Path) -> tuple[str, ...]:
     """The final scores of all algorithms, and Atari games beside what was published."""
-    study = study_of(results)
     means, notes = mean_scores(study.main)
     folder.mkdir(parents=True, exist_ok=True)
     table = score_table(means, study.n)

@@ -1,0 +1,245 @@
+"""What Atari agents cost: the emulators, learning and acting alone, and whole training loops.
+
+All in one run, the replay full from the start. A loop takes turns with the bare emulators, so that
+a busy machine slows both alike: its share of them is a ratio of neighbours. All loops use one
+replay, because a million frames of each of 16 agents fill a GPU.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import polars as pl
+import torch
+
+from valueshare.benchmarks import plain_agent
+from valueshare.benchmarks.atari_loop import (
+    Loop,
+    bare_emulators,
+    fill_with_copies,
+    population_of,
+    release_memory,
+    training_engine,
+    training_loop,
+    turns_per_second,
+)
+from valueshare.benchmarks.population import versions_line
+from valueshare.envs import atari_game
+from valueshare.errors import InvalidInput
+from valueshare.experiments.presets import atari
+from valueshare.learning.algorithms import algorithm_named
+from valueshare.population.agents import agent_table
+from valueshare.population.phase import Engine
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import initial_state
+from valueshare.population.train import checked_device, on_device
+from valueshare.population.updates import join, update
+from valueshare.runs import memory
+from valueshare.runs.plan import Part
+
+ROUNDS = 3  # turns of a loop and the bare emulators
+FILLED = 128  # real steps, of which the rings are then filled with copies
+
+LoopName = Literal["serial", "halves", "lag", "lag-halves"]
+
+
+LOOPS: dict[LoopName, Loop] = {
+    "serial": Loop("loop", 1, False),
+    "halves": Loop("loop, two halves taking turns", 2, False),
+    "lag": Loop("loop, acting lag", 1, True),
+    "lag-halves": Loop("loop, acting lag, two halves", 2, True),
+}
+
+
+@dataclass(frozen=True)
+class AtariBench:
+    """What is measured; seconds of 0 leave a part out."""
+
+    agents: int = 16
+    algorithm: str = "dqn"
+    games: tuple[str, ...] = ("Pong",)
+    replay_capacity: int = 1_000_000
+    replay_device: str | None = None
+    device: str = "cpu"
+    compiled: bool = False
+    tf32: bool = False
+    threads: int | None = None
+    loops: tuple[LoopName, ...] = tuple(LOOPS)
+    raw_seconds: float = 5.0
+    part_seconds: float = 2.0  # learning, acting and storing, each
+    loop_seconds: float = 10.0  # each, and half as long the emulators beside it
+    plain_seconds: float = 8.0
+
+    def __post_init__(self) -> None:
+        if self.agents < 1:
+            raise InvalidInput(f"agents = {self.agents}: write a number >= 1")
+        if not self.games:
+            raise InvalidInput("no game is given: write at least one, like Pong")
+        algorithm_named(self.algorithm)
+        for game in self.games:
+            atari_game(game)
+        for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 0")
+        for loop in self.loops:
+            if loop not in LOOPS:
+                raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
+            if LOOPS[loop].groups > self.agents:
+                raise InvalidInput(f"{loop} needs two agents: write --agents 2 or more")
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    part: str
+    ms: float  # of a step of all agents, or of an update
+    rate: float  # agent-steps a second
+    share: float | None = None  # of the bare emulators beside it
+    ratio: float | None = None  # to one plain agent
+
+
+def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
+    """Measure everything; `say` gets a line of text for each row as soon as it is known."""
+    device = checked_device(bench.device)
+    agents, settings = _table(bench), _settings(bench)
+    part = Part("population-0", agents, settings, "ale")
+    say(f"memory: {memory.check(memory.need(part), device)}")
+    say(_line("part", "ms", "agent-steps/s", "of raw ALE", "x one plain agent"))
+    rows: list[Row] = []
+    plain = 0.0
+
+    def known(row: Row) -> None:
+        if plain and row.part != "one plain agent":
+            row = row._replace(ratio=row.rate / plain)
+        rows.append(row)
+        say(_shown(row))
+
+    with (
+        on_device(device, tf32=bench.tf32),
+        bare_emulators(agents, settings, bench.threads) as bare,
+    ):
+        if bench.raw_seconds:
+            rate = bench.agents * turns_per_second(bare, bench.raw_seconds, device)
+            known(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
+        if bench.plain_seconds:
+            plain = plain_agent.steps_per_second(bench.plain_seconds, device, bench.games[0])
+            known(Row("one plain agent", 1e3 / plain, plain, None, 1.0))
+            release_memory(device)
+        population = population_of(agents, settings, device)
+        state = initial_state(population)
+        full = False
+        for name in bench.loops:
+            began = time.perf_counter()
+            engine = training_engine(population, state, LOOPS[name], bench.compiled, bench.threads)
+            try:
+                go_on = training_loop(engine)
+                if not full:
+                    for _ in range(FILLED):
+                        go_on(-1)
+                    fill_with_copies(state.replay)
+                    full = True
+                for t in range(4 * settings.update_every):  # compiled, captured, warm
+                    go_on(settings.replay_start + t)
+                say(f"  ({LOOPS[name].words}: ready after {time.perf_counter() - began:.0f} s)")
+                if name == bench.loops[0] and bench.part_seconds:
+                    for row in _parts(engine, bench.part_seconds):
+                        known(row)
+                if bench.loop_seconds:
+                    known(_raced(engine, go_on, bare, LOOPS[name].words, bench.loop_seconds))
+            finally:
+                for group in engine.groups:
+                    group.environments.close()
+            del engine, go_on
+            release_memory(device)
+    return rows
+
+
+def run(bench: AtariBench) -> None:
+    """`valueshare bench atari`: the table, line by line, with machine and versions below it."""
+    words = [
+        f"{bench.agents} agents of {bench.algorithm} on {', '.join(bench.games)}",
+        bench.device,
+    ]
+    words += ["compiled"] * bench.compiled + ["TF32"] * bench.tf32
+    print(", ".join([*words, f"replay {bench.replay_capacity:,}, full"]), flush=True)
+    measure(bench, lambda line: print(line, flush=True))
+    print(versions_line(bench.device), flush=True)
+
+
+def _settings(bench: AtariBench) -> TrainingSettings:
+    return replace(
+        atari(bench.algorithm).settings,
+        replay_capacity=bench.replay_capacity,
+        replay_device=bench.replay_device,
+        tf32=bench.tf32,
+    )
+
+
+def _table(bench: AtariBench) -> pl.DataFrame:
+    """P agents that take the games in turn; all their actions are random, as the emulators' are."""
+    own = replace(atari(bench.algorithm).own, epsilon_start=1.0, epsilon_end=1.0)
+    k = 18.0 if algorithm_named(bench.algorithm).uses_k else 0.0
+    games = [atari_game(game).env_id for game in bench.games]
+    shares = [-(-(bench.agents - i) // len(games)) for i in range(len(games))]
+    tables = [
+        agent_table(game, bench.algorithm, seeds=range(share), k=k, own=own)
+        for game, share in zip(games, shares, strict=True)
+        if share
+    ]
+    return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
+def _raced(
+    engine: Engine, go_on: Callable[[int], None], bare: Callable[[], None], name: str, s: float
+) -> Row:
+    """The loop and the bare emulators in turns, for s and s/2 seconds in all."""
+    device, size = engine.population.device, engine.population.size
+    clock = iter(range(engine.population.settings.replay_start, 10**12))
+    spent: dict[str, float] = {"loop": 0.0, "raw": 0.0}  # seconds a step, summed over rounds
+    for _ in range(ROUNDS):
+        spent["raw"] += 1 / turns_per_second(bare, s / ROUNDS / 2, device)
+        spent["loop"] += 1 / turns_per_second(lambda: go_on(next(clock)), s / ROUNDS, device)
+        join(engine.learner)
+    seconds, raw = spent["loop"] / ROUNDS, spent["raw"] / ROUNDS
+    return Row(name, 1e3 * seconds, size / seconds, raw / seconds)
+
+
+def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
+    """Learning, acting and storing of the first group alone; its letterboxes are full."""
+    device, settings = engine.population.device, engine.population.settings
+    group = engine.groups[0]
+
+    def learning() -> None:
+        update(engine.learner)
+        engine.state.step.add_(1)  # or every update would sample the same transitions
+
+    def acting() -> None:
+        group.act()
+        group.exchange.action.get()
+
+    def storing() -> None:
+        group.exchange.result.post()
+        group.store()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    size, own = engine.population.size, group.population.size
+    step = 1 / turns_per_second(learning, seconds, device)
+    yield Row("learning alone, an update", 1e3 * step, size * settings.update_every / step)
+    for name, turn in (("acting", acting), ("storing", storing)):
+        step = 1 / turns_per_second(turn, seconds, device)
+        of = "" if own == size else f", {own} agents"
+        yield Row(f"{name} alone{of}", 1e3 * step, own / step)
+
+
+def _shown(row: Row) -> str:
+    share = "" if row.share is None else f"{row.share:.2f}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
+    return _line(row.part, f"{row.ms:.3f}", f"{row.rate:,.0f}", share, ratio)
+
+
+def _line(part: str, *columns: str) -> str:
+    return f"{part:<34}" + "".join(
+        f"{text:>{width}}" for text, width in zip(columns, (10, 15, 12, 19), strict=True)
+    )

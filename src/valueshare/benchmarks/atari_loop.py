@@ -1,0 +1,185 @@
+"""The pieces of the Atari benchmark: training loops without evaluation, and bare emulators."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+import numpy as np
+import polars as pl
+import torch
+
+from valueshare.envs import atari_protocol, environment_spec, make_environments
+from valueshare.envs.atari import AtariEnvironments
+from valueshare.learning.randomness import stream_key
+from valueshare.population.evaluate import Player
+from valueshare.population.phase import Engine, TrainingEpisodes, begin, tick
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import Population, State, initial_state, make_population
+from valueshare.population.tick import make_steps
+from valueshare.population.train import checked_device, on_device
+from valueshare.replay.transitions import Transitions
+from valueshare.runs.plan import Part
+
+
+class Loop(NamedTuple):
+    """A way to run the training loop; but for the lag, the results are the same."""
+
+    words: str
+    groups: int
+    lag: bool
+
+
+def loop_rate(part: Part, device: str, compiled: bool, seconds: float = 4.0) -> float:
+    """Agent-steps a second of training the agents of `part`, measured shortly with a small replay.
+
+    The emulators and learning cost what they cost in the run; only sampling is flattered.
+    """
+    place = checked_device(device)
+    small = max(2_048, part.settings.minibatch)
+    settings = replace(part.settings, replay_capacity=small, replay_device=None)
+    with on_device(place, tf32=settings.tf32):
+        population = population_of(part.agents, settings, place)
+        loop = Loop("loop", 1, settings.acting_lag)
+        engine = training_engine(population, initial_state(population), loop, compiled, None)
+        try:
+            go_on = training_loop(engine)
+            for t in range(4 * settings.update_every):
+                go_on(t - 2 * settings.update_every + settings.replay_start)
+            clock = iter(range(settings.replay_start, 10**12))
+            rate = population.size * turns_per_second(lambda: go_on(next(clock)), seconds, place)
+        finally:
+            for group in engine.groups:
+                group.environments.close()
+    release_memory(place)
+    return rate
+
+
+def fill_with_copies(replay: Transitions) -> None:
+    """Repeat what is there to the rings' ends, in place: twice as much at a time.
+
+    Transition i then starts from row i, as if no episode had ended.
+    """
+    capacity, rows = replay.action.shape[1], replay.observation.shape[1]
+    known = min(int(replay.written.min()), capacity)
+    for ring in (replay.action, replay.reward, replay.discount):
+        _repeat(ring, known)
+    _repeat(replay.observation, min(int(replay.rows.min()), rows))
+    number = torch.arange(capacity, device=replay.row.device)
+    replay.row.copy_(number.expand_as(replay.row))
+    if len(replay.back):
+        replay.age.copy_(number.clamp(max=len(replay.back) - 1).expand_as(replay.age))
+    replay.written.fill_(capacity)
+    replay.rows.fill_(capacity + 1)
+    replay.oldest.fill_(0)
+    replay.since.fill_(max(len(replay.back) - 1, 0))
+
+
+def _repeat(ring: torch.Tensor, known: int) -> None:
+    length = ring.shape[1]
+    while known < length:
+        more = min(known, length - known)
+        ring[:, known : known + more] = ring[:, :more]
+        known += more
+
+
+def population_of(
+    agents: pl.DataFrame, settings: TrainingSettings, device: torch.device
+) -> Population:
+    specs = [
+        environment_spec(game, "ale", settings.atari_protocol)
+        for game in agents["env"].unique(maintain_order=True)
+    ]
+    return make_population(agents, settings, specs, device)
+
+
+def training_engine(
+    population: Population, state: State, loop: Loop, compiled: bool, threads: int | None
+) -> Engine:
+    """All that a training loop needs: nothing for evaluation, which would be compiled too."""
+    if compiled:
+        torch.compiler.reset()
+    settings = replace(population.settings, acting_lag=loop.lag)
+    population = replace(population, settings=settings)
+    own_threads = None if threads is None else max(1, threads // loop.groups)
+    environments = [
+        make_environments(
+            [str(name) for name in names],
+            len(names),
+            backend="ale",
+            threads=own_threads,
+            protocol=settings.atari_protocol,
+            lockstep=True,
+        )
+        for names in np.array_split(population.agents["env"].to_list(), loop.groups)
+    ]
+    groups, learner = make_steps(population, state, environments, compiled=compiled)
+    engine = Engine(population, state, groups, learner, cast(Player, None), environments[0])
+    seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
+    begin(engine, seeds)
+    return engine
+
+
+def training_loop(engine: Engine) -> Callable[[int], None]:
+    """One step of every agent, at step t of the schedule, as in a phase that goes on."""
+    episodes = TrainingEpisodes(engine.population.size)
+    begun = False
+
+    def go_on(t: int) -> None:
+        nonlocal begun
+        episodes.step(tick(engine, t, begun=begun, goes_on=True))
+        begun = True
+
+    return go_on
+
+
+@contextmanager
+def bare_emulators(
+    agents: pl.DataFrame, settings: TrainingSettings, threads: int | None
+) -> Iterator[Callable[[], None]]:
+    """A step of every emulator with random actions, by ale-py itself: nothing of ours is in it."""
+    names: Sequence[str] = agents["env"].to_list()
+    protocol = atari_protocol(settings.atari_protocol)
+    environments = AtariEnvironments(names, protocol, threads=threads, lockstep=True)
+    environments.reset(range(len(names)))
+    groups = environments._groups
+    rng = np.random.default_rng(0)
+    actions = rng.integers(environments.spec.actions, size=(1_024, len(names)), dtype=np.int32)
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        chosen = actions[steps % len(actions)]
+        for vector, rows in groups:
+            vector.send(chosen[rows])
+        for vector, _ in groups:
+            vector.recv()
+        steps += 1
+
+    try:
+        yield step
+    finally:
+        environments.close()
+
+
+def turns_per_second(turn: Callable[[], None], seconds: float, device: torch.device) -> float:
+    """Turns a second, over about `seconds`."""
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    count = 0
+    while count == 0 or time.perf_counter() - began < seconds:
+        turn()
+        count += 1
+    if cuda:
+        torch.cuda.synchronize(device)
+    return count / (time.perf_counter() - began)
+
+
+def release_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,132 @@
+"""One DQN agent on one Atari game the usual way, in plain eager PyTorch: the yardstick.
+
+One emulator, one network, a Python loop: act, step, store, and an update of 32 transitions every 4
+steps, with the paper's protocol. Of valueshare only the names of games are in it. Nothing is slowed
+down: pictures are made in C++, frames stay on the device as bytes, the optimiser is fused, and no
+update waits for the host. Exploration is at its final 1 %, as for most of a run.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from valueshare.envs.atari_games import atari_game
+
+ACTIONS = 18
+MINIBATCH = 32
+UPDATE_EVERY = 4  # steps
+TARGET_EVERY = 10_000  # steps
+REPLAY = 10_000  # transitions; the speed does not depend on it
+EPSILON = 0.01
+DISCOUNT = 0.99
+
+
+def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: int = 400) -> float:
+    """Of the whole loop, over `seconds` of it after `warm_up` steps, half of them with updates."""
+    env = _emulator(game)
+    rng = np.random.default_rng(0)
+    online, target = _network().to(device), _network().to(device)
+    target.load_state_dict(online.state_dict())
+    optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True)
+    before, after = (
+        torch.zeros(REPLAY, 4, 84, 84, dtype=torch.uint8, device=device) for _ in range(2)
+    )
+    actions = np.zeros(REPLAY, dtype=np.int64)
+    numbers = np.zeros((2, REPLAY), dtype=np.float32)  # rewards and discounts
+
+    def fetched(frames: NDArray[Any]) -> Tensor:
+        return torch.tensor(frames[0], device=device)  # a copy on every device
+
+    def act(seen: Tensor) -> int:
+        if rng.random() < EPSILON:
+            return int(rng.integers(ACTIONS))
+        with torch.no_grad():
+            return int(online(seen.unsqueeze(0)).argmax())
+
+    def update(stored: int) -> None:
+        chosen = rng.integers(stored, size=MINIBATCH)
+        rows = torch.from_numpy(chosen).to(device)
+        a = torch.from_numpy(actions[chosen]).to(device)
+        reward, discount = torch.from_numpy(numbers[:, chosen]).to(device)
+        with torch.no_grad():
+            goal = reward + discount * target(after[rows]).amax(1)
+        value = online(before[rows]).gather(1, a.unsqueeze(1)).squeeze(1)
+        loss = 0.5 * (goal - value).square().sum()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    seen = fetched(env.reset(seed=0)[0])
+    began, deadline, t = 0.0, float("inf"), 0
+    while time.perf_counter() < deadline:
+        if t == warm_up:
+            _settle(device)
+            began = time.perf_counter()
+            deadline = began + seconds
+        action = act(seen)
+        frames, reward, terminated, truncated, _ = env.step(np.array([action]))
+        following = fetched(frames)
+        row = t % REPLAY
+        before[row], after[row] = seen, following
+        actions[row] = action
+        numbers[:, row] = np.sign(reward[0]), 0.0 if terminated[0] else DISCOUNT
+        if terminated[0] or truncated[0]:  # the step after an end is the reset
+            seen = fetched(env.step(np.zeros(1, np.int64))[0])
+        else:
+            seen = following
+        t += 1
+        if t >= warm_up // 2 and t % UPDATE_EVERY == 0:
+            update(min(t, REPLAY))
+        if t % TARGET_EVERY == 0:
+            target.load_state_dict(online.state_dict())
+    _settle(device)
+    rate = (t - warm_up) / (time.perf_counter() - began)
+    env.close()
+    return rate
+
+
+def _emulator(game: str) -> Any:
+    from ale_py.vector_env import AtariVectorEnv
+
+    return AtariVectorEnv(
+        atari_game(game).rom,
+        num_envs=1,
+        num_threads=1,
+        repeat_action_probability=0.25,
+        full_action_space=True,
+        noop_max=0,
+        use_fire_reset=False,
+    )
+
+
+class _Scaled(nn.Module):
+    """Bytes as floats in 0..1."""
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return frames.float() / 255
+
+
+def _network() -> nn.Sequential:
+    return nn.Sequential(
+        _Scaled(),
+        nn.Conv2d(4, 32, 8, stride=4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, stride=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3136, 512),
+        nn.ReLU(),
+        nn.Linear(512, ACTIONS),
+    )
+
+
+def _settle(device: torch.device) -> None:
+    """Wait for everything that was launched."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,78 @@
+"""The command `play`: a video of a trained agent, with its values beside the screen."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from valueshare.commands.arguments import Flag
+from valueshare.commands.training import let_threads_sleep
+from valueshare.errors import InvalidInput
+from valueshare.runs.signals import Stopped, stop_on_signals
+
+if TYPE_CHECKING:
+    from valueshare.report.playing import Moment
+
+
+def play(
+    run: Positional[Path],
+    agent: int,
+    video: Annotated[Path, arg(metavar="FILE")],
+    episodes: int = 1,
+    seed: int = 0,
+    epsilon: float | None = None,
+    max_steps: int | None = None,
+    overwrite: Flag = False,
+) -> None:
+    """Let a trained agent play, and film it with its action-values, baseline and residuals.
+
+    Args:
+        run: The run's folder; the weights are those of its last finished phase.
+        agent: Its number in the run's table, agents.parquet.
+        video: The file to write: .mp4 (H.264) or .gif.
+        episodes: How many, one after the other.
+        seed: Of the environment and of exploration; the same seed, the same video.
+        epsilon: Probability of a random action; left out: that of the run's evaluations.
+        max_steps: Cut an episode off after so many steps; left out: the environment's own limit.
+        overwrite: Replace the file if it is there.
+    """
+    let_threads_sleep()
+    with stop_on_signals() as stop:
+        try:
+            from valueshare.report import video as videos
+        except ModuleNotFoundError as missing:
+            raise InvalidInput(
+                f"playing needs {missing.name}: pip install 'valueshare[train,video]'"
+            ) from missing
+
+        def at_moment(_moment: "Moment") -> None:
+            if stop():
+                raise Stopped("nothing was written")
+
+        played = videos.play(
+            run,
+            agent,
+            video,
+            episodes=episodes,
+            seed=seed,
+            epsilon=epsilon,
+            max_steps=max_steps,
+            overwrite=overwrite,
+            on_moment=at_moment,
+        )
+    from valueshare.report.overlay import score_text
+
+    for number, episode in enumerate(played.episodes, start=1):
+        steps = f"{episode.steps:,} steps, {episode.ending}"
+        print(f"episode {number}: score {score_text(episode.score)}, {steps}")
+    if len(played.episodes) > 1:
+        mean = sum(episode.score for episode in played.episodes) / len(played.episodes)
+        print(f"mean score {score_text(mean)} of {len(played.episodes)} episodes")
+    if not played.has_screen:
+        print("note: this environment cannot be rendered here: its observations are drawn instead")
+    made = played.video
+    size = made.path.stat().st_size / 1e6
+    print(
+        f"{made.path}: {made.frames:,} frames, {made.width}x{made.height}, {made.rate:g} a second, "
+        f"{size:.1f} MB"
+    )

@@ -1,0 +1,155 @@
+"""The page of runs that are under way: built again when a phase has ended, never in between."""
+
+import io
+import json
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.foreign import Results, read_results
+from valueshare.errors import InvalidInput
+from valueshare.files import checksum
+from valueshare.report.page_results import Live, Picture, results_page, waiting_page
+from valueshare.report.results import FIGURES, drawn_from
+from valueshare.report.style import house_style
+
+RESULTS = (".parquet", ".csv", ".npz", ".txt")
+RESAMPLES = 2_000  # of intervals that the next phase replaces
+LOOK_SECONDS = 1.0  # between looks at the folders
+SHARE = 0.2  # of a core, at most, is spent on pages
+
+
+class View(NamedTuple):
+    """A page, and what tells it from the one before."""
+
+    version: str
+    content: bytes
+
+
+class Follower:
+    """Keeps the page of some runs up to date; `view` is always a whole page."""
+
+    def __init__(self, paths: Sequence[Path], resamples: int = RESAMPLES) -> None:
+        self.paths = check(paths)
+        self.resamples = resamples
+        self.seen = ""
+        self.view = View("0", self._waiting("0", "No phase has ended yet.").encode())
+
+    def follow(self, stop: Event) -> None:
+        """Look until told to stop; after a page, rest as much longer as it took."""
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                self.refresh()
+            except Exception as error:  # the page before it stays, and the next phase may mend it
+                print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
+            took = time.monotonic() - began
+            stop.wait(max(LOOK_SECONDS, took * (1 / SHARE - 1)))
+
+    def refresh(self) -> bool:
+        """Build the page again if the runs' files are others than before; whether it did."""
+        now = fingerprint(self.paths)
+        if now == self.seen:
+            return False
+        self.seen = now
+        try:
+            results = read_results(self.paths)
+        except InvalidInput as error:  # no records yet, or a file that is being moved: wait
+            self.view = View(now, self._waiting(now, str(error)).encode())
+            return True
+        done = progress(results)
+        text = live_page(results, Live(now, _message(self.paths, done), done), self.resamples)
+        self.view = View(now, text.encode())
+        return True
+
+    def _waiting(self, version: str, message: str) -> str:
+        return waiting_page([str(path) for path in self.paths], Live(version, message))
+
+
+def check(paths: Sequence[Path]) -> list[Path]:
+    """Refuse what will never have records: all else may have them later."""
+    if not paths:
+        raise InvalidInput("no runs are given: name run folders")
+    for path in paths:
+        if not (path / "config.json").is_file() and not (path / "agents.parquet").is_file():
+            read_results(path)  # says what is wrong with it, if anything is
+    return list(paths)
+
+
+def fingerprint(paths: Sequence[Path]) -> str:
+    """What changes when records do: names, sizes and times of files of results."""
+    found = []
+    for path in paths:
+        files = [path] if path.is_file() else path.rglob("*")
+        for file in files:
+            if file.suffix in RESULTS:
+                try:
+                    about = file.stat()
+                except FileNotFoundError:
+                    continue  # replaced this moment: the next look sees its successor
+                found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
+    return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
+
+
+def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
+    """The page that `valueshare report` makes, of what there is so far.
+
+    A figure that cannot be drawn of so little is not there yet, and the others are.
+    """
+    pictures = []
+    for name in FIGURES:
+        with suppress(InvalidInput), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Matplotlib, on curves of one point
+            for one in drawn_from(results, [name], resamples=resamples):
+                pictures.append(Picture(one.name, _svg(one.figure), one.caption, one.notes))
+    return results_page(results, pictures, resamples=resamples, live=live)
+
+
+def progress(results: Results) -> float | None:
+    """The share of all agent-steps that is done; None where no settings say how many there are."""
+    done, planned = 0, 0
+    for source in results.about:
+        settings = (source.config or {}).get("settings")
+        if not isinstance(settings, dict):
+            continue
+        try:
+            agents = pl.read_parquet(Path(source.path) / "agents.parquet", columns=["agent", "env"])
+        except (OSError, pl.exceptions.PolarsError):
+            continue
+        for env, count in agents["env"].value_counts().iter_rows():
+            own = settings.get(env)
+            steps = own.get("total_steps") if isinstance(own, dict) else None
+            planned += count * steps if isinstance(steps, int) else 0
+        last = results.table.filter(pl.col("source") == source.path)
+        done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())
+    return min(1.0, done / planned) if planned else None
+
+
+def state_json(view: View) -> bytes:
+    return json.dumps({"version": view.version}).encode()
+
+
+def _message(paths: Sequence[Path], done: float | None) -> str:
+    if done == 1.0:
+        return "Finished."
+    times = [
+        file.stat().st_mtime for path in paths for file in (path / "records").glob("*.parquet")
+    ]
+    when = f"the last phase ended at {datetime.fromtimestamp(max(times)):%H:%M:%S}" if times else ""
+    share = f"{done:.0%} of all steps" if done is not None else ""
+    return "Under way: " + "; ".join(filter(None, (share, when))) + "."
+
+
+def _svg(figure: object) -> bytes:
+    out = io.BytesIO()
+    with house_style():
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})  # type: ignore[attr-defined]
+    return out.getvalue()

@@ -1,0 +1,278 @@
+"""Stages: one environment to look at, with a picture of every state and names for its actions.
+
+The observations, rewards and ends are those of `envs.make_environments` for the same seed and
+actions; the limit on an episode's length is left to whoever plays. Pictures come from where the
+environment comes from:
+
+- Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
+  grey. ALE's vector environment has one kind of picture, so a second one with the same seed and
+  actions plays along.
+- EnvPool renders CartPole, MountainCar, Acrobot, LunarLander and others by itself.
+- Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
+
+Where nothing can be rendered, the pictures are None.
+"""
+
+import warnings
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
+from valueshare.envs.atari import emulator_seeds
+from valueshare.envs.base import as_keys, mix_to_int32
+from valueshare.errors import InvalidInput
+
+Picture = NDArray[np.uint8]  # [H, W, 3]
+
+ATARI_FRAMES_A_SECOND = 60
+DEFAULT_RATE = 30.0  # steps a second, of environments that do not say
+UNLIMITED = 2**30  # steps or frames; no episode comes to it
+
+# Gymnasium's own rates and the meaning of actions, of environments that EnvPool has too.
+RATES = {"CartPole": 50.0, "LunarLander": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
+NAMES = {
+    "CartPole": ("left", "right"),
+    "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
+    "MountainCar": ("left", "nothing", "right"),
+    "Acrobot": ("torque −1", "torque 0", "torque +1"),
+}
+
+
+class Scene(NamedTuple):
+    """What a step led to; at an episode's end the last state of it, not the first of the next."""
+
+    observation: NDArray[Any]
+    picture: Picture | None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False  # by the environment itself
+
+
+class Stage(Protocol):
+    """One environment with pictures."""
+
+    @property
+    def rate(self) -> float:
+        """Steps a second when people watch."""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """A name each."""
+
+    def start(self, key: int) -> Scene:
+        """Begin an episode, as `Environments.reset([key])` does."""
+
+    def step(self, action: int) -> Scene: ...
+
+    def close(self) -> None: ...
+
+
+def make_stage(spec: EnvironmentSpec, protocol: str | None = None) -> Stage:
+    """The stage of an environment; `protocol` is Atari's alone."""
+    if spec.backend == "ale":
+        return AtariStage(spec, protocol)
+    if spec.backend == "envpool":
+        return EnvPoolStage(spec)
+    return GymnasiumStage(spec)
+
+
+class AtariStage:
+    """A game under its protocol as in evaluation, and beside it the same game in colour."""
+
+    def __init__(self, spec: EnvironmentSpec, protocol: str | None) -> None:
+        import ale_py
+        import ale_py.roms
+        from ale_py.vector_env import AtariVectorEnv
+
+        rule, game = atari_protocol(protocol), atari_game(spec.name)
+        self.environments = make_environments(
+            spec.name, 1, protocol=rule, episode_limit=UNLIMITED, threads=1, evaluation=True
+        )
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        emulator: Any = ale_py.ALEInterface()
+        emulator.loadROM(ale_py.roms.get_rom_path(game.rom))
+        height, width = emulator.getScreenDims()  # not 210 x 160 in all games
+        full = rule.full_actions
+        names = emulator.getLegalActionSet() if full else emulator.getMinimalActionSet()
+        self.actions = tuple(_words(action.name) for action in names)
+        self.rate = ATARI_FRAMES_A_SECOND / rule.frame_repeat
+        self.colour: Any = AtariVectorEnv(
+            game=game.rom,
+            num_envs=1,
+            num_threads=1,
+            autoreset_mode="SameStep",
+            repeat_action_probability=rule.sticky,
+            full_action_space=rule.full_actions,
+            frameskip=rule.frame_repeat,
+            maxpool=rule.max_of_last_two,
+            noop_max=rule.max_noops + 1 if rule.max_noops else 0,
+            use_fire_reset=rule.fire_at_start,
+            reward_clipping=False,
+            max_num_frames_per_episode=UNLIMITED,
+            img_height=height,
+            img_width=width,
+            grayscale=False,
+            stack_num=1,
+        )
+
+    def start(self, key: int) -> Scene:
+        observation = self.environments.reset([key])[0]
+        frames, _ = self.colour.reset(seed=emulator_seeds(as_keys([key], 1)))
+        return Scene(observation, frames[0, 0])
+
+    def step(self, action: int) -> Scene:
+        result = self.environments.step([action])
+        frames, _, over, _, info = self.colour.step(np.array([action]))
+        last = info["final_obs"] if over[0] else frames
+        return Scene(
+            result.final_observation[0],
+            last[0, 0],
+            float(result.reward[0]),
+            bool(result.terminated[0]),
+        )
+
+    def close(self) -> None:
+        self.environments.close()
+        self.colour.close()
+
+
+class EnvPoolStage:
+    """A pool of one environment that renders."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        import envpool
+
+        self.spec = spec
+        self.rate = RATES.get(_kind(spec.name), DEFAULT_RATE)
+        self.actions = _names(spec)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.first_action = int(envpool.make_spec(spec.name).action_space.start)
+        self.pool: Any = None
+        self.renders = True
+
+    def start(self, key: int) -> Scene:
+        with warnings.catch_warnings():  # of float64 bounds, by Gymnasium
+            warnings.simplefilter("ignore")
+            self.pool = self._made(mix_to_int32(as_keys([key], 1)))
+            observation = self.pool.reset()[0]
+        return Scene(self._cast(observation), self._picture())
+
+    def step(self, action: int) -> Scene:
+        chosen = np.array([action + self.first_action], np.int32)
+        observation, reward, terminated, cut, _ = self.pool.step(chosen)
+        ended = bool(terminated[0])
+        return Scene(
+            self._cast(observation),
+            self._picture(),
+            float(np.float32(reward[0])),
+            ended,
+            bool(cut[0]) and not ended,
+        )
+
+    def close(self) -> None:
+        self.pool = None
+
+    def _made(self, seeds: NDArray[np.int32]) -> Any:
+        import envpool
+
+        common = {"num_envs": 1, "num_threads": 1, "seed": seeds, "max_episode_steps": UNLIMITED}
+        if self.renders:
+            try:
+                return envpool.make_gymnasium(self.spec.name, render_mode="rgb_array", **common)
+            except Exception:  # whatever a family raises that has no pictures
+                self.renders = False
+        return envpool.make_gymnasium(self.spec.name, **common)
+
+    def _picture(self) -> Picture | None:
+        if not self.renders:
+            return None
+        try:
+            return _checked_picture(self.pool.render()[0])
+        except Exception:  # as above
+            self.renders = False
+            return None
+
+    def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
+        return np.array(observation[0], dtype=self.spec.observation_dtype)
+
+
+class GymnasiumStage:
+    """An environment of Gymnasium, with pictures if it can be made with them."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self.actions = _names(spec)
+        self.env, self.renders = _gymnasium_env(spec.name)
+        known = RATES.get(_kind(spec.name), DEFAULT_RATE)
+        self.rate = float(self.env.metadata.get("render_fps") or known)
+        self.first_action = int(getattr(self.env.action_space, "start", 0))
+
+    def start(self, key: int) -> Scene:
+        observation, _ = self.env.reset(seed=int(as_keys([key], 1)[0]))
+        return Scene(self._cast(observation), self._picture())
+
+    def step(self, action: int) -> Scene:
+        chosen = self.first_action + action
+        observation, reward, ended, cut, _ = self.env.step(chosen)
+        # As float32: that is how rewards are stored and scored elsewhere.
+        got = float(np.float32(reward))
+        return Scene(self._cast(observation), self._picture(), got, ended, cut and not ended)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _picture(self) -> Picture | None:
+        return _checked_picture(self.env.render()) if self.renders else None
+
+    def _cast(self, observation: Any) -> NDArray[Any]:
+        return np.array(observation, dtype=self.spec.observation_dtype)
+
+
+def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
+    """The environment, and whether it renders: tried once, since some find out late."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            env: gymnasium.Env[Any, Any] = gymnasium.make(
+                env_id, render_mode="rgb_array", disable_env_checker=True
+            )
+            env.reset(seed=0)
+            if _checked_picture(env.render()) is not None:
+                return env, True
+            env.close()
+        except Exception as reason:  # pygame, Box2D or a display is missing, or any other thing
+            del reason
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True), False
+    except (gymnasium.error.Error, ImportError) as reason:
+        line = " ".join(str(reason).split())
+        raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
+
+
+def _checked_picture(rendered: Any) -> Picture | None:
+    picture = np.asarray(rendered)
+    if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:
+        return None
+    return picture
+
+
+def _kind(env_id: str) -> str:
+    """gym:CartPole-v1 is a CartPole."""
+    return env_id.rpartition(":")[2].partition("-v")[0]
+
+
+def _names(spec: EnvironmentSpec) -> tuple[str, ...]:
+    names = NAMES.get(_kind(spec.name), ())
+    numbers = tuple(f"action {number}" for number in range(spec.actions))
+    return names if len(names) == spec.actions else numbers
+
+
+def _words(action: str) -> str:
+    """UPRIGHTFIRE -> up right fire."""
+    for word in ("NOOP", "UP", "DOWN", "LEFT", "RIGHT", "FIRE"):
+        action = action.replace(word, f" {word.lower()}")
+    return action.strip().replace("noop", "nothing")
