@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Unpack
 
@@ -12,16 +13,20 @@ from rich.console import Console
 
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import default_folder, described, make_plan
+from valueshare.experiments.plans import default_folder, described, in_full, make_plan
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
+from valueshare.runs.engines import EngineOptions, local_path, shard_folder
 from valueshare.runs.events import require_tensorboard
 from valueshare.runs.groups import group_scores, label, shown_score
-from valueshare.runs.launch import Execution, check, launch
+from valueshare.runs.launch import Engine, Execution, Local, launch, say
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
+from valueshare.runs.shards import shard_plan
+
+LOCAL = EngineOptions()
 
 
 def train(
@@ -40,6 +45,8 @@ def train(
     tensorboard: bool = False,
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
+    groups: int = 1,
+    engine: EngineOptions = LOCAL,
     **settings: Unpack[Settings],
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
@@ -48,7 +55,8 @@ def train(
     ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is asked at every step; a run that it ends is not `finished`, and
-    `resume` goes on with it. `threads` are those of the environments.
+    `resume` goes on with it. `threads` are those of the environments,
+    and `groups` of agents take turns in acting. `engine` says where populations run, and which.
     """
     plan = make_plan(
         env,
@@ -62,21 +70,53 @@ def train(
         backend=backend,
         **settings,
     )
+    plan, folder = placed(plan, default_folder(plan) if out is None else out, engine)
     return start(
         plan,
-        default_folder(plan) if out is None else Path(out),
+        folder,
         "valueshare.train(...) from Python; config.json has the settings",
-        Execution(network, threads, tensorboard, progress, should_stop),
+        Execution(network, threads, tensorboard, progress, should_stop, groups, engine),
     )
+
+
+def placed(plan: Plan, folder: Path | str, engine: EngineOptions) -> tuple[Plan, Path]:
+    """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
+    return shard_plan(plan, engine.part), shard_folder(local_path(folder), engine.part)
 
 
 def start(plan: Plan, folder: Path, command: str, how: Execution) -> Run:
     """Begin the run of a plan in a new folder, once all is checked that can be."""
+    folder = local_path(folder)
     run_folder.check_absent(folder, plan)
     console = Console(quiet=not how.progress)
-    _announce(console, plan, folder, how)
-    with run_folder.created(folder, plan, command):
-        return launch(plan, folder, how, console)
+    with running(how.engine) as engine:
+        plan = engine.fitted(plan)
+        _announce(console, plan, folder, how, engine)
+        _expect(console, plan, None, engine)
+        with run_folder.created(folder, plan, command):
+            return launch(plan, folder, how, console, engine)
+
+
+def planned(plan: Plan, how: Execution) -> list[str]:
+    """Everything a plan will run, the memory it needs, and how long it will take if that is known.
+
+    Nothing is written.
+    """
+    with running(how.engine) as engine:
+        plan = engine.fitted(plan)
+        memory = engine.check(plan, how)
+        expected = engine.expect(plan, None, measure=True)
+    lines = [*in_full(plan), f"memory: {memory}"]
+    return lines if expected is None else [*lines, expected]
+
+
+def running(options: EngineOptions) -> AbstractContextManager[Engine]:
+    """The engine that the options name; a cluster is left when the context ends."""
+    if options.engine == "local":
+        return nullcontext(Local(options))
+    from valueshare.runs.ray import connected
+
+    return connected(options)
 
 
 def resume(
@@ -87,24 +127,29 @@ def resume(
     tensorboard: bool = False,
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
+    groups: int = 1,
+    engine: EngineOptions = LOCAL,
 ) -> Run:
     """Go on with a run from its last finished phase; it ends as if it had never stopped.
 
     Settings are the run's own. A run with a network of its caller's own needs it here again.
     """
-    folder = Path(folder)
+    folder = shard_folder(local_path(folder), engine.part)
     plan = run_folder.open_plan(folder)
     _check_network(folder, plan, network)
-    how = Execution(network, threads, tensorboard, progress, should_stop)
+    how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
     console = Console(quiet=not progress)
     if run_folder.is_finished(folder, plan):
-        _say(console, f"this run is finished: {folder}")
+        say(console, f"this run is finished: {folder}")
         return Run(folder, plan.agents, run_folder.read_records(folder), finished=True)
-    _check_device(folder, plan)
-    _announce(console, plan, folder, how)
-    with run_folder.held(folder):  # once: what is noted is what this process then does
+    if engine.engine == "local":
+        _check_device(folder, plan)
+    with running(engine) as runs, run_folder.held(folder):
+        _announce(console, plan, folder, how, runs)
+        _expect(console, plan, folder, runs)
+        # Once it is held: what is noted is what this process then does.
         run_folder.note_resumption(folder, "valueshare resume", plan.device)
-        return launch(plan, folder, how, console)
+        return launch(plan, folder, how, console, runs)
 
 
 def summary(run: Run) -> list[str]:
@@ -123,17 +168,20 @@ def summary(run: Run) -> list[str]:
     return [*lines, f"records: {run.folder / 'records'}"]
 
 
-def _announce(console: Console, plan: Plan, folder: Path, how: Execution) -> None:
+def _announce(console: Console, plan: Plan, folder: Path, how: Execution, engine: Engine) -> None:
     """Refuse what cannot be run; say what will be."""
     if how.tensorboard:
         require_tensorboard()
-    memory = check(plan, how.network, how.threads)
-    for line in (*described(plan), f"memory: {memory}", f"run folder: {folder}"):
-        _say(console, line)
+    memory = engine.check(plan, how)
+    note = engine.check_folder(folder)
+    say(console, *described(plan), f"memory: {memory}", f"run folder: {folder}")
+    if note is not None:
+        say(console, f"note: {note}")
 
 
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+def _expect(console: Console, plan: Plan, folder: Path | None, engine: Engine) -> None:
+    if (line := engine.expect(plan, folder, measure=False)) is not None:
+        say(console, line)
 
 
 def _check_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:

@@ -1,18 +1,16 @@
 """What a run shows: rates and times by hand, lines without a terminal, a table with one."""
 
 import io
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import polars as pl
 import pytest
-import torch
 from rich.console import Console
 
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.population.phase import records_schema
-from valueshare.population.train import PhaseReport
 from valueshare.runs import events
 from valueshare.runs.display import Display
 from valueshare.runs.groups import group_columns, group_scores, label
@@ -39,8 +37,7 @@ def records(
     return pl.concat([records_schema().to_frame(), table], how="diagonal")
 
 
-def state(step: int) -> Any:
-    return SimpleNamespace(step=torch.tensor(step))
+ONE, TWO = "population-0", "population-1"
 
 
 class Clock:
@@ -60,20 +57,19 @@ def display(clock: Clock, *, terminal: bool) -> tuple[Display, io.StringIO]:
 def test_lines_where_there_is_no_terminal() -> None:
     clock = Clock()
     shown, file = display(clock, terminal=False)
-    shown.begin(0)
-    shown.on_tick(state(300))  # resumed at step 300
+    shown.on_step(ONE, 300)  # resumed at step 300
     clock.now = 10.0
-    shown.on_tick(state(350))  # too early for a line
+    shown.on_step(ONE, 350)  # too early for a line
     assert file.getvalue() == ""
     scores = {0: 10.0, 1: 20.0, 2: None, 3: 7.0}
-    shown.on_phase(PhaseReport(3, 400, records(400, scores)))
+    shown.on_phase(ONE, 400, records(400, scores))
     # 100 steps x 4 agents in 10 s; left are 600 x 4 here and 1,000 x 2 later: 4,400 / 40 = 110 s.
     assert file.getvalue() == (
         "CartPole-v1 | population 1 of 2 | 4 agents at step 400 of 1,000 | 40 agent-steps/s"
         " | 0:01:50 left | score ib-dqn k=0 15.0, ib-dqn k=8 7.0\n"
     )
     clock.now = 71.0
-    shown.on_tick(state(450))  # a minute later, within a phase
+    shown.on_step(ONE, 450)  # a minute later, within a phase
     assert (
         file.getvalue()
         .splitlines()[-1]
@@ -81,13 +77,31 @@ def test_lines_where_there_is_no_terminal() -> None:
     )
 
 
+def test_two_populations_at_once() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=False)
+    shown.on_step(ONE, 0)
+    clock.now = 5.0
+    shown.on_step(TWO, 500)  # resumed at step 500
+    clock.now = 15.0
+    shown.on_step(ONE, 300)
+    shown.on_phase(TWO, 600, records_schema().to_frame())
+    # 300 x 4 agents in 15 s and 100 x 2 in 10 s: 80 + 20 a second. Of 4,000 + 2,000 agent-steps,
+    # 1,200 + 1,200 are done; 3,600 are left: 36 s.
+    assert file.getvalue() == (
+        "CartPole-v1 | population 2 of 2 | 2 agents at step 600 of 1,000 | 2 at once, 40.0 % done"
+        " | 100 agent-steps/s | 0:00:36 left\n"
+    )
+    shown.end(TWO, finished=True)
+    shown.end(ONE, finished=False)  # given up: its 4,000 are still to be done
+    assert (shown._done(), shown._total()) == (2_000, 6_000)
+    assert shown.agent_steps_per_second() is None
+
+
 def test_a_table_in_a_terminal() -> None:
     clock = Clock()
     shown, file = display(clock, terminal=True)
-    shown.begin(0)
-    shown.on_phase(
-        PhaseReport(0, 100, records(100, {0: 1.0, 1: 2.0, 2: 30.0, 3: 50.0}, diverged=2))
-    )
+    shown.on_phase(ONE, 100, records(100, {0: 1.0, 1: 2.0, 2: 30.0, 3: 50.0}, diverged=2))
     assert file.getvalue() == ""  # nothing but the live display
     with shown.watch():
         pass
@@ -120,7 +134,7 @@ def test_events_are_means_of_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: A
     monkeypatch.setattr(events, "import_module", lambda name: module)
     before = records(100, {0: 1.0, 1: 3.0, 2: None, 3: None})
     written = events.Events(tmp_path, PLAN.agents, before)
-    written.on_phase(PhaseReport(1, 200, records(200, {2: 5.0, 3: 9.0})))
+    written.on_phase(records(200, {2: 5.0, 3: 9.0}))
     assert written._writer.scalars == [
         ("score/CartPole-v1 ib-dqn k=0", 2.0, 100),
         ("score/CartPole-v1 ib-dqn k=8", 7.0, 200),

@@ -61,6 +61,14 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
         memory.check(memory.need(more), CPU)
 
 
+def test_what_pytorch_keeps_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 30 GB of a GPU are nobody's; PyTorch holds 100 GB of it, and tensors are in 5 GB of those.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 * 10**9, 140 * 10**9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * 10**9)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5 * 10**9)
+    assert memory.free_bytes(torch.device("cuda")) == (30 + 100 - 5) * 10**9
+
+
 def test_what_the_system_says_is_free() -> None:
     free = memory.free_bytes(CPU)
     assert free is None or free > 10**7

@@ -38,6 +38,7 @@ def test_the_run_folder(uninterrupted: Path) -> None:
     names = {path.name for path in uninterrupted.iterdir()}
     assert names == {
         *("agents.parquet", "config.json", "provenance.json", "records", "checkpoints"),
+        *("progress", ".lock"),
     }
     agents = pl.read_parquet(uninterrupted / "agents.parquet")
     # ib-dqn: 2 k x 2 seeds; double-dqn has no k: 2 seeds.

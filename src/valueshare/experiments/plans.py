@@ -89,8 +89,16 @@ def _environment(
     name = found.name if found.backend == "ale" else env
     preset = overridden(preset_for(name, algorithms), given)
     if found.backend == "ale":
-        protocol = atari_protocol(preset.settings.atari_protocol).name
-        preset = preset._replace(settings=replace(preset.settings, atari_protocol=protocol))
+        protocol = atari_protocol(preset.settings.atari_protocol)
+        if given.get("clip_rewards", protocol.reward_signs) != protocol.reward_signs:
+            raise InvalidInput(
+                f"clip_rewards = {given['clip_rewards']}: whether training rewards are signs is "
+                f"the protocol's, {protocol.name}: leave it out"
+            )
+        settings = replace(
+            preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.reward_signs
+        )
+        preset = preset._replace(settings=settings)
     spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
     return preset, replace(spec, name=name)
 

@@ -12,8 +12,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from valueshare.population.state import State
-from valueshare.population.train import PhaseReport
 from valueshare.runs.groups import group_scores, label, own_values, shown_score
 from valueshare.runs.plan import Part
 
@@ -23,7 +21,7 @@ GROUPS_SHOWN = 24  # rows of the live table
 
 
 class Display:
-    """The whole run, population after population.
+    """The whole run: one population after the other, or several at once.
 
     A step is one of each agent, as in the settings; an agent-step is one of one agent: a step of 10
     agents is 10 of them. Rates and the time that is left count agent-steps.
@@ -37,12 +35,13 @@ class Display:
         console: Console,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._parts, self._agents, self._records = parts, agents, records
+        self._parts = {part.name: part for part in parts}
+        self._agents, self._records = agents, records
         self._console, self._clock = console, clock
-        self._number = 0  # of the population that runs
-        self._step = 0  # of each of its agents
-        # When and at which step this process took it up.
-        self._began: tuple[float, int] | None = None
+        self._steps = dict.fromkeys(self._parts, 0)  # of each agent
+        # When and at which step this process first heard of a population that runs.
+        self._began: dict[str, tuple[float, int]] = {}
+        self._shown = next(iter(self._parts))  # the one that was heard of last
         self._refreshed = clock()
 
     def watch(self) -> AbstractContextManager[object]:
@@ -52,53 +51,65 @@ class Display:
         rate = 1 / REFRESH_SECONDS
         return Live(get_renderable=self.render, console=self._console, refresh_per_second=rate)
 
-    def begin(self, number: int) -> None:
-        """The population of this number runs from now on."""
-        self._number, self._step, self._began = number, 0, None
+    def end(self, part: str, *, finished: bool) -> None:
+        """A population runs no longer; where it did not finish, its steps are to be done again."""
+        self._steps[part] = self._parts[part].settings.total_steps if finished else 0
+        self._began.pop(part, None)
 
-    def on_tick(self, state: State) -> None:
-        now = self._clock()
+    def is_due(self) -> bool:
+        """Whether a step is worth telling."""
         wait = REFRESH_SECONDS if self._console.is_terminal else LINE_SECONDS
-        if self._began is not None and now - self._refreshed < wait:
+        return not self._began or self._clock() - self._refreshed >= wait
+
+    def on_step(self, part: str, step: int) -> None:
+        now = self._clock()
+        if part in self._began and not self.is_due():
+            self._steps[part] = step
             return
-        self._step = int(state.step)
-        if self._began is None:
-            self._began = now, self._step
+        self._shown, self._steps[part] = part, step
+        if part not in self._began:
+            self._began[part] = now, step
         elif not self._console.is_terminal:
-            self._console.print(self.line(), highlight=False, soft_wrap=True)
+            self._say(self.line())
         self._refreshed = now
 
-    def on_phase(self, report: PhaseReport) -> None:
-        self._step, self._refreshed = report.step, self._clock()
-        self._records = pl.concat([self._records, report.records])
+    def on_phase(self, part: str, step: int, records: pl.DataFrame) -> None:
+        self._shown, self._steps[part], self._refreshed = part, step, self._clock()
+        self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
-            scores = self.scores() if report.records.height else ""
-            self._console.print(self.line() + scores, highlight=False, soft_wrap=True)
+            self._say(self.line() + (self.scores() if records.height else ""))
 
     def agent_steps_per_second(self) -> float | None:
-        """Of the running population since this process took it up; None before there is one."""
-        if self._began is None:
-            return None
-        seconds, steps = self._clock() - self._began[0], self._step - self._began[1]
-        return steps * self._part.agents.height / seconds if seconds > 0 and steps > 0 else None
+        """Of the populations that run, since this process took them up; None before there is one.
+
+        One that was lost and is back at an earlier step has no rate until it is past it.
+        """
+        now, rate = self._clock(), 0.0
+        for name, (began, first) in self._began.items():
+            seconds, steps = now - began, self._steps[name] - first
+            if seconds > 0 and steps > 0:
+                rate += steps * self._parts[name].agents.height / seconds
+        return rate or None
 
     def seconds_left(self) -> float | None:
-        """Of the whole run, if later populations are as fast as this one."""
+        """Of the whole run, if it goes on as fast as the populations that run now."""
         rate = self.agent_steps_per_second()
         if rate is None:
             return None
-        here = (self._part.settings.total_steps - self._step) * self._part.agents.height
-        later = sum(part.agent_steps for part in self._parts[self._number + 1 :])
-        return (here + later) / rate
+        return (self._total() - self._done()) / rate
 
     def line(self) -> str:
-        """Where the run is, in one line."""
-        agents, steps = self._part.agents.height, self._part.settings.total_steps
+        """Where the run is, in one line: the population heard of last, and how many run besides."""
+        part, step = self._parts[self._shown], self._steps[self._shown]
+        number = list(self._parts).index(self._shown) + 1
         words = [
-            self._part.label,
-            f"population {self._number + 1} of {len(self._parts)}",
-            f"{agents:,} agents at step {self._step:,} of {steps:,}",
+            part.label,
+            f"population {number} of {len(self._parts)}",
+            f"{part.agents.height:,} agents at step {step:,} of {part.settings.total_steps:,}",
         ]
+        if len(self._began) > 1:
+            share = 100 * self._done() / self._total()
+            words.append(f"{len(self._began)} at once, {share:.1f} % done")
         if (rate := self.agent_steps_per_second()) is not None:
             words.append(f"{rate:,.0f} agent-steps/s")
         if (left := self.seconds_left()) is not None:
@@ -106,8 +117,8 @@ class Display:
         return " | ".join(words)
 
     def scores(self) -> str:
-        """The groups of the running population, for the end of a line."""
-        rows = group_scores(self._part.agents, self._records).to_dicts()
+        """The groups of the population heard of last, for the end of a line."""
+        rows = group_scores(self._parts[self._shown].agents, self._records).to_dicts()
         return " | score " + ", ".join(f"{label(row)} {shown_score(row['score'])}" for row in rows)
 
     def render(self) -> RenderableType:
@@ -126,12 +137,9 @@ class Display:
                 shown_score(row["score"]),
                 f"{row['diverged']:,}" if row["diverged"] else "",
             )
-        done = sum(part.agent_steps for part in self._parts[: self._number])
-        done += self._step * self._part.agents.height
-        total = sum(part.agent_steps for part in self._parts)
         hidden = len(rows) - GROUPS_SHOWN
         bar = Table.grid(expand=True)  # a bar by itself does not end its line
-        bar.add_row(ProgressBar(total=total, completed=done))
+        bar.add_row(ProgressBar(total=self._total(), completed=self._done()))
         return Group(
             bar,
             Text(self.line()),
@@ -139,9 +147,14 @@ class Display:
             Text(f"and {hidden} groups more" if hidden > 0 else ""),
         )
 
-    @property
-    def _part(self) -> Part:
-        return self._parts[self._number]
+    def _total(self) -> int:
+        return sum(part.agent_steps for part in self._parts.values())
+
+    def _done(self) -> int:
+        return sum(self._steps[name] * part.agents.height for name, part in self._parts.items())
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
 
 
 _RIGHT = ("k", "agents", "evaluated at", "score", "diverged")

@@ -19,10 +19,10 @@ class Shard(NamedTuple):
     """One of so many parts of a table of agents, counted from 1."""
 
     number: int
-    count: int
+    of: int
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+        return f"{self.number}/{self.of}"
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def parse_shard(text: str) -> Shard:
     if not (slash and number.strip().isdecimal() and count.strip().isdecimal()):
         raise InvalidInput(f"shard = {text!r}: write the part and how many there are, like 2/8")
     shard = Shard(int(number), int(count))
-    if not 1 <= shard.number <= shard.count or shard.count > _MOST_SHARDS:
+    if not 1 <= shard.number <= shard.of or shard.of > _MOST_SHARDS:
         raise InvalidInput(
-            f"shard = {text!r}: parts are counted from 1, so write 1/{shard.count} to "
-            f"{shard.count}/{shard.count}"
-            if 1 <= shard.count <= _MOST_SHARDS
+            f"shard = {text!r}: parts are counted from 1, so write 1/{shard.of} to "
+            f"{shard.of}/{shard.of}"
+            if 1 <= shard.of <= _MOST_SHARDS
             else f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} parts"
         )
     return shard
@@ -90,8 +90,8 @@ def shard_folder(out: Path, shard: Shard | None) -> Path:
     """Where a shard goes: a run folder of its own in the folder of all of them."""
     if shard is None:
         return out
-    width = len(str(shard.count))
-    return out / f"shard-{shard.number:0{width}d}-of-{shard.count}"
+    width = len(str(shard.of))
+    return out / f"shard-{shard.number:0{width}d}-of-{shard.of}"
 
 
 def local_path(folder: Path | str) -> Path:

@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.population.train import PhaseReport
 from valueshare.runs.groups import group_columns, label
 
 MEASURES = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
@@ -34,8 +33,8 @@ class Events:
         self._agents = agents
         self._write(records)
 
-    def on_phase(self, report: PhaseReport) -> None:
-        self._write(report.records)
+    def on_phase(self, records: pl.DataFrame) -> None:
+        self._write(records)
 
     def close(self) -> None:
         self._writer.close()

@@ -1,9 +1,11 @@
-"""Running a plan here, in this process: population after population, into a run folder."""
+"""Running a plan into a run folder, population by population, by the engine that was chosen."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import polars as pl
 import torch
 from rich.console import Console
 
@@ -11,90 +13,173 @@ from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.state import NetworkFactory
-from valueshare.population.train import PhaseReport, checked_device, train_population
+from valueshare.population.train import checked_device
 from valueshare.runs import memory, run_folder
 from valueshare.runs.display import Display
+from valueshare.runs.engines import EngineOptions
 from valueshare.runs.events import Events
 from valueshare.runs.networks import check_network
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.run_folder import Run
+from valueshare.runs.shards import cut
+from valueshare.runs.tasks import Listener, Task, run_part
 
 
 class Execution(NamedTuple):
-    """How a plan is run here; nothing of it changes a number."""
+    """How a plan is run; nothing of it changes a number."""
 
     network: NetworkFactory | None = None  # the one that the plan names
     threads: int | None = None  # of the environments; None: one a core
     tensorboard: bool = False
     progress: bool = True  # whether the run shows itself
     should_stop: Callable[[], bool] | None = None  # asked at every step
+    groups: int = 1  # of agents that take turns in acting
+    engine: EngineOptions = EngineOptions()
+
+
+class Outcome(NamedTuple):
+    """How a population ended."""
+
+    finished: bool
+    reason: str | None = None  # why not, unless it was asked to end
+
+
+Report = Callable[[str, Outcome], None]  # called once for every population that has ended
+
+
+class Engine(Protocol):
+    """Who runs populations."""
+
+    def check(self, plan: Plan, how: Execution) -> str:
+        """Everything that can be found wrong before a run; one line of the memory it needs."""
+
+    def fitted(self, plan: Plan) -> Plan:
+        """The plan, its populations cut so that each fits where it will run."""
+
+    def check_folder(self, folder: Path) -> str | None:
+        """Refuse a place for the run that not all can write to; a line of what else to know."""
+
+    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
+        """A line of how long the rest will take, if that is known, or to be measured."""
+
+    def run(
+        self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
+    ) -> None:
+        """Run every population, and report each; none is reported that never began."""
+
+    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
+        """A line of how long it took, by all who had a part in it."""
+
+
+class Local:
+    """In this process, one population after the other."""
+
+    def __init__(self, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008 (frozen)
+        self._most = options.population_agents
+
+    def check(self, plan: Plan, how: Execution) -> str:
+        device = checked_device(plan.device)
+        needs = checked_needs(plan, how)
+        by_size = sorted(needs.values(), key=lambda need: need.total(device))
+        return [memory.check(need, device) for need in by_size][-1]
+
+    def fitted(self, plan: Plan) -> Plan:
+        return cut(plan, self._most) if self._most else plan
+
+    def check_folder(self, folder: Path) -> str | None:
+        return None
+
+    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
+        return None
+
+    def run(
+        self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
+    ) -> None:
+        for part in parts(plan):
+            task = Task(str(folder), part.name, plan.device, how.threads, how.groups)
+            try:
+                finished = run_part(task, listener, how.network, plan)
+            except torch.OutOfMemoryError as error:
+                raise InvalidInput(
+                    "the device ran out of memory; all finished phases are safe: free some of it, "
+                    f"then valueshare resume {folder}"
+                ) from error
+            report(part.name, Outcome(finished))
+            if not finished:
+                return
+
+    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
+        return None
 
 
 def check(plan: Plan, network: NetworkFactory | None = None, threads: int | None = None) -> str:
-    """Everything that can be found wrong before a run; one line of the memory it needs.
+    """Everything that can be found wrong before a run here; one line of the memory it needs.
 
     Populations run one after the other, so the largest one decides.
     """
-    if threads is not None and threads < 1:
-        raise InvalidInput(f"threads = {threads}: write at least 1, or leave it out")
-    device = checked_device(plan.device)
-    needs = []
-    for part in parts(plan):
-        settings = part.settings
-        spec = environment_spec(part.env, part.backend, settings.atari_protocol)
-        limit = settings.eval_episode_limit
-        check_evaluation(settings, spec.episode_limit if limit is None else limit)
-        if network is not None:
-            check_network(part, spec, network)
-        needs.append(memory.need(part, network))
-    lines = [memory.check(need, device) for need in sorted(needs, key=lambda n: n.total(device))]
-    return lines[-1]
+    return Local().check(plan, Execution(network, threads))
 
 
-def launch(plan: Plan, folder: Path, how: Execution, console: Console) -> Run:
+def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
+    """What populations need, by name, once settings and networks are found to be right."""
+    if how.threads is not None and how.threads < 1:
+        raise InvalidInput(f"threads = {how.threads}: write at least 1, or leave it out")
+    if how.groups < 1:
+        raise InvalidInput(f"groups = {how.groups}: write at least 1, or leave it out")
+    return {part.name: _checked_need(part, how.network) for part in parts(plan)}
+
+
+def _checked_need(part: Part, network: NetworkFactory | None) -> memory.Need:
+    settings = part.settings
+    spec = environment_spec(part.env, part.backend, settings.atari_protocol)
+    limit = settings.eval_episode_limit
+    check_evaluation(settings, spec.episode_limit if limit is None else limit)
+    if network is not None:
+        check_network(part, spec, network)
+    return memory.need(part, network)
+
+
+def launch(plan: Plan, folder: Path, how: Execution, console: Console, runs: Engine) -> Run:
     """Run, or go on with, the plan of a run folder; not finished where `should_stop` ended it.
 
     The caller holds the folder.
     """
+    began = time.monotonic()
     records = run_folder.read_records(folder, skip_damaged=True)  # those are made again
     display = Display(parts(plan), plan.agents, records, console)
     events = Events(folder, plan.agents, records) if how.tensorboard else None
+    outcomes: dict[str, Outcome] = {}
 
-    def on_phase(report: PhaseReport) -> None:
-        display.on_phase(report)
+    def on_phase(part: str, step: int, new: pl.DataFrame) -> None:
+        display.on_phase(part, step, new)
         if events is not None:
-            events.on_phase(report)
+            events.on_phase(new)
 
-    def run(part: Part) -> bool:
-        return train_population(
-            part.agents,
-            part.settings,
-            network=how.network,
-            directory=folder,
-            name=part.name,
-            device=plan.device,
-            compiled=plan.compiled,
-            backend=part.backend,
-            threads=how.threads,
-            on_phase=on_phase,
-            should_stop=how.should_stop,
-            on_tick=display.on_tick,
-        ).finished
+    def report(part: str, outcome: Outcome) -> None:
+        outcomes[part] = outcome
+        display.end(part, finished=outcome.finished)
 
-    finished = True
+    listener = Listener(
+        on_step=display.on_step,
+        on_phase=on_phase,
+        on_note=lambda line: say(console, line),
+        due=display.is_due,
+        should_stop=how.should_stop,
+    )
     try:
         with display.watch():
-            for number, part in enumerate(parts(plan)):
-                display.begin(number)
-                if not run_folder.is_part_finished(folder, part) and not run(part):
-                    finished = False
-                    break
-    except torch.OutOfMemoryError as error:
-        raise InvalidInput(
-            "the device ran out of memory; all finished phases are safe: free some of it, then "
-            f"valueshare resume {folder}"
-        ) from error
+            runs.run(plan, folder, how, listener, report)
     finally:
         if events is not None:
             events.close()
-    return Run(folder, plan.agents, run_folder.read_records(folder), finished)
+    if (line := runs.took(plan, folder, time.monotonic() - began)) is not None:
+        say(console, line)
+    finished = all(part.name in outcomes and outcomes[part.name].finished for part in parts(plan))
+    failures = {name: end.reason for name, end in outcomes.items() if end.reason is not None}
+    return Run(folder, plan.agents, run_folder.read_records(folder), finished, failures)
+
+
+def say(console: Console, *lines: str) -> None:
+    """Lines as they are, whatever the width of the terminal."""
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -92,10 +92,25 @@ def check(needs: Need, device: torch.device) -> str:
     return f"{shown(wanted)} needed, {'unknown' if free is None else shown(free)} free"
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that a new process could have, in bytes; None where the system does not tell."""
+def most_agents(needs: Need, device: torch.device, room: int, host_room: int) -> int:
+    """How many agents of a population fit into so much memory of a device and of its host."""
+    fit = int((USABLE * room - needs.fixed(device)) // needs.each(device))
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        host = int(USABLE * host_room - host_bytes(needs._replace(agents=0)))
+        fit = min(fit, int(host // needs.host_per_agent))
+    return max(0, fit)
+
+
+def host_bytes(needs: Need) -> int:
+    """What a population on a GPU needs of the host's memory."""
+    return needs.agents * needs.host_per_agent + needs.host_fixed + FIXED_BYTES["cpu"]
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that a new population could have, in bytes; None where the system does not tell."""
+    if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     known = [value for value in (_available(), _left_in_group()) if value is not None]
     return min(known) if known else None
 

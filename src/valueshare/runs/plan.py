@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare import __version__
+from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import populations, table_digest
@@ -105,6 +106,12 @@ def config(plan: Plan) -> dict[str, Any]:
             values[name] = dict(getattr(plan, name))
     if plan.shard is not None:
         values["shard"] = plan.shard
+    named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
+    if named:
+        values["protocols"] = {
+            env: {"name": name, "digest": atari_protocol(name).digest}
+            for env, name in named.items()
+        }
     plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return plain
 
@@ -136,6 +143,8 @@ def check_format(values: dict[str, Any]) -> None:
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """The first setting in which two configurations differ, in words; None where none does."""
     before, now = _flat(stored), _flat(wanted)
+    if "protocols" not in stored:  # of before there was a digest: the name is a setting
+        now.pop("protocols", None)
     for name in (*now, *before):
         if name != "valueshare" and before.get(name, "absent") != now.get(name, "absent"):
             if name == "agents":

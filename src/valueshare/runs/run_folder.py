@@ -5,18 +5,19 @@
     provenance.json          command, version, commit, machine, libraries; again for each resumption
     records/*.parquet        one row an agent and evaluation
     checkpoints/NAME/        what population NAME needs to go on
+    progress/NAME.json       where it is, and how long it has taken; for displays
+    .lock                    held by the process that runs it
     tensorboard/             events, where they were asked for
 
 It appears whole, with everything but records, checkpoints and events; those are written by
 `population.checkpoint`, each file whole or not at all.
 """
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -31,6 +32,7 @@ from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
 from valueshare.records import CHECKPOINTS, RECORDS, read_tables
 from valueshare.runs.directory import read_config, results_folder
+from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
 from valueshare.runs.plan import (
     KIND,
     Part,
@@ -53,6 +55,8 @@ class Run(NamedTuple):
     agents: pl.DataFrame  # the table
     records: pl.DataFrame  # one row an agent and evaluation
     finished: bool
+    # Why populations ended that are not finished, by name; the others went on without them.
+    failures: Mapping[str, str] = MappingProxyType({})
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
@@ -162,24 +166,9 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
     raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
 
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder while it is written to; a process that dies lets go of it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise InvalidInput(f"{folder} is being trained by another process: let it end") from error
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
 def _origin(command: str, device: str) -> dict[str, Any]:
     about = provenance(command)
     about["started"] = about.pop("finished")
-    if device.startswith("cuda"):
+    if device.startswith("cuda") and torch.cuda.is_available():  # on a cluster, it may be elsewhere
         about["machine"]["gpu"] = torch.cuda.get_device_name(device)
     return about

@@ -1,0 +1,281 @@
+"""A Ray cluster: being its guest, what its nodes have, and whether they see our files."""
+
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import valueshare
+from valueshare.errors import InvalidInput
+from valueshare.runs import worker
+from valueshare.runs.engines import EngineOptions
+from valueshare.runs.locks import locked
+from valueshare.runs.signals import EXIT_CODES
+
+CONNECT_SECONDS = 5.0
+STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load itself
+ANSWER_SECONDS = 60.0  # of a node, a new worker process included
+
+
+class Node(NamedTuple):
+    """What a machine of the cluster has."""
+
+    id: str
+    address: str
+    cpus: float
+    gpus: float
+    memory: float  # bytes that Ray may give to tasks
+
+
+class Place(NamedTuple):
+    """What one population is given."""
+
+    cpus: int
+    gpus: float
+
+    def fits(self, node: Node) -> bool:
+        return node.cpus >= self.cpus and node.gpus >= self.gpus
+
+    def times(self, node: Node) -> int:
+        """How many of them a node has room for at once, as far as CPUs and GPUs go."""
+        by_cpu = int(node.cpus // self.cpus)
+        return min(by_cpu, int(node.gpus / self.gpus + 1e-9)) if self.gpus else by_cpu
+
+
+@contextmanager
+def joined(options: EngineOptions) -> Iterator[Any]:
+    """Ray, connected to the cluster; a connection that was there before stays."""
+    ray = _require_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    _check_reachable(options.ray_address)
+    with _our_signals():
+        try:
+            ray.init(
+                address=options.ray_address,
+                log_to_driver=False,
+                logging_level="CRITICAL",
+                configure_logging=True,
+            )
+        except (Exception, SystemExit) as error:
+            raise InvalidInput(
+                f"cannot join the Ray cluster at {options.ray_address} ({_first_line(error)}): "
+                "run this on a node of it, with the same versions of Ray and Python"
+            ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def nodes(ray: Any) -> list[Node]:
+    """The machines of the cluster that are alive."""
+    return [
+        Node(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            node["Resources"].get("CPU", 0.0),
+            node["Resources"].get("GPU", 0.0),
+            node["Resources"].get("memory", 0.0),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def place_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Place:
+    """What one population gets; more than any node has is refused."""
+    gpus = options.ray_gpus if device.startswith("cuda") else 0.0
+    most_gpus = max(node.gpus for node in there)
+    if gpus > most_gpus:
+        if not most_gpus:
+            raise InvalidInput(
+                f"device = {device!r}, and the cluster has no GPU: write --device cpu, or add "
+                "nodes with GPUs (ray start --num-gpus)"
+            )
+        raise InvalidInput(
+            f"ray-gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs"
+        )
+    able = [node for node in there if node.gpus >= gpus]
+    cpus = options.ray_cpus
+    if not cpus:
+        shares = [node.cpus * gpus / node.gpus for node in able if gpus]
+        cpus = max(1, int(min(shares, default=1)))
+    most_cpus = max(node.cpus for node in able)
+    if cpus > most_cpus:
+        raise InvalidInput(
+            f"ray-cpus = {cpus}: no node of the cluster"
+            f"{' that has the GPUs' if gpus else ''} has more than {most_cpus:g} CPUs"
+        )
+    return Place(cpus, gpus)
+
+
+def check_sight(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
+    """Refuse a folder that a node cannot see or write to; a line if locks do not reach so far.
+
+    A file is made where the run will be, and every node is asked for it.
+    """
+    place = folder.resolve()
+    while not place.is_dir():
+        place = place.parent
+    try:
+        handle, name = tempfile.mkstemp(prefix=".valueshare-", dir=place)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InvalidInput(f"cannot write to {place}: {reason}") from error
+    os.close(handle)
+    marker = Path(name)
+    try:
+        with locked(marker):
+            answers = _ask_all(ray, there, json.dumps({"path": name}))
+    finally:
+        with suppress(OSError):
+            marker.unlink()
+    for key, words in (("seen", "see"), ("writable", "write to")):
+        blind = [node.address for node, about in answers if not about[key]]
+        if blind:
+            raise InvalidInput(
+                f"{len(blind)} of {len(answers)} nodes cannot {words} {place} ({blind[0]}, say): "
+                "choose an --out on a filesystem that all nodes have mounted"
+            )
+    for node, about in answers:
+        if about["valueshare"] != valueshare.__version__:
+            raise InvalidInput(
+                f"{node.address} has valueshare {about['valueshare']}, and this is "
+                f"{valueshare.__version__}: install the same version on all nodes"
+            )
+    if not all(about["locked"] for _, about in answers):
+        return (
+            f"the filesystem of {place} has no locks between machines: do not start this run on "
+            "two of them"
+        )
+    return None
+
+
+def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+    where = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    look = ray.remote(worker.look)
+    asked = {
+        node: look.options(
+            num_cpus=0, max_retries=1, scheduling_strategy=where(node.id, soft=False)
+        ).remote(text)
+        for node in there
+    }
+    answers = []
+    for node, answer in asked.items():
+        try:
+            answers.append((node, json.loads(ray.get(answer, timeout=ANSWER_SECONDS))))
+        except ray.exceptions.GetTimeoutError as error:
+            raise InvalidInput(
+                f"{node.address} has not answered for {ANSWER_SECONDS:.0f} s: see `ray status`"
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise InvalidInput(
+                f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install "
+                "it there as it is here"
+            ) from error
+    return answers
+
+
+def spread(
+    options: EngineOptions,
+    function: Callable[[str], bytes],
+    texts: Sequence[str],
+    on_done: Callable[[int], None],
+) -> list[bytes]:
+    """The function's answer to every text, in their order, worked out on the cluster's CPUs.
+
+    For short work that leaves no files. One that is lost more often than may be ends all of it.
+    """
+    with joined(options) as ray:
+        place = place_of(options, "cpu", nodes(ray))
+        remote = ray.remote(function).options(num_cpus=place.cpus, max_retries=options.ray_retries)
+        refs = [remote.remote(text) for text in texts]
+        number, waiting = {ref: i for i, ref in enumerate(refs)}, list(refs)
+        try:
+            while waiting:
+                done, waiting = ray.wait(waiting, timeout=0.2)  # so that Ctrl-C is heard
+                for ref in done:
+                    ray.get(ref)
+                    on_done(number[ref])
+            answers: list[bytes] = ray.get(refs)
+        except ray.exceptions.RayError as error:
+            raise OSError(errno.EIO, f"a task on the cluster failed: {reason_of(error)}") from error
+    return answers
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a task failed, in one line."""
+    cause = getattr(error, "cause", None)
+    return _first_line(cause if isinstance(cause, BaseException) else error)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".:") if lines else type(error).__name__
+
+
+def _require_ray() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError as missing:
+        raise InvalidInput(
+            "Ray is not installed: pip install 'valueshare[ray]', or write --engine local"
+        ) from missing
+
+
+def _check_reachable(address: str) -> None:
+    """Find out within seconds that no cluster is there.
+
+    Ray itself tries for minutes, and its failures may end the process; so another one asks.
+    """
+    none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its "
+    none += "--ray-address HOST:PORT"
+    given = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
+    if given != "auto":
+        host, _, port = given.rpartition(":")
+        if not host or not port.isdecimal() or "/" in host:
+            raise InvalidInput(f"ray-address = {given!r}: write auto or HOST:PORT")
+        try:
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        except (OSError, OverflowError) as error:
+            raise InvalidInput(none) from error
+    words = [sys.executable, "-m", "ray.scripts.scripts", "status"]
+    words += [] if given == "auto" else ["--address", given]
+    try:
+        asked = subprocess.run(
+            words,
+            capture_output=True,
+            timeout=STATUS_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InvalidInput(none) from error
+    if asked.returncode:
+        raise InvalidInput(none)
+
+
+@contextmanager
+def _our_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself when it connects: give it back to whom it was."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in EXIT_CODES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""One population of a run as a task: strings and numbers, which any process can carry out.
+
+The run's folder is the description of it: whoever can read and write that folder needs no more.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.errors import InvalidInput
+from valueshare.population.state import NetworkFactory, State
+from valueshare.population.train import PhaseReport, train_population
+from valueshare.runs.locks import Taken, locked
+from valueshare.runs.plan import Plan, parts
+from valueshare.runs.progress import ProgressFile, progress_lock
+from valueshare.runs.run_folder import is_part_finished, open_plan
+
+# A worker that was lost may still hold its population for a moment: until its machine is told.
+PATIENCE_SECONDS = 60.0
+
+
+class Task(NamedTuple):
+    """A population of the run in a folder, and how it is run; nothing of it changes a number."""
+
+    folder: str
+    part: str
+    device: str
+    threads: int | None = None  # of the environments
+    groups: int = 1  # of agents that take turns
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def from_json(cls, text: str) -> "Task":
+        return cls(**json.loads(text))
+
+
+class Listener(NamedTuple):
+    """Who is told how a population gets on, and may end it."""
+
+    on_step: Callable[[str, int], None] = lambda part, step: None
+    on_phase: Callable[[str, int, pl.DataFrame], None] = lambda part, step, records: None
+    on_note: Callable[[str], None] = lambda line: None
+    due: Callable[[], bool] = lambda: False  # whether `on_step` wants to be called
+    should_stop: Callable[[], bool] | None = None
+
+
+def run_part(
+    task: Task,
+    listener: Listener = Listener(),  # noqa: B008 (immutable)
+    network: NetworkFactory | None = None,
+    plan: Plan | None = None,
+) -> bool:
+    """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
+
+    Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write
+    beside its replacement.
+    """
+    folder = Path(task.folder)
+    plan = open_plan(folder) if plan is None else plan
+    part = next(part for part in parts(plan) if part.name == task.part)
+    try:
+        with locked(progress_lock(folder, part.name), PATIENCE_SECONDS):
+            if is_part_finished(folder, part):
+                return True
+            progress = ProgressFile(folder, part.name)
+
+            def on_tick(state: State) -> None:
+                if progress.is_due() or listener.due():  # reading the step waits for a GPU
+                    step = int(state.step)
+                    listener.on_step(part.name, step)
+                    if progress.is_due():
+                        progress.write(step)
+
+            def on_phase(report: PhaseReport) -> None:
+                progress.write(report.step, report.phase + 1)
+                listener.on_phase(part.name, report.step, report.records)
+
+            return train_population(
+                part.agents,
+                part.settings,
+                network=network,
+                directory=folder,
+                name=part.name,
+                device=task.device,
+                compiled=plan.compiled,
+                backend=part.backend,
+                threads=task.threads,
+                groups=min(task.groups, part.agents.height),
+                on_phase=on_phase,
+                should_stop=listener.should_stop,
+                on_tick=on_tick,
+            ).finished
+    except Taken as error:
+        raise InvalidInput(
+            f"{part.name} of {folder} is being trained by another process: let it end"
+        ) from error

@@ -1,0 +1,158 @@
+"""Shards and cuts: every agent exactly once, and no number changed."""
+
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import valueshare
+from valueshare.analysis.foreign import read_results
+from valueshare.errors import InvalidInput
+from valueshare.experiments.plans import make_plan
+from valueshare.runs.engines import EngineOptions, Shard, local_path, parse_shard, shard_folder
+from valueshare.runs.plan import Plan, config, from_config, parts
+from valueshare.runs.run_folder import Run
+from valueshare.runs.shards import cut, ends, longest_first, shard_plan
+
+TINY: dict[str, Any] = {
+    "k": [0, 4],
+    "seeds": 2,
+    "steps": 60,
+    "eval_every": 30,
+    "eval_episodes": 1,
+    "eval_episode_limit": 10,
+    "hidden": [8],
+    "minibatch": 4,
+    "replay_start": 10,
+    "progress": False,
+}
+
+
+def plan(long: int = 1_000) -> Plan:
+    """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as told."""
+    made = make_plan(["CartPole-v1", "Acrobot-v1"], ["ib-dqn", "double-dqn"], k=[0, 4], seeds=2)
+    settings = {
+        env: replace(own, total_steps=1_000 if env == "CartPole-v1" else long)
+        for env, own in made.settings.items()
+    }
+    return made._replace(settings=settings)
+
+
+PLAN = plan()
+
+
+def agents(made: Plan) -> list[int]:
+    return [int(agent) for part in parts(made) for agent in part.agents["agent"]]
+
+
+@given(st.integers(1, 12))
+def test_shards_are_an_exact_partition(count: int) -> None:
+    shards = [shard_plan(PLAN, Shard(number, count)) for number in range(1, count + 1)]
+    owners = [agent for shard in shards for agent in agents(shard)]
+    assert sorted(owners) == list(range(12))
+    sizes = [shard.agents.height for shard in shards]
+    assert max(sizes) - min(sizes) <= 1  # all agents are equally long
+    for shard in shards:
+        rows = PLAN.agents.filter(PLAN.agents["agent"].is_in(shard.agents["agent"].to_list()))
+        assert shard.agents.equals(rows)  # the same rows, with their numbers in the whole table
+        assert set(shard.settings) == set(shard.backends) == set(shard.agents["env"])
+
+
+def test_shards_are_equally_long() -> None:
+    # 6 agents of 1,000 steps and 6 of 3,000: 24,000. Half of it, 12,000, is the first 6 and 2 of
+    # the others; a quarter, 6,000, is the first 6 alone.
+    longer = plan(3_000)
+    assert [shard_plan(longer, Shard(i, 2)).agents.height for i in (1, 2)] == [8, 4]
+    assert [shard_plan(longer, Shard(i, 4)).agents.height for i in (1, 2, 3, 4)] == [6, 2, 2, 2]
+
+
+def test_populations_stay_together() -> None:
+    # 12 agents in populations of 4, 2, 4 and 2: cut in the middle, no population is cut.
+    first, second = (shard_plan(PLAN, Shard(i, 2)) for i in (1, 2))
+    assert [part.agents.height for part in parts(first)] == [4, 2]
+    assert list(first.settings) == ["CartPole-v1"]
+    assert list(second.settings) == ["Acrobot-v1"]
+    # A cut that was there stays as fine.
+    fine = shard_plan(cut(PLAN, 3), Shard(1, 2))
+    assert [part.agents.height for part in parts(fine)] == [2, 2, 2]
+
+
+def test_a_cut_keeps_the_order_and_is_stored() -> None:
+    fine = cut(PLAN, 3)
+    assert fine.pieces == {"population-0": 2, "population-2": 2}
+    names = [part.name for part in parts(fine)]
+    assert names == [
+        *("population-0-0", "population-0-1", "population-1"),
+        *("population-2-0", "population-2-1", "population-3"),
+    ]
+    assert agents(fine) == agents(PLAN)
+    assert max(part.agents.height for part in parts(fine)) == 2  # 4 in halves, not 3 and 1
+    again = from_config(config(fine), fine.agents)
+    assert [part.name for part in parts(again)] == names
+    assert cut(fine, 100).pieces == fine.pieces  # never back to larger ones
+    assert cut(PLAN, {"population-2": 1}).pieces == {"population-2": 4}
+
+
+def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path) -> None:
+    def train(out: Path, **options: Any) -> Run:
+        return valueshare.train(
+            "CartPole-v1", "ib-dqn", out=out, engine=EngineOptions(**options), **TINY
+        )
+
+    whole = train(tmp_path / "whole").records
+    assert whole.height == 4 * 3
+    assert train(tmp_path / "cut", population_agents=1).records.equals(whole)
+    tables = [train(tmp_path / "all", shard=f"{i}/3").records for i in (1, 2, 3)]
+    assert pl.concat(tables).sort("agent", "step").equals(whole)
+    folders = [f"shard-{i}-of-3" for i in (1, 2, 3)]
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == folders
+    together = read_results([tmp_path / "all"]).table
+    assert together.height == whole.height
+    with pytest.raises(InvalidInput, match="this run, finished"):
+        train(tmp_path / "all", shard="2/3")
+    with pytest.raises(InvalidInput, match="holds a run with other settings"):
+        valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **TINY)
+    again = valueshare.resume(tmp_path / "all", engine=EngineOptions(shard="2/3"), progress=False)
+    assert again.finished
+
+
+def test_what_is_no_shard() -> None:
+    for text in ("0/3", "4/3", "1/0", "1", "a/b", "-1/3", "1/3/5", "/"):
+        with pytest.raises(InvalidInput, match="shard = "):
+            parse_shard(text)
+    assert parse_shard("3/3") == Shard(3, 3)
+    with pytest.raises(InvalidInput, match="the table has 12 agents"):
+        shard_plan(PLAN, Shard(1, 13))
+    assert shard_folder(Path("a"), Shard(7, 12)) == Path("a/shard-07-of-12")
+
+
+def test_where_a_run_can_be() -> None:
+    assert local_path("file:///a/b") == local_path(Path("file:///a/b")) == Path("/a/b")
+    assert local_path("runs/a:b") == Path("runs/a:b")
+    for url in ("s3://bucket/run", "memory://run", "gs://bucket"):
+        with pytest.raises(InvalidInput, match="is no folder: a run needs a filesystem"):
+            local_path(Path(url))
+
+
+def test_list_scheduling_by_hand() -> None:
+    # 7, 5, 4, 3 on two places: 7 + 3 and 5 + 4. In the order 3, 4, 5, 7: 3 + 5 and 4 + 7.
+    seconds = {"a": 3.0, "b": 4.0, "c": 5.0, "d": 7.0}
+    order = longest_first(seconds)
+    assert order == ["d", "c", "b", "a"]
+    assert ends([seconds[name] for name in order], 2) == [9.0, 10.0]
+    assert ends(list(seconds.values()), 2) == [8.0, 11.0]
+    assert ends([2.0], 3) == [0.0, 0.0, 2.0]
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 3))
+def test_longest_first_is_within_four_thirds_of_the_best(tasks: list[int], places: int) -> None:
+    """Graham's bound, against every order there is."""
+    named = {str(i): float(task) for i, task in enumerate(tasks)}
+    ours = ends([named[name] for name in longest_first(named)], places)[-1]
+    best = min(ends(order, places)[-1] for order in permutations(map(float, tasks)))
+    assert ours <= best * (4 / 3 - 1 / (3 * places)) + 1e-9
