@@ -10,17 +10,20 @@ import torch
 
 from valueshare import cli
 from valueshare.commands import atari as commands
-from valueshare.envs import atari57
+from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.experiments.plans import make_plan
 from valueshare.experiments.presets import atari, atari_rmsprop, preset_for
 from valueshare.runs import memory
-from valueshare.runs.plan import parts
+from valueshare.runs.plan import config, difference, from_config, parts
 
 Said = tuple[int, str, str]
 PAPER = AtariOptions(scale="paper")
+OVERLAP = (
+    "an update samples the transitions up to the step before, because learning overlaps the games"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +130,7 @@ def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
         *(("dqn", 0.0), ("dueling-dqn", 0.0), ("rdq", 0.0), ("iqn", 0.0)),
         *(("ib-dqn", 1.0), ("ib-dqn", 18.0), ("ib-iqn", 18.0)),
     }
-    assert len(study.deviations) == 2  # the engine's own
+    assert len(study.deviations) == 3  # the engine's own
     # DQN and IB-DQN are one run; those with settings or a network of their own are others.
     assert [run.name for run in study.runs] == ["dqn", "dueling-dqn", "rdq", "iqn"]
     assert [run.plan.agents.height for run in study.runs] == [57 * 15, 57 * 5, 57 * 5, 57 * 10]
@@ -190,15 +193,74 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     assert part.agents.height == 16
     assert (part.settings.total_steps, part.settings.phase_steps) == (500_000, 100_000)
     assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
-    assert study.deviations[:-2] == (
+    assert study.deviations == (
         "total steps 500,000 instead of 50,000,000",
+        "phase steps 100,000 instead of 250,000",
         "acting lag True instead of False",
         "eval every 100,000 instead of 250,000",
         "eval timesteps 30,000 instead of 125,000",
-        "of the algorithms dqn, ib-dqn alone",
+        "without dueling-dqn, rdq, iqn, ib-iqn",
+        "ib-dqn with k = 18 instead of 1, n",
         "1 of 57 games",
         "8 seeds instead of 5",
+        "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
+        OVERLAP,
+        "there is an evaluation before the first step too",
     )
+
+
+def test_other_algorithms_values_and_games_are_said() -> None:
+    options = AtariOptions(scale="paper", games=("Pong", "AirRaid"))  # AirRaid is none of the 57
+    study = atari_study("atari57", options, algorithms=("double-dqn", "dqn"))
+    assert "without dueling-dqn, ib-dqn, rdq, iqn, ib-iqn" in study.deviations
+    assert "with double-dqn, which is not in the paper's study" in study.deviations
+    assert "2 games, not all of them the paper's 57" in study.deviations
+    beta = atari_study("atari-rdq-beta", PAPER, beta=(0.001, 0.5))
+    (said,) = (words for words in beta.deviations if "beta" in words)
+    assert said == "beta = 0.001, 0.5 instead of 1e-05, 0.0001, 0.001, 0.01, 0.1"
+    small = atari_study("atari-sensitivity", AtariOptions(scale="small"))
+    assert (
+        "ib-dqn with k = 0, 1, 32, 1024 instead of 0, 1, 32, 64, 128, 256, 512, 1024"
+        in small.deviations
+    )
+
+
+def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
+    def guesses(study: AtariStudy) -> list[str]:
+        return [words for words in study.deviations if "guess" in words]
+
+    (games,) = guesses(atari_study("atari-rmsprop", PAPER))
+    assert "all but Defender and Surround" in games
+    (beta,) = guesses(atari_study("atari-rdq-beta", AtariOptions(scale="small")))
+    assert "0.001 alone" in beta
+    for name in ("atari57", "atari-sensitivity"):
+        assert guesses(atari_study(name, PAPER)) == []
+    # Games and values that somebody chose are no guesses of ours.
+    assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", games=("Pong",)))) == []
+    assert guesses(atari_study("atari-rdq-beta", PAPER, beta=(0.001,))) == []
+
+
+def test_whether_rewards_are_signs_is_the_protocols() -> None:
+    plan = make_plan("Pong", "dqn", seeds=1, clip_rewards=True)
+    assert plan.settings["ALE/Pong-v5"].clip_rewards
+    with pytest.raises(InvalidInput, match="is the protocol's, machado-2018: leave it out"):
+        make_plan("Pong", "dqn", seeds=1, clip_rewards=False)
+    assert not make_plan("CartPole-v1", "dqn", seeds=1).settings["CartPole-v1"].clip_rewards
+
+
+def test_the_digest_of_the_protocol_is_stored_and_older_folders_are_without() -> None:
+    plan = make_plan(["Pong", "Breakout"], "dqn", seeds=1, atari_protocol="nature-2015")
+    stored = config(plan)
+    protocol = {"name": "nature-2015", "digest": atari_protocol("nature-2015").digest}
+    assert stored["protocols"] == {"ALE/Pong-v5": protocol, "ALE/Breakout-v5": protocol}
+    assert "protocols" not in config(make_plan("CartPole-v1", "dqn", seeds=1))
+    older = {name: value for name, value in stored.items() if name != "protocols"}
+    assert difference(older, stored) is None
+    assert from_config(older, plan.agents) == from_config(stored, plan.agents)._replace(
+        agents=plan.agents
+    )
+    changed = {**stored, "protocols": {"ALE/Pong-v5": {**protocol, "digest": "0"}}}
+    assert difference(changed, stored) is not None
 
 
 # From the command to the report
@@ -227,8 +289,15 @@ def test_smoke_trains_pong_from_the_command_to_the_report(
     assert after["relative_action_gap"].is_not_null().all()
     provenance = json.loads((out / "dqn" / "provenance.json").read_text())
     assert provenance["command"] == "valueshare reproduce atari57 --scale smoke"
-    config = json.loads((out / "dqn" / "config.json").read_text())
-    assert config["settings"]["ALE/Pong-v5"]["atari_protocol"] == "machado-2018"
+    stored = json.loads((out / "dqn" / "config.json").read_text())
+    assert stored["settings"]["ALE/Pong-v5"]["atari_protocol"] == "machado-2018"
+    digest = atari_protocol("machado-2018").digest
+    assert stored["protocols"]["ALE/Pong-v5"]["digest"] == digest
+    manifests = sorted((out / "dqn" / "checkpoints" / "population-0").glob("checkpoint-*.json"))
+    for path in manifests:
+        fingerprint = json.loads(path.read_text())["fingerprint"]
+        assert fingerprint["atari_protocol_digest"] == digest
+    assert len(manifests) == 2
     assert (out / "report" / "figures" / "learning-curves.png").stat().st_size > 1_000
     table = (out / "report" / "tables" / "scores.md").read_text()
     assert "Pong" in table
@@ -265,6 +334,8 @@ def test_a_plan_is_printed_and_nothing_is_run(
         (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
         (["--algorithms", "dqm"], "write one of dqn"),
         (["--algorithms", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
+        (["--k", "0", "18"], "k = 0: ib-dqn with it is dqn, which the study has already"),
+        (["--groups", "0"], "groups = 0: write at least 1"),
         (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
         (["--agents-at-once", "0"], "agents-at-once = 0"),
         (["--seeds", "-1"], "seeds = -1"),

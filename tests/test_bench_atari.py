@@ -1,12 +1,16 @@
 """The Atari benchmark measures what it says, on rings that are really full."""
 
+import weakref
+from typing import Any, Literal
+
 import pytest
 import torch
 
 from valueshare import cli
-from valueshare.benchmarks import plain_agent
-from valueshare.benchmarks.atari import LOOPS, AtariBench, _table, measure
+from valueshare.benchmarks import atari_loop, plain_agent
+from valueshare.benchmarks.atari import LOOPS, AtariBench, _settings, _table, measure
 from valueshare.benchmarks.atari_loop import (
+    bare_emulators,
     fill_with_copies,
     loop_rate,
     population_of,
@@ -17,7 +21,8 @@ from valueshare.commands.bench import bench_atari
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.population.state import initial_state
+from valueshare.population.phase import Engine, make_engine
+from valueshare.population.state import Population, initial_state
 from valueshare.replay import transitions
 from valueshare.runs import memory
 from valueshare.runs.plan import parts
@@ -74,8 +79,7 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
         go_on(t)
     assert int(state.updates) == 3  # at 100, 104 and 108
     assert state.replay.written.tolist() == [16, 16]
-    for group in engine.groups:
-        group.environments.close()
+    engine.close()
 
 
 def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,14 +116,41 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
     assert [line[:34].rstrip() for line in shown] == list(rows)
 
 
-def test_one_plain_agent_steps_and_learns() -> None:
-    rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), "Pong", warm_up=8)
+@pytest.mark.parametrize("game", ["Pong", "Skiing"])
+def test_one_plain_agent_steps_and_learns(game: str) -> None:
+    rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), game, warm_up=8)
     assert 0 < rate < 100_000
 
 
-def test_the_rate_of_a_plan_is_measured_shortly() -> None:
-    (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
-    assert 0 < loop_rate(parts(run.plan)[0], "cpu", compiled=False, seconds=0.1) < 100_000
+def test_bare_emulators_get_actions_that_their_game_has() -> None:
+    # Skiing has 9 of the 18: an emulator that gets another waits for ever.
+    bench = AtariBench(agents=2, games=("Pong", "Skiing"))
+    with bare_emulators(_table(bench), _settings(bench), 2) as step:
+        for _ in range(30):
+            step()
+
+
+@pytest.mark.parametrize(("place", "groups"), [("auto", 1), ("disk", 2)])
+def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, place: Literal["auto", "disk"], groups: int
+) -> None:
+    engines: list[weakref.ref[Any]] = []
+    seen: list[tuple[int, int | None, str | None]] = []
+
+    def noted(population: Population, *arguments: Any, **options: Any) -> Engine:
+        engine = make_engine(population, *arguments, **options)
+        engines.extend(weakref.ref(group.act) for group in engine.groups)
+        device = population.settings.replay_device
+        seen.append((options["groups"], options["threads"], device))
+        return engine
+
+    monkeypatch.setattr(atari_loop, "make_engine", noted)
+    (run,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs
+    part = parts(run.plan)[0]
+    rate = loop_rate(part, "cpu", compiled=False, seconds=0.1, threads=2, groups=groups)
+    assert 0 < rate < 100_000
+    assert seen == [(groups, 2, None if place == "auto" else "disk")]
+    assert [engine() for engine in engines] == [None] * groups
 
 
 @pytest.mark.parametrize(

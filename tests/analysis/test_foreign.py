@@ -11,6 +11,7 @@ import pytest
 
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
+from valueshare.files import file_digest
 
 HEADER = "environment,algorithm,seed,step,score\n"
 
@@ -99,6 +100,30 @@ def test_tidy_csv_and_parquet(text: Callable[..., Path], tmp_path: Path) -> None
     assert again.drop("source").equals(table.drop("source"))
     table.write_csv(tmp_path / "whole.csv")  # what was read can be written and read again
     assert read_results(tmp_path / "whole.csv").table.drop("source").equals(table.drop("source"))
+
+
+def test_a_phase_counts_when_a_manifest_names_its_records(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    population = folder / "checkpoints" / "population-0"
+    population.mkdir(parents=True)
+    assert refused(folder) == f"{folder / 'records'} holds no records: train first"
+    first = "population-0-000000.parquet"
+    named = {"records": {first: file_digest(folder / "records" / first)}}
+    (population / "checkpoint-000000.json").write_text(json.dumps(named))
+    assert read_results(folder).table["step"].to_list() == [0, 0]  # that of step 10 is to come
+
+
+def test_the_same_runs_with_another_optimizer(text: Callable[..., Path], tmp_path: Path) -> None:
+    rows = "Pong,dqn,0,10,1,Adam\nPong,dqn,0,10,2,RMSprop\n"
+    table = read_results(text(HEADER[:-1] + ",optimizer\n" + rows)).table
+    assert table.select("agent", "optimizer", "score").rows() == [
+        (0, "Adam", 1.0), (1, "RMSprop", 2.0)
+    ]  # fmt: skip
+    one, other = (run_folder(tmp_path / name, optimizer=name) for name in ("adam", "rmsprop"))
+    both = read_results([one, other]).table
+    assert both["optimizer"].to_list() == ["adam"] * 4 + ["rmsprop"] * 4
+    untold = run_folder(tmp_path / "untold")  # which may be either
+    assert "ib-dqn k=4 env=CartPole-v1 seed=0 step=0 is there twice" in refused(one, untold)
 
 
 def test_pfrl_told_by_its_arguments(text: Callable[..., Path]) -> None:
@@ -203,7 +228,7 @@ def test_run_folders_that_are_none(tmp_path: Path) -> None:
     assert refused(empty) == f"{empty / 'records'} holds no records: train first"
     damaged = run_folder(tmp_path / "damaged")
     (damaged / "records" / "population-0-000000.parquet").write_bytes(b"PAR1")
-    assert "population-0-000000.parquet cannot be read" in refused(damaged)
+    assert "population-0-000000.parquet is damaged: valueshare resume" in refused(damaged)
     strange = run_folder(tmp_path / "strange")
     pl.read_parquet(strange / "agents.parquet").head(1).write_parquet(strange / "agents.parquet")
     assert "2 records are of agents not in agents.parquet" in refused(strange)

@@ -11,7 +11,15 @@ from scipy import stats
 
 from valueshare import InvalidInput
 from valueshare.analysis import resampling
-from valueshare.analysis.resampling import count_blocks, ends, intervals, resampled
+from valueshare.analysis.resampling import (
+    BLOCK,
+    count_blocks,
+    ends,
+    game_means,
+    intervals,
+    pair_means,
+    resampled,
+)
 
 metrics = import_module("rliable.metrics")
 SIZES = np.array([5, 1, 3, 4])
@@ -74,6 +82,26 @@ def test_a_resample_is_what_a_naive_one_is(name: str, naive: Any) -> None:
             strata = np.repeat(games, counts[:, resample])
             expected = naive([drawn[strata == game] for game in range(4)])
             assert found[cell, resample] == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_means_of_games_and_pairs_are_what_naive_ones_are() -> None:
+    """Of two games with 3 and 2 runs against 1 and 4, resampled independently."""
+    sizes, rng = (np.array([3, 2]), np.array([1, 4])), np.random.default_rng(5)
+    x = rng.standard_normal(5)
+    resamples = BLOCK + 3
+    of_x, of_y = (all_counts(n, resamples, 7, stream) for stream, n in enumerate(sizes, start=1))
+    means = game_means(x, sizes[0], resamples=resamples, seed=7, stream=1)  # [2, R]
+    weights = rng.standard_normal(3 * 1 + 2 * 4)
+    weights[[1, 6]] = 0.0
+    pairs = pair_means(weights, sizes, resamples=resamples, seed=7)  # [R]
+    for r in range(resamples):
+        a, b = of_x[:, r], of_y[:, r]
+        drawn = np.repeat(x, a)  # three of the first game, then two of the second
+        assert means[:, r] == pytest.approx([drawn[:3].mean(), drawn[3:].mean()])
+        first = sum(weights[i] * a[i] * b[0] for i in range(3))
+        second = sum(weights[3 + 4 * i + j] * a[3 + i] * b[1 + j]
+                     for i in range(2) for j in range(4))  # fmt: skip
+        assert pairs[r] == pytest.approx(first + second)
 
 
 def test_a_function_of_ones_own() -> None:

@@ -9,6 +9,7 @@ from valueshare import InvalidInput
 from valueshare.analysis import atari_baselines, human_normalized, iqm, paper_scores
 from valueshare.analysis.scores import PAPER_AGENTS, game_name, is_atari
 from valueshare.commands.paper_table import paper_table
+from valueshare.envs import atari57, atari_game
 
 # The IQM over game means of the published table, as the paper has it.
 PUBLISHED = {
@@ -49,6 +50,16 @@ def test_every_name_of_a_game() -> None:
     assert atari_baselines()["game"].n_unique() == 57
     assert is_atari("ALE/Pong-v5")
     assert not is_atari("LunarLander-v3")
+
+
+def test_a_game_is_called_the_same_everywhere() -> None:
+    for name in atari57():
+        game = atari_game(name)
+        for other in (name, game.rom, game.env_id, f"{name}-v5"):
+            assert atari_game(other).name == game_name(other) == name
+        for old in (f"{name}NoFrameskip-v4", f"{name}Deterministic-v0", f"{name}-ram-v4"):
+            assert game_name(old) == name
+    assert not is_atari("Adventure")  # a game without human scores
 
 
 def test_what_is_no_atari_game_is_refused() -> None:

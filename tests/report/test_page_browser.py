@@ -7,9 +7,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
 from valueshare.analysis.foreign import read_results
+from valueshare.report import page
 from valueshare.report.page_results import Picture, results_page
+from valueshare.report.style import as_svg
+from valueshare.report.svg import LARGE
 from valueshare.report.synthetic import synthetic_results, write_synthetic_run
 
 Visiting = Callable[..., Any]
@@ -262,3 +266,32 @@ def test_57_games_open_within_three_seconds(tmp_path: Path, visit: Visiting) -> 
     assert seen.page.locator("#panel-view option").count() == 58
     assert seen.said == []
     assert (built < 60, opened < 3) == (True, True), (built, opened)
+
+
+def test_large_figures_are_drawn_as_small_ones_are(tmp_path: Path, visit: Visiting) -> None:
+    """A large SVG stands in the page as text: what it draws must not depend on that."""
+    figure = Figure(figsize=(4, 3))
+    figure.subplots().plot(range(9), "o--", label="100% of #1")
+    small = as_svg(figure)
+    padding = f"<!-- {'x' * LARGE} -->".encode()
+    large = small.replace(b"</svg>", padding + b"</svg>")
+    file = tmp_path / "page.html"
+    file.write_text(page.page("t", "l", [page.figure(small, "a"), page.figure(large, "b")]))
+    seen = visit().open(file)
+    images = seen.page.locator("img")
+    assert [images.nth(i).get_attribute("src")[:24] for i in (0, 1)] == [
+        "data:image/svg+xml;base6", "data:image/svg+xml,<?xml"
+    ]  # fmt: skip
+    drawn = [
+        images.nth(i).evaluate("""async (image) => {
+            await image.decode();
+            const canvas = document.createElement("canvas");
+            canvas.width = canvas.height = 200;
+            canvas.getContext("2d").drawImage(image, 0, 0, 200, 200);
+            return canvas.toDataURL();
+        }""")
+        for i in (0, 1)
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) > 2_000  # more than an empty canvas
+    assert seen.said == []

@@ -77,6 +77,11 @@ def test_colours_differ_for_colour_blind_eyes_or_the_lines_do() -> None:
 def test_strangers_and_settings_keep_their_names_and_their_colours() -> None:
     assert look("PPO").label == "PPO"
     assert look("PPO") == look("PPO")
+    assert look("Rainbow DQN").label == "Rainbow DQN"
+    assert look("dqn (mine)").label == "dqn (mine)"
+    assert look("Rainbow DQN step_size=0.1").label == "Rainbow DQN, step size=0.1"
+    both = look("rdq step_size=0.1 beta=0.5")
+    assert both.label == "RDQ, step size=0.1 beta=0.5"
     told = look("ib-dqn step_size=0.001", 4.0)
     assert told.label == "IB-DQN(4), step size=0.001"
     assert told.dashed

@@ -1,6 +1,7 @@
 """Which figures results allow, what a report leaves in its folder, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from valueshare.analysis.foreign import Results, Source, read_results
 from valueshare.analysis.scores import atari_baselines
+from valueshare.cli import main
 from valueshare.commands.report import report
 from valueshare.errors import InvalidInput
 from valueshare.report.results import FIGURES, drawn_from, figures_for, not_allowed
+from valueshare.report.study import study_of
 from valueshare.report.synthetic import (
     ALGORITHMS,
     is_synthetic,
@@ -49,7 +52,7 @@ def test_the_figures_of_an_atari_study(atari: Results) -> None:
         *("iqm", "auc-change", "overestimation-reduction", "action-gap-increase", "sensitivity"),
         *("learning-curves", "overestimation-curves", "geometry"),
     ]
-    assert set(not_allowed(atari)) == set(FIGURES) - set(drawn)
+    assert set(not_allowed(study_of(atari))) == set(FIGURES) - set(drawn)
     labels = [line.get_label() for line in drawn["iqm"].axes[0].lines]
     assert {"DQN", "IB-DQN(n)", "IB-IQN(n)"} < set(labels)
 
@@ -144,6 +147,18 @@ def test_rmsprop_runs_have_a_figure_of_their_own() -> None:
     assert lines("iqm-rmsprop")["DQN"] != lines("iqm")["DQN"]
 
 
+def test_rmsprop_runs_of_a_tidy_table(tmp_path: Path) -> None:
+    table = synthetic_results(2, 2, 3).drop("source")
+    both = [table.with_columns(optimizer=pl.lit(name)) for name in ("Adam", "RMSprop")]
+    pl.concat(both).write_csv(tmp_path / "both.csv")
+    found = study_of(read_results(tmp_path / "both.csv"), FEW)
+    assert "iqm-rmsprop" not in not_allowed(found)
+    assert found.main.height == table.height  # Adam's
+    both[0].write_csv(tmp_path / "adam.csv")
+    needs = not_allowed(study_of(read_results(tmp_path / "adam.csv"), FEW))
+    assert needs["iqm-rmsprop"] == "runs with RMSprop beside others"
+
+
 @pytest.mark.parametrize(
     ("protocol", "label"), [("machado-2018", "IB-DQN(n)"), ("nature-2015", "IB-DQN(18)")]
 )
@@ -194,7 +209,7 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     assert files == [
         *(f"figures/auc-change.{kind}" for kind in ("pdf", "png", "svg")),
         *(f"figures/iqm.{kind}" for kind in ("pdf", "png", "svg")),
-        "report.json",
+        *("report.html", "report.json"),
         *(f"tables/beside-published.{kind}" for kind in ("csv", "md")),
         *(f"tables/scores.{kind}" for kind in ("csv", "md", "tex")),
     ]
@@ -208,6 +223,41 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     read = read_results(run)
     assert read.table.height == 2 * len(ALGORITHMS) * 2 * 4
     assert is_synthetic(read)  # the mark travels with the folder
+
+
+def test_the_page_from_the_command_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--figures", "auc-change", "--resamples", str(FEW)]
+    main(["report", str(run), *quick])
+    page = run / "report" / "report.html"
+    assert f"{page}: all of it as one page" in capsys.readouterr().out
+    text = page.read_text()
+    assert "Of 6 comparisons" in text  # each of seven algorithms but the first
+    assert 'id="figure-auc-change"' in text
+    main(["report", str(run), *quick, "--compare", "ib-dqn:18,rdq"])
+    chosen = page.read_text()
+    assert re.search(r"IB-DQN\(n\)</span> (scores|cannot)[a-z ]* RDQ", chosen)
+    assert not re.search(r"Of \d+ comparisons", chosen)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("ib-dqn:18", "--compare ib-dqn:18: write two, like ib-dqn:4,dqn"),
+        ("ib-dqn:7,dqn", "ib-dqn:7 is not in these results: write one of dqn:0, dueling-dqn:0"),
+        ("ib-dqn,dqn", "ib-dqn is several: write one of dqn:0"),
+    ],
+)
+def test_a_comparison_that_is_not_there_is_refused_before_anything_is_written(
+    run: Path, capsys: pytest.CaptureFixture[str], asked: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(run), "--compare", asked])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (run / "report").exists()
 
 
 def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) -> None:
@@ -262,6 +312,8 @@ def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFi
             report((study,), figures=(name,))
     with pytest.raises(InvalidInput, match="report it alone"):
         report((study, study))
+    with pytest.raises(InvalidInput, match="it has no verdict for --compare"):
+        report((study,), compare=("a,b",))
     (study / "summary.json").unlink()
     with pytest.raises(InvalidInput, match="damaged"):
         report((study,))

@@ -16,10 +16,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from valueshare.analysis.foreign import read_results
+from valueshare.analysis.foreign import Results, read_results
 from valueshare.errors import InvalidInput
-from valueshare.report.page_live import Follower, View, fingerprint, progress
+from valueshare.files import file_digest
+from valueshare.report.page_live import Follower, View, fingerprint, live_page, progress
+from valueshare.report.page_results import Live
 from valueshare.report.page_server import answer, server
+from valueshare.report.results import drawn_from
 
 Visiting = Callable[..., Any]
 STEPS = 30
@@ -206,7 +209,44 @@ def test_a_port_that_is_taken_is_said(served: Served) -> None:
         server(lambda: follower.view, 70_000)
 
 
-def test_the_fingerprint_sees_records_and_no_checkpoints(run: Path) -> None:
+def test_a_phase_is_shown_when_its_manifest_is_there(run: Path) -> None:
+    """Records come first: what they hold counts when a manifest names them, and not before."""
+    folder = run / "checkpoints" / "p"
+    folder.mkdir(parents=True)
+
+    def commit(phase: int) -> None:
+        names = [f"p-{index}.parquet" for index in range(phase + 1)]
+        sums = {name: file_digest(run / "records" / name) for name in names}
+        (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps({"records": sums}))
+
+    commit(0)
+    follower = Follower([run], resamples=50)
+    assert follower.refresh()
+    assert b"33% of all steps" in follower.view.content
+    end_phase(run, 1)
+    assert follower.refresh()
+    assert b"33% of all steps" in follower.view.content
+    commit(1)
+    assert follower.refresh()
+    assert b"67% of all steps" in follower.view.content
+
+
+@pytest.mark.parametrize(("env", "step"), [("Here", 0), ("Here", 10), ("Pong", 0), ("Pong", 10)])
+def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
+    """Warnings are errors here. A line of one point would be nothing: it has a dot."""
+    envs = [env, "Alien"] if env == "Pong" else [env]
+    table = pl.DataFrame(
+        [(one, "ib-dqn", k, seed, step, k + seed) for one in envs for k in (0.0, 1.0, 4.0)
+         for seed in (0, 1)],
+        ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
+    )  # fmt: skip
+    results = Results(table.with_columns(overestimation=pl.col("score")), (), ())
+    assert 'id="figure-learning-curves"' in live_page(results, Live("1", "Under way."), 50)
+    (drawn,) = drawn_from(results, ["learning-curves"], resamples=50)
+    assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
+
+
+def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
     before = fingerprint([run])
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "state-000001.safetensors").write_bytes(b"x")

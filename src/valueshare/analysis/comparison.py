@@ -1,14 +1,14 @@
 """Comparing algorithms: who is better how often, by how much on each game, and how much sooner."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from valueshare.analysis.intervals import ENDS, RESAMPLES, arrays, paired, varied
-from valueshare.analysis.resampling import count_blocks, ends, intervals
+from valueshare.analysis.resampling import ends, game_means, intervals, pair_means
 from valueshare.analysis.tidy import Estimate, Who, cells, chosen, compared, require, who_is
 from valueshare.errors import InvalidInput
 
@@ -46,11 +46,8 @@ def probability_of_improvement(
         (a[:, None] > b) + 0.5 * (a[:, None] == b)  # [runs of x, runs of y]
         for a, b in zip(_split(xs, sizes_x), _split(ys, sizes_y), strict=True)
     ]
-    drawn = np.zeros(resamples)
-    for start, of_x, of_y in _two_blocks(sizes_x, sizes_y, resamples, seed):
-        block = drawn[start : start + of_x.shape[1]]
-        for won, a, b in zip(wins, _split(of_x, sizes_x), _split(of_y, sizes_y), strict=True):
-            block += ((won.T @ a) * b).sum(axis=0) / (won.size * len(wins))
+    weights = np.concatenate([won.ravel() / (won.size * len(wins)) for won in wins])
+    drawn = pair_means(weights, (sizes_x, sizes_y), resamples=resamples, seed=seed)
     low, high = ends(drawn) if varied(one, other) else (None, None)
     row = {
         "x": who_is(x),
@@ -83,12 +80,8 @@ def game_differences(
     (one, other), notes = paired(table, x, y, column)
     (xs, sizes_x), (ys, sizes_y) = arrays(one), arrays(other)
     split_x, split_y = _split(xs, sizes_x), _split(ys, sizes_y)
-    drawn = np.empty((len(sizes_x), resamples))
-    for start, of_x, of_y in _two_blocks(sizes_x, sizes_y, resamples, seed):
-        counts = zip(_split(of_x, sizes_x), _split(of_y, sizes_y), strict=True)
-        for game, (a, b) in enumerate(counts):
-            means = split_x[game] @ a / len(a) - split_y[game] @ b / len(b)
-            drawn[game, start : start + len(means)] = means
+    drawn = game_means(xs, sizes_x, resamples=resamples, seed=seed, stream=1)
+    drawn -= game_means(ys, sizes_y, resamples=resamples, seed=seed, stream=2)
     low, high = ends(drawn)
     still = (sizes_x == 1) & (sizes_y == 1)  # nothing varies: no interval
     mean_x, mean_y = (np.array([part.mean() for part in split]) for split in (split_x, split_y))
@@ -186,16 +179,6 @@ def _envs(table: pl.DataFrame, x: Who, y: Who, column: str) -> list[str]:
     return sorted(envs[0] & envs[1])
 
 
-def _two_blocks(sizes_x: Sizes, sizes_y: Sizes, resamples: int, seed: int) -> Any:
-    """Independent counts of x and y, block after block: (first resample, [n, L], [m, L])."""
-    blocks = (
-        count_blocks(sizes, resamples=resamples, seed=seed, stream=stream)
-        for stream, sizes in enumerate((sizes_x, sizes_y), start=1)
-    )
-    for (start, of_x), (_, of_y) in zip(*blocks, strict=True):
-        yield start, of_x.astype(np.float64), of_y.astype(np.float64)
-
-
-def _split(rows: Any, sizes: Sizes) -> list[Any]:
+def _split(rows: Floats, sizes: Sizes) -> list[Floats]:
     """The rows of each environment."""
     return np.split(rows, np.cumsum(sizes)[:-1])

@@ -49,8 +49,9 @@ def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score"
     """Read run folders and files, or folders of them, into one tidy table.
 
     Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment,
-    algorithm, seed, step, score`, and `k` and other metrics where there are any); PFRL's
-    `scores.txt`; Stable-Baselines3's `evaluations.npz`, without pickle. `metric` must be there.
+    algorithm, seed, step, score`, and `k`, `optimizer` and other metrics where there are any);
+    PFRL's `scores.txt`; Stable-Baselines3's `evaluations.npz`, without pickle. `metric` must be
+    there.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     found = list(dict.fromkeys(place for path in given for place in _places(Path(path))))
@@ -162,8 +163,12 @@ def _differs(one: Any, other: Any) -> str:
 
 
 def _each_once(table: pl.DataFrame) -> None:
-    keys = [name for name in (*RUN, "step") if name in table.columns]
-    again = table.filter(pl.struct(keys).is_duplicated()).sort(keys)
+    keys = [name for name in (*RUN, "step") if name in table.columns and name != "optimizer"]
+    twice = pl.struct(keys).is_duplicated()
+    if "optimizer" in table.columns:  # one that is not told may be any
+        alike = pl.struct(*keys, "optimizer").is_duplicated()
+        twice &= alike | pl.col("optimizer").is_null().any().over(keys)
+    again = table.filter(twice).sort(keys)
     if again.is_empty():
         return
     row = again.row(0, named=True)

@@ -15,6 +15,7 @@ import polars as pl
 
 from valueshare.analysis.tidy import OWN
 from valueshare.errors import InvalidInput
+from valueshare.records import RECORDS, read_tables
 
 ALIASES = {"environment": "env", "game": "env"}
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
@@ -22,7 +23,10 @@ METRICS = (
     *("score", "overestimation", "action_gap", "relative_action_gap", "mean_action_value"),
     *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
 )
-OPTIONAL = ("k", *OWN, *METRICS, "agent", "episodes", "train_episodes", "diverged_at", "source")
+OPTIONAL = (
+    *("k", *OWN, "optimizer", *METRICS),
+    *("agent", "episodes", "train_episodes", "diverged_at", "source"),
+)
 PFRL_COLUMNS = ("steps", "mean")
 
 
@@ -63,17 +67,15 @@ def read_tidy(file: Path) -> Part:
 
 
 def read_run_folder(folder: Path) -> Part:
-    """A run folder of this package, finished or as far as it got."""
-    files = sorted((folder / "records").glob("*.parquet"))
-    if not files:
-        raise InvalidInput(f"{folder / 'records'} holds no records: train first")
+    """A run folder of this package, finished or as far as its last whole phase."""
     agents = _parquet(folder / "agents.parquet")
-    records = pl.concat([_parquet(file) for file in files], how="diagonal_relaxed")
-    if records.is_empty():
-        raise InvalidInput(f"{folder / 'records'} holds no records: train first")
+    tables = [table for table in read_tables(folder) if not table.is_empty()]
+    if not tables:
+        raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
+    records = pl.concat(tables, how="diagonal_relaxed")
     for table, name, needed in (
         (agents, "agents.parquet", ("agent", *(n for n in REQUIRED if n != "step"))),
-        (records, "records", ("agent", "step", "score")),
+        (records, RECORDS, ("agent", "step", "score")),
     ):
         for column in needed:
             if column not in table.columns:
@@ -82,7 +84,8 @@ def read_run_folder(folder: Path) -> Part:
     if strangers:
         raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
     config = _json(folder / "config.json")
-    whole = _typed(agents.join(records, on="agent", how="inner"), folder / "records")
+    whole = _typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
+    whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = _unfinished(agents, records, config)
     return Part(whole, "run", notes, config, _json(folder / "provenance.json"))
 
@@ -162,6 +165,7 @@ def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
 def _typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The columns in their types; k is 0 where there is none; bad cells are refused by row."""
     types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
+    types |= {"optimizer": pl.String}
     if "k" not in table.columns:
         table = table.with_columns(k=pl.lit(0.0))
     for name in (name for name in types if name in table.columns):
@@ -186,6 +190,16 @@ def _typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
             "leave the cell empty"
         )
     return table.with_columns(pl.col("k").fill_null(0.0))
+
+
+def _optimizers(config: dict[str, Any] | None) -> pl.Expr:
+    """The optimiser of every row's environment: the same runs may be there with another one."""
+    known = {
+        env: own.get("optimizer")
+        for env, own in ((config or {}).get("settings") or {}).items()
+        if isinstance(own, dict) and isinstance(own.get("optimizer"), str)
+    }
+    return pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
 
 
 def _unfinished(

@@ -89,6 +89,27 @@ def resampled(
     return out
 
 
+def game_means(values: Floats, sizes: Sizes, *, resamples: int, seed: int, stream: int) -> Floats:
+    """Every game's mean in every resample. Shapes: values [n], sizes [S] -> [S, R]."""
+    key, firsts = _start(sizes, resamples, seed, stream)
+    out = np.empty((len(sizes), resamples))
+    _means_of_games(key, firsts, values / np.repeat(sizes, sizes), out)
+    return out
+
+
+def pair_means(weights: Floats, sizes: tuple[Sizes, Sizes], *, resamples: int, seed: int) -> Floats:
+    """The weighted number of pairs of runs of two sides, in every resample of both.
+
+    The weights stand game after game, in each game the other side's runs of every run. Both sides
+    are resampled, independently: streams 1 and 2. Shapes: weights [pairs], sizes [S] each -> [R].
+    """
+    key_x, firsts_x = _start(sizes[0], resamples, seed, 1)
+    key_y, firsts_y = _start(sizes[1], resamples, seed, 2)
+    out = np.empty(resamples)
+    _weighted_pairs(key_x, key_y, firsts_x, firsts_y, weights, out)
+    return out
+
+
 def count_blocks(
     sizes: Sizes, *, resamples: int, seed: int, stream: int = 0
 ) -> Iterator[tuple[int, Counts]]:
@@ -222,8 +243,52 @@ def _median_of_means(key: Any, firsts: Sizes, values: Floats, out: Floats) -> No
                 out[cell, start + lane] = middle / 2
 
 
+def _weigh_games(key: Any, firsts: Sizes, weighted: Floats, out: Floats) -> None:
+    games, resamples = out.shape
+    for block in prange((resamples + BLOCK - 1) // BLOCK):
+        start = block * BLOCK
+        lanes = min(BLOCK, resamples - start)
+        counts = _draw(key, firsts, start, lanes)
+        total = np.empty(lanes)
+        for game in range(games):
+            total[:] = 0.0
+            for run in range(firsts[game], firsts[game + 1]):
+                value, row = weighted[run], counts[run]
+                for lane in range(lanes):
+                    total[lane] += row[lane] * value
+            out[game, start : start + lanes] = total
+
+
+def _weigh_pairs(
+    key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weights: Floats, out: Floats
+) -> None:
+    resamples = len(out)
+    for block in prange((resamples + BLOCK - 1) // BLOCK):
+        start = block * BLOCK
+        lanes = min(BLOCK, resamples - start)
+        of_x = _draw(key_x, firsts_x, start, lanes)
+        of_y = _draw(key_y, firsts_y, start, lanes)
+        total, inner = np.zeros(lanes), np.empty(lanes)
+        pair = 0
+        for game in range(len(firsts_x) - 1):
+            for run in range(firsts_x[game], firsts_x[game + 1]):
+                inner[:] = 0.0
+                for other in range(firsts_y[game], firsts_y[game + 1]):
+                    weight, row = weights[pair], of_y[other]
+                    pair += 1
+                    if weight != 0.0:
+                        for lane in range(lanes):
+                            inner[lane] += row[lane] * weight
+                own = of_x[run]
+                for lane in range(lanes):
+                    total[lane] += own[lane] * inner[lane]
+        out[start : start + lanes] = total
+
+
 # Applied as functions: Numba's decorators have no types.
 _parallel = njit(parallel=True, cache=True)
 _trimmed_means = _parallel(_trim_and_average)
 _weighted_sums = _parallel(_weigh_and_add)
 _medians = _parallel(_median_of_means)
+_means_of_games = _parallel(_weigh_games)
+_weighted_pairs = _parallel(_weigh_pairs)

@@ -5,7 +5,6 @@ make games harder; every human-normalised number says so with `BASELINES`.
 """
 
 import difflib
-import re
 from functools import cache
 from importlib.resources import files
 from io import StringIO
@@ -13,13 +12,14 @@ from io import StringIO
 import polars as pl
 
 from valueshare.analysis.tidy import require
+from valueshare.data.games import benchmark_games, letters_of_any_id
 from valueshare.errors import InvalidInput
 
 BASELINES = (
     "The human and random scores behind human-normalised scores are not from sticky-action runs; "
     "the agents' are."
 )
-GAMES_FILE, PAPER_FILE = "atari57_human_random.csv", "atari57_paper_scores.csv"
+PAPER_FILE = "atari57_paper_scores.csv"
 
 # The published agents by the paper's names, each with what this package calls it: algorithm and k.
 # n is 18, the full action set.
@@ -37,7 +37,8 @@ _COLUMNS = ("dqn", "dueling_dqn", "ib_dqn_k1", "ib_dqn_kn", "rdq_beta0.001", "iq
 
 def atari_baselines() -> pl.DataFrame:
     """The 57 games: `game, random, human`."""
-    return _read(GAMES_FILE).select("game", pl.col("random", "human").cast(pl.Float64))
+    rows = [(game.name, game.random, game.human) for game in benchmark_games().values()]
+    return pl.DataFrame(rows, ["game", "random", "human"], orient="row")
 
 
 def paper_scores() -> pl.DataFrame:
@@ -45,7 +46,7 @@ def paper_scores() -> pl.DataFrame:
 
     A score is the mean over the last three of 200 evaluations and over five seeds.
     """
-    wide = _read(PAPER_FILE).rename(dict(zip(_COLUMNS, PAPER_AGENTS, strict=True)))
+    wide = _published().rename(dict(zip(_COLUMNS, PAPER_AGENTS, strict=True)))
     return wide.unpivot(index="game", variable_name="algorithm", value_name="score").with_columns(
         pl.col("score").cast(pl.Float64)
     )
@@ -72,34 +73,22 @@ def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame
 
 def is_atari(env: str) -> bool:
     """Whether there are human and random scores of an environment."""
-    return _plain(env) in _known()
+    return letters_of_any_id(env) in benchmark_games()
 
 
 def game_name(env: str) -> str:
     """The game of an environment: ALE/MsPacman-v5 and ms_pacman are MsPacman."""
-    known = _known()
-    plain = _plain(env)
+    known, plain = benchmark_games(), letters_of_any_id(env)
     if plain not in known:
         near = difflib.get_close_matches(plain, known, n=3)
-        hint = f"did you mean {' or '.join(known[name] for name in near)}?" if near else ""
+        hint = f"did you mean {' or '.join(known[name].name for name in near)}?" if near else ""
         raise InvalidInput(
             f"there is no human score of {env!r}: " + (hint or "write one of the 57 Atari games")
         )
-    return known[plain]
+    return known[plain].name
 
 
 @cache
-def _known() -> dict[str, str]:
-    return {_plain(game): game for game in _read(GAMES_FILE)["game"]}
-
-
-def _plain(env: str) -> str:
-    """A game's name without what environments add to it."""
-    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", env.removeprefix("ALE/"))
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-@cache
-def _read(name: str) -> pl.DataFrame:
-    text = (files("valueshare.data") / name).read_text(encoding="utf-8")
+def _published() -> pl.DataFrame:
+    text = (files("valueshare.data") / PAPER_FILE).read_text(encoding="utf-8")
     return pl.read_csv(StringIO(text))

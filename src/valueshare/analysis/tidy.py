@@ -14,7 +14,7 @@ from valueshare.errors import InvalidInput
 
 WHO = ("algorithm", "k")  # what is compared, unless the caller says otherwise
 OWN = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
-RUN = ("env", *WHO, *OWN, "seed")  # what tells runs apart, as far as a table has it
+RUN = ("env", *WHO, *OWN, "optimizer", "seed")  # what tells runs apart, as far as a table has it
 Who = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 
 

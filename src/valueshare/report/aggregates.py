@@ -56,12 +56,13 @@ def iqm_curves(
                 line["value"],
                 color=style.colour,
                 linestyle=style.line,
+                marker="o" if line.height == 1 else "",  # a line of one point is nothing
                 label=style.label,
                 linewidth=1.3,
             )
             ends.append((style.label, style.colour, line["step"][-1], line["value"][-1]))
         axes.set_ylim(bottom=min(0.0, float(curves["value"].to_numpy().min())))
-        axes.set_xlim(0, curves["step"].max())  # type: ignore[arg-type]
+        axes.set_xlim(0, max(1, *curves["step"]))
         _mark(axes, efficiency_lines(curves, who))
         _label_ends(axes, ends)
         axes.xaxis.set_major_formatter(FuncFormatter(millions))

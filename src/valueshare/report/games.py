@@ -96,7 +96,13 @@ def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def _line(axes: Axes, steps: pl.Series, values: np.ndarray, variant: Variant) -> None:
     style = variant.look
     axes.plot(
-        steps, values, color=style.colour, linestyle=style.line, label=style.label, linewidth=1.0
+        steps,
+        values,
+        color=style.colour,
+        linestyle=style.line,
+        marker="o" if len(steps) == 1 else "",  # a line of one point is nothing
+        label=style.label,
+        linewidth=1.0,
     )
 
 
@@ -107,7 +113,9 @@ def _grid(
     said: Sequence[str],
 ) -> Figure:
     """A panel an environment by name, a legend below, and what was done to the data in words."""
-    envs = sorted(means["env"].unique().to_list(), key=lambda env: game(env).lower())
+    panels = {part["env"][0]: part for part in means.partition_by("env")}
+    envs = sorted(panels, key=lambda env: game(env).lower())
+    steps = means["step"].unique().sort()
     columns = min(MOST_COLUMNS, len(envs)) if len(envs) > 4 else len(envs)
     rows = math.ceil(len(envs) / columns)
     scale = 1.0 if columns > 3 else 2.0  # few panels are larger
@@ -135,16 +143,16 @@ def _grid(
             if index >= len(envs):
                 axes.set_visible(False)
                 continue
-            own = means.filter(pl.col("env") == envs[index])
             for variant in who:
-                draw(axes, own, variant)
+                draw(axes, panels[envs[index]], variant)
             axes.set_title(game(envs[index]), fontsize=small + 1, pad=2)
             axes.tick_params(labelsize=small, length=2, pad=1.5)
             axes.yaxis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
             axes.yaxis.set_major_formatter(FuncFormatter(millions))
             axes.xaxis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
             axes.xaxis.set_major_formatter(FuncFormatter(millions))
-            axes.set_xlim(means["step"].min(), means["step"].max())
+            if steps[0] < steps[-1]:  # else there is one point, and room around it
+                axes.set_xlim(steps[0], steps[-1])
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
         handles = [
             Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label)

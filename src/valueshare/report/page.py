@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from valueshare.report.svg import data_uri
+
 DATA = "application/json"
 
 
@@ -113,12 +115,11 @@ def figure(svg: Path | bytes, caption: str, name: str = "", shape: str = "") -> 
     As an image it can run nothing either, whatever text is in it.
     """
     content = svg.read_bytes() if isinstance(svg, Path) else svg
-    data = base64.b64encode(content).decode()
     described = html.escape(caption, quote=True)
     about = (f' id="{html.escape(name)}"' if name else "") + (f' class="{shape}"' if shape else "")
     return (
         f'<figure{about}><img alt="{described}" loading="lazy" decoding="async"{_size(content)} '
-        f'src="data:image/svg+xml;base64,{data}">'
+        f'src="{data_uri(content)}">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
 

@@ -111,9 +111,10 @@ def _groups(study: Study) -> list[list[Any]]:
     by = ["env", "algorithm", "k"]
     table = study.main
     auc, final = (
-        {row[:3]: row for row in mean_intervals(make(table).table, by, "score").iter_rows()}
+        {row[:3]: row for row in mean_intervals(
+            make(table).table, by, "score", resamples=study.resamples).iter_rows()}
         for make in (run_auc, final_scores)
-    )
+    )  # fmt: skip
     ended = table.group_by(by).agg(
         pl.col("seed").n_unique(),
         pl.col("step").max(),

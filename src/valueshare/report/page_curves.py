@@ -6,6 +6,7 @@ astray costs the others nothing. Rounding is at most 1/131,068 of a curve's rang
 
 import base64
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations_with_replacement
 from math import factorial, prod
 from typing import Any, NamedTuple
@@ -167,23 +168,23 @@ def _env_curves(
 def _bands(groups: Sequence[Floats]) -> list[Floats]:
     """Mean, low and high over the runs that have a value. Shapes: [runs, T] each -> [3, T] each."""
     bands = [np.full((3, runs.shape[1]), np.nan) for runs in groups]
-    cells: dict[int, list[tuple[int, int]]] = {}
-    for number, runs in enumerate(groups):
-        for step, count in enumerate(np.isfinite(runs).sum(axis=0)):
-            cells.setdefault(int(count), []).append((number, step))
-    for count, places in cells.items():
-        if count == 0:
-            continue
-        columns = [groups[number][:, step] for number, step in places]
-        values = np.array([np.sort(column[np.isfinite(column)]) for column in columns])
+    ordered = [np.sort(runs, axis=0).T for runs in groups]  # [T, runs]; NaN comes last
+    known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
+    for count in sorted({int(count) for counts in known for count in counts} - {0}):
+        places = [counts == count for counts in known]
+        values = np.concatenate(
+            [own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()]
+        )
         ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
         if 1 < count <= EXACT:
             ends = exact_ends(values)
         elif count > EXACT:
             sizes = np.array([count])
             ends = intervals(values, sizes, "run_mean", resamples=BAND_RESAMPLES, seed=0)
-        for (number, step), *three in zip(places, values.mean(axis=1), *ends, strict=True):
-            bands[number][:, step] = three
+        three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
+        firsts = np.cumsum([there.sum() for there in places])[:-1]
+        for band, there, own in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
+            band[:, there] = own
     return bands
 
 
@@ -193,17 +194,24 @@ def exact_ends(values: Floats) -> tuple[Floats, Floats]:
     n values have (2n-1 choose n) different resamples, 126 for n = 5, each as likely as the
     multinomial says: fewer than one would draw. Shapes: [C, n] -> [C], [C].
     """
-    n = values.shape[1]
-    drawn = list(combinations_with_replacement(range(n), n))
-    counts = np.array([[own.count(i) for i in range(n)] for own in drawn])  # [R, n]
-    ways = [factorial(n) / prod(factorial(count) for count in row) for row in counts.tolist()]
-    chances = np.array(ways) / n**n
-    means = values @ (counts.T / n)  # [C, R]
+    counts, chances = _all_resamples(values.shape[1])
+    # No matrix product: on ones this small the threads of BLAS only wait for each other.
+    means = np.einsum("ci,ri->cr", values, counts / values.shape[1])  # [C, R]
     order = np.argsort(means, axis=1)
     ranked, below = np.take_along_axis(means, order, axis=1), np.cumsum(chances[order], axis=1)
-    at = [(below < share).sum(axis=1).clip(max=len(drawn) - 1)[:, None] for share in (0.025, 0.975)]
+    last = len(counts) - 1
+    at = [(below < share).sum(axis=1).clip(max=last)[:, None] for share in (0.025, 0.975)]
     low, high = (np.take_along_axis(ranked, index, axis=1)[:, 0] for index in at)
     return low, high
+
+
+@cache
+def _all_resamples(n: int) -> tuple[Floats, Floats]:
+    """How often each of n is drawn in every different resample, and their chances: [R, n], [R]."""
+    drawn = list(combinations_with_replacement(range(n), n))
+    counts = [[own.count(i) for i in range(n)] for own in drawn]
+    ways = [factorial(n) / prod(factorial(count) for count in row) for row in counts]
+    return np.array(counts, np.float64), np.array(ways) / n**n
 
 
 def _all_games(

@@ -1,10 +1,9 @@
 """The page of runs that are under way: built again when a phase has ended, never in between."""
 
-import io
 import json
+import re
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -19,9 +18,11 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.report.page_results import Live, Picture, results_page, waiting_page
 from valueshare.report.results import FIGURES, drawn_from
-from valueshare.report.style import house_style
+from valueshare.report.study import study_of
+from valueshare.report.style import as_svg
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
+MANIFEST = re.compile(r"checkpoint-\d+\.json")
 RESAMPLES = 2_000  # of intervals that the next phase replaces
 LOOK_SECONDS = 1.0  # between looks at the folders
 SHARE = 0.2  # of a core, at most, is spent on pages
@@ -85,12 +86,15 @@ def check(paths: Sequence[Path]) -> list[Path]:
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """What changes when records do: names, sizes and times of files of results."""
+    """What changes when records do: names, sizes and times of their files, and of manifests.
+
+    A phase counts when its manifest is there, which comes after its records.
+    """
     found = []
     for path in paths:
         files = [path] if path.is_file() else path.rglob("*")
         for file in files:
-            if file.suffix in RESULTS:
+            if file.suffix in RESULTS or MANIFEST.fullmatch(file.name):
                 try:
                     about = file.stat()
                 except FileNotFoundError:
@@ -104,13 +108,12 @@ def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
 
     A figure that cannot be drawn of so little is not there yet, and the others are.
     """
-    pictures = []
+    pictures, study = [], study_of(results, resamples)
     for name in FIGURES:
-        with suppress(InvalidInput), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Matplotlib, on curves of one point
-            for one in drawn_from(results, [name], resamples=resamples):
-                pictures.append(Picture(one.name, _svg(one.figure), one.caption, one.notes))
-    return results_page(results, pictures, resamples=resamples, live=live)
+        with suppress(InvalidInput):
+            for one in drawn_from(results, [name], study=study):
+                pictures.append(Picture(one.name, as_svg(one.figure), one.caption, one.notes))
+    return results_page(results, pictures, resamples=resamples, study=study, live=live)
 
 
 def progress(results: Results) -> float | None:
@@ -146,10 +149,3 @@ def _message(paths: Sequence[Path], done: float | None) -> str:
     when = f"the last phase ended at {datetime.fromtimestamp(max(times)):%H:%M:%S}" if times else ""
     share = f"{done:.0%} of all steps" if done is not None else ""
     return "Under way: " + "; ".join(filter(None, (share, when))) + "."
-
-
-def _svg(figure: object) -> bytes:
-    out = io.BytesIO()
-    with house_style():
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})  # type: ignore[attr-defined]
-    return out.getvalue()

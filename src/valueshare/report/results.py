@@ -70,9 +70,8 @@ def drawn_from(
     return drawn
 
 
-def not_allowed(results: Results) -> dict[str, str]:
+def not_allowed(study: Study) -> dict[str, str]:
     """The figures that results do not allow, each with what it needs."""
-    study = study_of(results)
     reasons = {name: kind.lacks(study) for name, kind in FIGURES.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 

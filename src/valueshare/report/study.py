@@ -137,19 +137,20 @@ def _full_actions(results: Results) -> bool:
 
 
 def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
-    """The table with the optimiser of each run, null where no one says."""
-    if "optimizer" in table.columns:
-        return table
+    """The table with the optimiser of each run in small letters, null where no one says."""
+    if "optimizer" not in table.columns:
+        table = table.with_columns(optimizer=pl.lit(None, pl.String))
     known: list[tuple[str, str, str]] = []
     for source in results.about:
         settings = (source.config or {}).get("settings") or {}
         for env, own in settings.items():
             if isinstance(own, dict) and isinstance(own.get("optimizer"), str):
                 known.append((source.path, env, own["optimizer"]))
-    if not known or "source" not in table.columns:
-        return table.with_columns(optimizer=pl.lit(None, pl.String))
-    said = pl.DataFrame(known, ["source", "env", "optimizer"], orient="row").unique()
-    return table.join(said, on=["source", "env"], how="left", maintain_order="left")
+    if known and "source" in table.columns:
+        said = pl.DataFrame(known, ["source", "env", "said"], orient="row").unique()
+        table = table.join(said, on=["source", "env"], how="left", maintain_order="left")
+        table = table.with_columns(pl.coalesce("optimizer", "said")).drop("said")
+    return table.with_columns(pl.col("optimizer").str.to_lowercase())
 
 
 def _told_apart(table: pl.DataFrame) -> pl.DataFrame:

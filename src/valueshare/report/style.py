@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
@@ -15,6 +16,9 @@ from zlib import crc32
 import matplotlib as mpl
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+
+from valueshare.analysis.tidy import OWN
+from valueshare.report.svg import shortened
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE = (
@@ -81,6 +85,7 @@ _PLAIN = {  # in the order of the paper's table
     "ib-iqn": Look("IB-IQN", INK),
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
+_SETTINGS = re.compile(rf"( ({'|'.join(OWN)})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 
 
@@ -90,8 +95,8 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An
     algorithm that is not ours keeps its own name, and has a colour that depends on its name alone.
     """
-    name, _, setting = algorithm.partition(" ")
-    if setting:  # ib-dqn step_size=0.001: one of several that differ in a setting
+    name, setting = _apart(algorithm)
+    if setting:  # one of several that differ in it
         own = look(name, k, n)
         colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
         return Look(f"{own.label}, {setting.replace('_', ' ')}", colour, own.dashed)
@@ -110,19 +115,25 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
 
 def place(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
     """A key that sorts algorithms as the paper's table does, others after them by name."""
-    known, name = list(_PLAIN), algorithm.partition(" ")[0]
+    known, name = list(_PLAIN), _apart(algorithm)[0]
     index = known.index(name) if name in known else len(known)
     return index, algorithm, k or 0.0
 
 
 def family(algorithm: str) -> str:
     """Algorithms that are compared with each other: quantile networks, or the others."""
-    return "iqn" if algorithm.partition(" ")[0].endswith("iqn") else "dqn"
+    return "iqn" if _apart(algorithm)[0].endswith("iqn") else "dqn"
 
 
 def plain_of(algorithm: str) -> str:
     """The algorithm without the layer."""
     return algorithm.removeprefix("ib-")
+
+
+def _apart(algorithm: str) -> tuple[str, str]:
+    """A name and the settings after it: ib-dqn step_size=0.001, but Rainbow DQN is all name."""
+    found = _SETTINGS.search(algorithm)
+    return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")
 
 
 def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
@@ -144,19 +155,26 @@ def house_style() -> Iterator[None]:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG, SVG and PDF without dates inside."""
     folder.mkdir(parents=True, exist_ok=True)
-    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     paths = [folder / f"{name}.{kind}" for kind in FORMATS]
+    for path, kind in zip(paths, FORMATS, strict=True):
+        if kind == "svg":
+            path.write_bytes(as_svg(figure))
+        else:
+            _draw(figure, path, kind)
+    return paths
+
+
+def as_svg(figure: Figure) -> bytes:
+    """A figure as a small SVG without a date inside."""
+    out = BytesIO()
+    _draw(figure, out, "svg")
+    return shortened(out.getvalue().decode()).encode()
+
+
+def _draw(figure: Figure, out: Path | BytesIO, kind: str) -> None:
+    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     # A figure without a layout engine has its margins set; measuring it again takes as long as
     # drawing it, which is seconds for 57 panels.
     box = None if figure.get_layout_engine() is None else "tight"
     with house_style():
-        for path, kind in zip(paths, FORMATS, strict=True):
-            figure.savefig(path, bbox_inches=box, metadata=dateless[kind])
-    svg = folder / f"{name}.svg"
-    svg.write_text(_shortened(svg.read_text(encoding="utf-8")), encoding="utf-8")
-    return paths
-
-
-def _shortened(svg: str) -> str:
-    """An SVG with two decimals of a point in its paths instead of six: a third smaller."""
-    return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
+        figure.savefig(out, format=kind, bbox_inches=box, metadata=dateless[kind])

@@ -20,6 +20,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures
 from valueshare.report.page_results import Picture, results_page
+from valueshare.report.page_verdict import asked_pairs
 from valueshare.report.results import FIGURES, Drawn, drawn_from, not_allowed
 from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
@@ -64,6 +65,8 @@ def write_report(
     tabular = [path for path in paths if _is_tabular(path)]
     if tabular and len(paths) > 1:
         raise InvalidInput(f"{tabular[0]} is a tabular study: report it alone")
+    if tabular and compare:
+        raise InvalidInput(f"{tabular[0]} is a tabular study: it has no verdict for --compare")
     folder = default_folder(paths) if out is None else out
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is a file: choose another --out")
@@ -72,6 +75,7 @@ def write_report(
     results = read_results(paths)
     made_up = (MADE_UP,) if is_synthetic(results) else ()
     study = study_of(results, resamples)
+    asked_pairs(study, compare)  # refuses what is not there before anything is drawn
     drawn = drawn_from(results, names, study=study)
     notes = _write_tables(study, folder / "tables")
     for one in drawn:
@@ -85,7 +89,7 @@ def write_report(
     written = Written(
         folder,
         tuple(one.name for one in drawn),
-        {} if names else not_allowed(results),
+        {} if names else not_allowed(study),
         tuple(
             dict.fromkeys(
                 [*made_up, *results.notes, *notes, *(n for one in drawn for n in one.notes)]

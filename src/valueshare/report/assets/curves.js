@@ -1,7 +1,12 @@
 "use strict";
-/* What drawing needs: numbers as text, ticks, colours that can be seen, and paths. */
+/* What drawing needs: numbers and their text, ticks, colours that can be seen, elements, paths. */
 const valueshare = (() => {
   const SVG = "http://www.w3.org/2000/svg";
+  function bytes(text) {
+    const letters = atob(text), out = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i += 1) out[i] = letters.charCodeAt(i);
+    return out.buffer;
+  }
   function smoothed(values, window) {
     if (window < 2) return values;
     const half = (window - 1) / 2;
@@ -35,6 +40,23 @@ const valueshare = (() => {
     ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   const quantile = (sorted, share) =>
     sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+  const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
+  function range(curves, withBands) {
+    const all = [];
+    for (const curve of curves) {
+      all.push(...curve.mean);
+      if (withBands) all.push(...curve.low, ...curve.high);
+      if (curve.seeds.length) {  /* a few runs far away do not flatten the rest */
+        const values = curve.seeds.flat().filter((v) => !Number.isNaN(v)).sort((a, b) => a - b);
+        all.push(quantile(values, 0.02), quantile(values, 0.98));
+      }
+    }
+    const finite = all.filter((value) => Number.isFinite(value));
+    if (!finite.length) return [0, 1];
+    const low = finite.reduce((a, b) => Math.min(a, b)), high = finite.reduce((a, b) => Math.max(a, b));
+    const room = 0.05 * (high - low) || Math.abs(high) * 0.1 || 1;
+    return [low - room, high + room];
+  }
   /* Straight near 0, logarithmic beyond: large values of both signs, and small ones too. */
   const symlog = (bend) => (value) => Math.sign(value) * Math.log10(1 + Math.abs(value) / bend);
   function logTicks(low, high, bend) {
@@ -57,6 +79,30 @@ const valueshare = (() => {
       while ((luminance(rgb) + 0.05) / 0.055 < 4.5) rgb = rgb.map((c) => c + 0.08 * (1 - c));
     }
     return `rgb(${rgb.map((c) => Math.round(255 * c)).join(" ")})`;
+  }
+
+  /* ---- elements ---- */
+  const element = (name, content = "", attributes = {}) => {
+    const made = document.createElement(name);
+    made.textContent = content;
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  };
+  const swatch = (variant) => {
+    const made = element("span", "", { class: variant.dashed ? "swatch dashed" : "swatch" });
+    made.style.borderColor = colour(variant.colour);
+    return made;
+  };
+  function fill(select, items, wanted) {
+    select.replaceChildren(...items.map(([value, label]) => element("option", label, { value })));
+    select.value = items.some(([value]) => value === wanted) ? wanted : (items[0] || [""])[0];
+    return select.value;
+  }
+  function offer(name, text) {
+    const link = element("a", "", { download: name });
+    link.href = URL.createObjectURL(new Blob([text]));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
   /* ---- shapes ---- */
@@ -83,6 +129,6 @@ const valueshare = (() => {
     const point = (ys) => (i) => `${xs[i].toFixed(1)} ${ys[i].toFixed(1)}`;
     return `M${known.map(point(high)).join("L")}L${known.reverse().map(point(low)).join("L")}Z`;
   }
-  return { smoothed, ticks, logTicks, short, minus, exact, quantile, symlog, colour, shape, line,
-    band };
+  return { bytes, smoothed, range, ticks, logTicks, short, minus, exact, quantile, quoted, symlog, colour,
+    element, swatch, fill, offer, shape, line, band };
 })();

@@ -2,8 +2,8 @@
 /* Learning curves: one plot, drawn as SVG from packed numbers; all choices are in the address. */
 (() => {
   const NONE = 65535;
-  const { smoothed, ticks, logTicks, short, minus, exact, quantile, symlog, colour, shape, line, band } =
-    valueshare;
+  const { bytes, smoothed, range, ticks, logTicks, short, minus, exact, quantile, quoted, symlog, colour,
+    element, swatch, fill, offer, shape, line, band } = valueshare;
   const box = document.getElementById("panel");
   if (!box) return;
   const part = (name) => box.querySelector(`[data-part="${name}"]`);
@@ -13,11 +13,6 @@
   let data, numbers, scales, drawn = null;
 
   /* ---- numbers ---- */
-  function bytes(text) {
-    const letters = atob(text), out = new Uint8Array(letters.length);
-    for (let i = 0; i < letters.length; i += 1) out[i] = letters.charCodeAt(i);
-    return out.buffer;
-  }
   function load() {
     data = JSON.parse(document.getElementById("curve-data").textContent);
     numbers = new Uint16Array(bytes(data.values));
@@ -60,22 +55,6 @@
     state.log = words.get("log") === "1";
     const window = Number(words.get("smooth"));
     state.smooth = [3, 7, 15].includes(window) ? window : 1;
-  }
-  const element = (name, content = "", attributes = {}) => {
-    const made = document.createElement(name);
-    made.textContent = content;
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  };
-  const swatch = (variant) => {
-    const made = element("span", "", { class: variant.dashed ? "swatch dashed" : "swatch" });
-    made.style.borderColor = colour(variant.colour);
-    return made;
-  };
-  function fill(select, items, wanted) {
-    select.replaceChildren(...items.map(([value, label]) => element("option", label, { value })));
-    select.value = items.some(([value]) => value === wanted) ? wanted : (items[0] || [""])[0];
-    return select.value;
   }
   function fillChoices() {
     state.view = fill(part("view"), data.views.map((v) => [v.label, v.label]), state.view);
@@ -139,22 +118,6 @@
         seeds: state.seeds ? Array.from({ length: curve[4] }, (_, i) =>
           row(curve, 3 + i, steps.length)) : [] })) };
   }
-  function range(curves) {
-    const all = [];
-    for (const curve of curves) {
-      all.push(...curve.mean);
-      if (state.bands) all.push(...curve.low, ...curve.high);
-      if (curve.seeds.length) {  /* a few runs far away do not flatten the rest */
-        const values = curve.seeds.flat().filter((v) => !Number.isNaN(v)).sort((a, b) => a - b);
-        all.push(quantile(values, 0.02), quantile(values, 0.98));
-      }
-    }
-    const finite = all.filter((value) => Number.isFinite(value));
-    if (!finite.length) return [0, 1];
-    const low = finite.reduce((a, b) => Math.min(a, b)), high = finite.reduce((a, b) => Math.max(a, b));
-    const room = 0.05 * (high - low) || Math.abs(high) * 0.1 || 1;
-    return [low - room, high + room];
-  }
   function redraw() {
     fillChoices();
     draw();
@@ -163,7 +126,7 @@
   function draw() {
     const { view, steps, curves } = visible();
     const width = Math.max(260, plot.clientWidth), height = width < 480 ? 280 : 400;
-    let [low, high] = range(curves);
+    const [low, high] = range(curves, state.bands);
     const sizes = curves.flatMap((c) => c.mean).filter(Number.isFinite).map(Math.abs)
       .sort((a, b) => a - b);
     const bend = state.log ? Math.max(quantile(sizes, 0.25) || 1, 1e-9) : 1;
@@ -272,16 +235,12 @@
   }
   function download() {
     const lines = [["view", "metric", "curve", "step", "value", "ci95_low", "ci95_high"]];
-    const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
     const plain = (value) => (Number.isNaN(value) ? "" : value);
     for (const { variant, mean, low, high } of drawn.curves) {
       drawn.steps.forEach((step, i) => lines.push([quoted(state.view), quoted(state.metric),
         quoted(data.variants[variant].label), step, plain(mean[i]), plain(low[i]), plain(high[i])]));
     }
-    const link = element("a", "", { download: "curves.csv" });
-    link.href = URL.createObjectURL(new Blob([lines.map((l) => l.join(",")).join("\n") + "\n"]));
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    offer("curves.csv", lines.map((own) => own.join(",")).join("\n") + "\n");
   }
 
   /* ---- begin ---- */
