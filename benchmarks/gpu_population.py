@@ -23,6 +23,7 @@ from rich.table import Table
 from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
 from valueshare.population.phase import Engine
+from valueshare.population.updates import renew_target, update
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
 TRACED_TICKS = 300
@@ -134,7 +135,8 @@ def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
 def traced(engine: Engine) -> None:
     """Print where the host spends a tick: the same calls as `phase.tick`, each with the clock."""
-    settings, exchange, steps = engine.population.settings, engine.exchange, engine.steps
+    settings, group, learner = engine.population.settings, engine.groups[0], engine.learner
+    exchange, environments = group.exchange, group.environments
     spent: dict[str, float] = {}
     before = time.perf_counter()
 
@@ -145,22 +147,22 @@ def traced(engine: Engine) -> None:
         before = now
 
     for t in range(TRACED_TICKS):
-        steps.act()
+        group.act()
         note("act: launch")
         actions = exchange.action.get()
         note("act: wait for actions")
-        engine.environments.send(actions)
+        environments.send(actions)
         note("environments: send")
         if t % settings.update_every == 0:
-            steps.learn()
+            update(learner)
         if t % settings.target_every == 0:
-            steps.renew_target()
+            renew_target(learner)
         note("learn: launch")
-        result = engine.environments.receive()
+        result = environments.receive()
         note("environments: wait, reset")
         exchange.put(result)
         note("store: put")
-        steps.store()
+        group.store()
         note("store: launch")
     for name, seconds in spent.items():
         print(f"  {1e3 * seconds / TRACED_TICKS:8.3f} ms  {name}")

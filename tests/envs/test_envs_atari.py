@@ -19,7 +19,7 @@ from valueshare.envs import (
     environment_spec,
     make_environments,
 )
-from valueshare.envs.atari import _indices, _share, emulator_seeds
+from valueshare.envs.atari import AtariEnvironments, _indices, _share, emulator_seeds
 from valueshare.envs.base import Backend, as_keys
 from valueshare.errors import InvalidInput
 
@@ -295,3 +295,22 @@ def test_the_57_games_start_and_move() -> None:
         result = environments.step(actions)
         moved |= (result.observation != first).any((1, 2))
     assert moved.all()
+
+
+def test_raw_steps_go_to_the_emulators_by_their_own_indices() -> None:
+    # Two copies with one seed: what one makes of the actions by itself, the other is told.
+    names, seeds = ["Pong", "Skiing"], [3, 4]
+    by_hand, raw = (
+        AtariEnvironments(names, atari_protocol(), threads=1, lockstep=True) for _ in range(2)
+    )
+    by_hand.reset(seeds)
+    raw.reset(seeds)
+    # Skiing has no FIRE (1) and calls ALE's 3 its second; Pong has all 18.
+    assert raw.emulator_actions(np.array([[1, 1], [3, 3]])).tolist() == [[1, 0], [3, 2]]
+    actions = np.random.default_rng(0).integers(18, size=(12, 2))
+    for chosen in actions[:-1]:
+        by_hand.step(chosen)
+        raw.raw_step(raw.emulator_actions(chosen))
+    np.testing.assert_array_equal(
+        raw.step(actions[-1]).observation, by_hand.step(actions[-1]).observation
+    )

@@ -8,10 +8,11 @@ import polars as pl
 import pytest
 import torch
 
-from valueshare.envs import environment_spec, make_environments
+from valueshare.envs import atari_protocol, environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.fingerprint import PROTOCOL, check_fingerprint, fingerprint
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import make_population
 from valueshare.population.train import Trained, train_population
@@ -131,3 +132,14 @@ def test_a_disk_without_room_is_refused_with_the_number_that_fits(tmp_path: Path
     settings = dataclasses.replace(settings, total_steps=10**12)
     with pytest.raises(InvalidInput, match="0 would fit"):
         train_population(TABLE[:1], settings, directory=tmp_path)
+
+
+def test_the_digest_of_the_protocol_guards_a_resumption(mixed: Trained) -> None:
+    stored = fingerprint(mixed.population, mixed.state)
+    assert stored[PROTOCOL] == atari_protocol("machado-2018").digest
+    wanted = {**stored, PROTOCOL: "another"}
+    check_fingerprint(stored, stored)
+    with pytest.raises(InvalidInput, match=r"other settings \(atari_protocol_digest\)"):
+        check_fingerprint(stored, wanted)
+    older = {key: value for key, value in stored.items() if key != PROTOCOL}
+    check_fingerprint(older, wanted)  # of before there was a digest

@@ -1,6 +1,7 @@
 """The captured steps on a GPU against the plain ones on a CPU, and resume on a GPU."""
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from valueshare.population.agents import AgentSettings, agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import train_population
+from valueshare.population.updates import Learner, update
 from valueshare.replay import transitions
 
 pytestmark = [
@@ -35,6 +37,7 @@ SETTINGS = TrainingSettings(
     eval_copies=2,
     eval_episode_limit=20,
 )
+GREEDY = AgentSettings(epsilon_start=0.1, epsilon_end=0.1)
 
 
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
@@ -98,6 +101,54 @@ def test_atari_agents_with_lagging_updates_in_two_groups(tmp_path: Path) -> None
     resumed = train_population(table, settings, **options)
     assert torch.equal(resumed.state.replay.action.cpu(), plain.state.replay.action)
     assert torch.equal(resumed.state.replay.observation.cpu(), plain.state.replay.observation)
+
+
+def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Acting by the weights before the last update, agents act and store while the update runs. The
+    # products of both are split and summed in workspaces: were one workspace both's, the sums would
+    # be wrong at random. With a wait after each update nothing runs beside it.
+    table = agent_table("ALE/Pong-v5", "ib-dqn", seeds=range(8), k=[0.0, 18.0], own=GREEDY)
+    settings = dataclasses.replace(
+        SETTINGS,
+        total_steps=240,
+        phase_steps=120,
+        eval_every=240,
+        hidden=(512,),
+        minibatch=32,
+        replay_capacity=240,
+        atari_protocol="machado-2018",
+        acting_lag=True,
+        clip_rewards=True,
+        eval_episodes=0,
+        eval_timesteps=8,
+    )
+
+    def trained() -> dict[str, torch.Tensor]:
+        found = train_population(table, settings, device="cuda").state
+        rings = {n: getattr(found.replay, n) for n in ("action", "reward", "discount")}
+        return {n: value.cpu() for n, value in {**flat(found), **rings}.items()}
+
+    first, again = trained(), trained()
+
+    def update_alone(learner: Learner) -> None:
+        update(learner)
+        torch.cuda.synchronize()
+
+    monkeypatch.setattr("valueshare.population.phase.update", update_alone)
+    alone = trained()
+    for name, value in alone.items():
+        assert torch.equal(first[name], value), name
+        assert torch.equal(again[name], value), name
+
+
+def test_memory_is_free_again_after_a_population() -> None:
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0])
+    train_population(table, SETTINGS, device="cuda")  # libraries and workspaces stay
+    before = torch.cuda.memory_allocated()
+    large = dataclasses.replace(SETTINGS, hidden=(1_024, 1_024))  # 2 x 4 MB, several times over
+    train_population(table, large, device="cuda")
+    gc.collect()
+    assert torch.cuda.memory_allocated() - before < 2 * 4 * 10**6
 
 
 def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu() -> None:

@@ -85,16 +85,48 @@ def test_stopping_again_and_again(tmp_path: Path, uninterrupted: Trained) -> Non
     assert_same(trained, uninterrupted)
 
 
-def test_only_what_two_checkpoints_need_is_kept(tmp_path: Path) -> None:
-    train(tmp_path)
+def train_until(directory: Path, last: int) -> Trained:
+    """Train until a phase is finished."""
+    done: list[int] = []
+    return train_population(
+        AGENTS,
+        SETTINGS,
+        directory=directory,
+        on_phase=lambda report: done.append(report.phase),
+        should_stop=lambda: last in done,
+    )
+
+
+@pytest.mark.parametrize(
+    ("newest", "replays"),
+    [
+        # After phase 3 (steps 90..120) live transitions begin at 120 - 70 = 50, in phase 1; after
+        # phase 2 at 90 - 70 = 20, in phase 0.
+        (3, (0, 1, 2, 3)),
+        # Phase 4 is the last, and nothing goes on from it; should it have to be run again, it
+        # starts where phase 3 ended.
+        (4, (1, 2, 3)),
+    ],
+)
+def test_only_what_two_checkpoints_need_is_kept(
+    tmp_path: Path, newest: int, replays: tuple[int, ...]
+) -> None:
+    train_until(tmp_path, newest)
     names = sorted(path.name for path in (tmp_path / "checkpoints/population-0").iterdir())
-    # After phase 4 (steps 120..150) live transitions begin at 150 - 70 = 80, in phase 2; after
-    # phase 3 at 120 - 70 = 50, in phase 1.
     assert names == [
-        *("checkpoint-000003.json", "checkpoint-000004.json"),
-        *(f"replay-{phase:06d}.safetensors" for phase in (1, 2, 3, 4)),
-        *("state-000003.safetensors", "state-000004.safetensors"),
+        *(f"checkpoint-{phase:06d}.json" for phase in (newest - 1, newest)),
+        *(f"replay-{phase:06d}.safetensors" for phase in replays),
+        *(f"state-{phase:06d}.safetensors" for phase in (newest - 1, newest)),
     ]
+
+
+def test_whether_a_finished_run_is_whole_is_known_without_its_replay(tmp_path: Path) -> None:
+    train(tmp_path)
+    folder = checkpoint.Folder(tmp_path, "population-0")
+    for phase in (1, 2, 3):
+        folder.replay(phase).unlink()
+    assert checkpoint.is_whole(folder, 4)
+    assert not checkpoint.is_whole(folder, 3)
 
 
 def cut(path: Path) -> None:
@@ -108,19 +140,26 @@ def flip_a_bit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, flip_a_bit, Path.unlink])
-@pytest.mark.parametrize("file", ["state", "replay", "checkpoint", "records"])
+@pytest.mark.parametrize(
+    ("file", "last"),
+    [
+        *((file, 3) for file in ("state", "replay", "checkpoint", "records")),
+        *((file, 4) for file in ("state", "checkpoint", "records")),  # the last: without replay
+    ],
+)
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     tmp_path: Path,
     uninterrupted: Trained,
     caplog: pytest.LogCaptureFixture,
     file: str,
+    last: int,
     damage: Callable[[Path], None],
 ) -> None:
-    train(tmp_path)
+    train_until(tmp_path, last)
     newest = (
-        tmp_path / "records/population-0-000004.parquet"
+        tmp_path / f"records/population-0-{last:06d}.parquet"
         if file == "records"
-        else next((tmp_path / "checkpoints/population-0").glob(f"{file}-000004.*"))
+        else next((tmp_path / "checkpoints/population-0").glob(f"{file}-{last:06d}.*"))
     )
     damage(newest)
     phases: list[int] = []
@@ -131,7 +170,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
             directory=tmp_path,
             on_phase=lambda report: phases.append(report.phase),
         )
-    assert phases == [4]  # it was run again
+    assert phases == list(range(last, 5))  # the damaged one was run again
     assert ("is damaged" in caplog.text) == (damage is not Path.unlink or file != "checkpoint")
     assert_same(resumed, uninterrupted)
 
@@ -142,6 +181,19 @@ def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path) -> None:
         cut(path)
     with pytest.raises(InvalidInput, match="no checkpoint"):
         train(tmp_path)
+
+
+def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
+    tmp_path: Path, uninterrupted: Trained
+) -> None:
+    def damage(report: PhaseReport) -> None:
+        if report.phase == 2:
+            cut(checkpoint.Folder(tmp_path, "population-0").manifest(2))
+
+    with pytest.raises(InvalidInput, match="valueshare resume") as caught:
+        train_population(AGENTS, SETTINGS, directory=tmp_path, on_phase=damage)
+    assert "\n" not in str(caught.value)
+    assert_same(train(tmp_path), uninterrupted)
 
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:

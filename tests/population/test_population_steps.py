@@ -17,12 +17,14 @@ from valueshare.learning.randomness import integers, uniform
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import act, epsilon_greedy
 from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.evaluate import Scores
 from valueshare.population.learn import gradients_and_losses, learn, measure, sample
+from valueshare.population.phase import _records
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import MEASURES, Population, State, initial_state, make_population
 from valueshare.population.train import on_device, train_population
 from valueshare.replay import transitions
-from valueshare.value_metrics import action_gap, norms
+from valueshare.value_metrics import action_gap, norms, relative_action_gap
 
 SETTINGS = TrainingSettings(
     total_steps=120,
@@ -109,6 +111,50 @@ def test_measures_are_those_of_value_metrics() -> None:
     assert MEASURES == ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
     np.testing.assert_allclose(state.measured.numpy(), expected, rtol=1e-4, atol=1e-6)
     assert state.measurements.item() == 1
+
+
+def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
+    population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0]))
+    gaps: list[np.ndarray] = []  # [P] each
+    values: list[np.ndarray] = []
+    for _ in range(3):
+        batch = sample(state, population.keys.replay, SETTINGS.minibatch)
+        q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
+        values.append(q.mean((1, 2)))
+        learn(population, state)
+        batch = sample(state, population.keys.measure, SETTINGS.minibatch)
+        q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()
+        gaps.append(action_gap(q).mean(1))
+        measure(population, state)
+        state.step.add_(1)
+    nothing = Scores(np.zeros(2), np.zeros(2, np.int64), np.zeros(2))
+    records = _records(population, state, nothing, 40)
+    for p in range(2):
+        own = [gap[p] for gap in gaps], [value[p] for value in values]
+        expected = relative_action_gap(*own)
+        assert records["relative_action_gap"][p] == pytest.approx(expected, rel=1e-5)
+        assert records["action_gap"][p] == pytest.approx(np.mean(own[0]), rel=1e-5)
+
+
+def test_residuals_of_networks_with_a_baseline_of_their_own() -> None:
+    for name in ("dueling-dqn", "rdq"):
+        population, state = filled(agent_table("CartPole-v1", name, seeds=[0, 1]))
+        measure(population, state)
+        batch = sample(state, population.keys.measure, SETTINGS.minibatch)
+        found = dict(zip(MEASURES, state.measured.T, strict=True))
+        for p in range(2):  # one agent at a time, from the two streams of its own head
+            one: Any = population.factory(NetworkShape((4,), 2, SETTINGS.hidden), 0.0)
+            weights = {n: value[p] for part in state.online for n, value in part.items()}
+            one.load_state_dict(weights)
+            with torch.no_grad():
+                features = one.torso(batch.obs_tm1[p])
+                baseline, z = one.head.baseline(features), one.head.residual(features)
+            if name == "dueling-dqn":  # q = B + (x - mean(x)): the residual of q is x, centred
+                z = z - z.mean(-1, keepdim=True)
+            q = z + baseline
+            torch.testing.assert_close(found["q_norm"][p], q.norm(dim=-1).mean())
+            torch.testing.assert_close(found["z_norm"][p], z.norm(dim=-1).mean())
+            torch.testing.assert_close(found["z_mean"][p], z.mean(), atol=1e-6, rtol=1e-4)
 
 
 def test_mean_action_values_of_learned_minibatches_are_kept() -> None:

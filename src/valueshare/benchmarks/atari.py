@@ -19,7 +19,6 @@ from valueshare.benchmarks.atari_loop import (
     bare_emulators,
     fill_with_copies,
     population_of,
-    release_memory,
     training_engine,
     training_loop,
     turns_per_second,
@@ -32,8 +31,8 @@ from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
 from valueshare.population.phase import Engine
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import initial_state
-from valueshare.population.train import checked_device, on_device
+from valueshare.population.state import Population, State, initial_state
+from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import join, update
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
@@ -128,31 +127,41 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
             release_memory(device)
         population = population_of(agents, settings, device)
         state = initial_state(population)
-        full = False
         for name in bench.loops:
-            began = time.perf_counter()
-            engine = training_engine(population, state, LOOPS[name], bench.compiled, bench.threads)
-            try:
-                go_on = training_loop(engine)
-                if not full:
-                    for _ in range(FILLED):
-                        go_on(-1)
-                    fill_with_copies(state.replay)
-                    full = True
-                for t in range(4 * settings.update_every):  # compiled, captured, warm
-                    go_on(settings.replay_start + t)
-                say(f"  ({LOOPS[name].words}: ready after {time.perf_counter() - began:.0f} s)")
-                if name == bench.loops[0] and bench.part_seconds:
-                    for row in _parts(engine, bench.part_seconds):
-                        known(row)
-                if bench.loop_seconds:
-                    known(_raced(engine, go_on, bare, LOOPS[name].words, bench.loop_seconds))
-            finally:
-                for group in engine.groups:
-                    group.environments.close()
-            del engine, go_on
-            release_memory(device)
+            _measure_loop(bench, name, population, state, bare, known, say)
+            release_memory(device, compiled=bench.compiled)
     return rows
+
+
+def _measure_loop(
+    bench: AtariBench,
+    name: LoopName,
+    population: Population,
+    state: State,
+    bare: Callable[[], None],
+    known: Callable[[Row], None],
+    say: Callable[[str], None],
+) -> None:
+    """One loop, and with the first one its parts; nothing refers to its graphs afterwards."""
+    settings, loop, first = population.settings, LOOPS[name], name == bench.loops[0]
+    began = time.perf_counter()
+    engine = training_engine(population, state, loop, bench.compiled, bench.threads)
+    try:
+        go_on = training_loop(engine)
+        if first:
+            for _ in range(FILLED):
+                go_on(-1)
+            fill_with_copies(state.replay)
+        for t in range(4 * settings.update_every):  # compiled, captured, warm
+            go_on(settings.replay_start + t)
+        say(f"  ({loop.words}: ready after {time.perf_counter() - began:.0f} s)")
+        if first and bench.part_seconds:
+            for row in _parts(engine, bench.part_seconds):
+                known(row)
+        if bench.loop_seconds:
+            known(_raced(engine, go_on, bare, loop.words, bench.loop_seconds))
+    finally:
+        engine.close()
 
 
 def run(bench: AtariBench) -> None:

@@ -1,59 +1,68 @@
 """The pieces of the Atari benchmark: training loops without evaluation, and bare emulators."""
 
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
 
-from valueshare.envs import atari_protocol, environment_spec, make_environments
+from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.learning.randomness import stream_key
-from valueshare.population.evaluate import Player
-from valueshare.population.phase import Engine, TrainingEpisodes, begin, tick
+from valueshare.population.phase import Engine, TrainingEpisodes, begin, make_engine, tick
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
-from valueshare.population.tick import make_steps
-from valueshare.population.train import checked_device, on_device
+from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.replay.transitions import Transitions
 from valueshare.runs.plan import Part
 
 
 class Loop(NamedTuple):
-    """A way to run the training loop; but for the lag, the results are the same."""
+    """A way to run the training loop; but for the lag, no agent's random numbers differ."""
 
     words: str
     groups: int
     lag: bool
 
 
-def loop_rate(part: Part, device: str, compiled: bool, seconds: float = 4.0) -> float:
+def loop_rate(
+    part: Part,
+    device: str,
+    compiled: bool,
+    seconds: float = 4.0,
+    *,
+    threads: int | None = None,
+    groups: int = 1,
+) -> float:
     """Agent-steps a second of training the agents of `part`, measured shortly with a small replay.
 
-    The emulators and learning cost what they cost in the run; only sampling is flattered.
+    The emulators and learning cost what they cost in the run; only sampling is flattered. What was
+    held for it is free afterwards.
     """
     place = checked_device(device)
     small = max(2_048, part.settings.minibatch)
-    settings = replace(part.settings, replay_capacity=small, replay_device=None)
-    with on_device(place, tf32=settings.tf32):
+    settings = replace(part.settings, replay_capacity=small)
+    loop = Loop("loop", min(groups, part.agents.height), settings.acting_lag)
+
+    def measured() -> float:  # what it holds has no name outside
         population = population_of(part.agents, settings, place)
-        loop = Loop("loop", 1, settings.acting_lag)
-        engine = training_engine(population, initial_state(population), loop, compiled, None)
+        engine = training_engine(population, initial_state(population), loop, compiled, threads)
         try:
             go_on = training_loop(engine)
             for t in range(4 * settings.update_every):
                 go_on(t - 2 * settings.update_every + settings.replay_start)
             clock = iter(range(settings.replay_start, 10**12))
-            rate = population.size * turns_per_second(lambda: go_on(next(clock)), seconds, place)
+            return population.size * turns_per_second(lambda: go_on(next(clock)), seconds, place)
         finally:
-            for group in engine.groups:
-                group.environments.close()
-    release_memory(place)
+            engine.close()
+
+    with on_device(place, tf32=settings.tf32):
+        rate = measured()
+        release_memory(place, compiled=compiled)
     return rate
 
 
@@ -99,24 +108,15 @@ def training_engine(
     population: Population, state: State, loop: Loop, compiled: bool, threads: int | None
 ) -> Engine:
     """All that a training loop needs: nothing for evaluation, which would be compiled too."""
-    if compiled:
-        torch.compiler.reset()
     settings = replace(population.settings, acting_lag=loop.lag)
-    population = replace(population, settings=settings)
-    own_threads = None if threads is None else max(1, threads // loop.groups)
-    environments = [
-        make_environments(
-            [str(name) for name in names],
-            len(names),
-            backend="ale",
-            threads=own_threads,
-            protocol=settings.atari_protocol,
-            lockstep=True,
-        )
-        for names in np.array_split(population.agents["env"].to_list(), loop.groups)
-    ]
-    groups, learner = make_steps(population, state, environments, compiled=compiled)
-    engine = Engine(population, state, groups, learner, cast(Player, None), environments[0])
+    engine = make_engine(
+        replace(population, settings=settings),
+        state,
+        compiled=compiled,
+        threads=threads,
+        groups=loop.groups,
+        evaluates=False,
+    )
     seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
     begin(engine, seeds)
     return engine
@@ -144,18 +144,14 @@ def bare_emulators(
     protocol = atari_protocol(settings.atari_protocol)
     environments = AtariEnvironments(names, protocol, threads=threads, lockstep=True)
     environments.reset(range(len(names)))
-    groups = environments._groups
     rng = np.random.default_rng(0)
-    actions = rng.integers(environments.spec.actions, size=(1_024, len(names)), dtype=np.int32)
+    chosen = rng.integers(environments.spec.actions, size=(1_024, len(names)), dtype=np.int32)
+    actions = environments.emulator_actions(chosen)  # beforehand: it is no work of ale-py's
     steps = 0
 
     def step() -> None:
         nonlocal steps
-        chosen = actions[steps % len(actions)]
-        for vector, rows in groups:
-            vector.send(chosen[rows])
-        for vector, _ in groups:
-            vector.recv()
+        environments.raw_step(actions[steps % len(actions)])
         steps += 1
 
     try:
@@ -177,9 +173,3 @@ def turns_per_second(turn: Callable[[], None], seconds: float, device: torch.dev
     if cuda:
         torch.cuda.synchronize(device)
     return count / (time.perf_counter() - began)
-
-
-def release_memory(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

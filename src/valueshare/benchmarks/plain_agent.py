@@ -1,9 +1,9 @@
 """One DQN agent on one Atari game the usual way, in plain eager PyTorch: the yardstick.
 
 One emulator, one network, a Python loop: act, step, store, and an update of 32 transitions every 4
-steps, with the paper's protocol. Of valueshare only the names of games are in it. Nothing is slowed
-down: pictures are made in C++, frames stay on the device as bytes, the optimiser is fused, and no
-update waits for the host. Exploration is at its final 1 %, as for most of a run.
+steps, with the paper's protocol. Of valueshare only the games' names and actions are in it. Nothing
+is slowed down: pictures are made in C++, frames stay on the device as bytes, the optimiser is
+fused, and no update waits for the host. Exploration is at its final 1 %, as for most of a run.
 """
 
 import time
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from valueshare.envs.atari import emulator_indices
 from valueshare.envs.atari_games import atari_game
 
 ACTIONS = 18
@@ -28,6 +29,7 @@ DISCOUNT = 0.99
 def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: int = 400) -> float:
     """Of the whole loop, over `seconds` of it after `warm_up` steps, half of them with updates."""
     env = _emulator(game)
+    index = emulator_indices(env, ACTIONS)
     rng = np.random.default_rng(0)
     online, target = _network().to(device), _network().to(device)
     target.load_state_dict(online.state_dict())
@@ -68,7 +70,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
             began = time.perf_counter()
             deadline = began + seconds
         action = act(seen)
-        frames, reward, terminated, truncated, _ = env.step(np.array([action]))
+        frames, reward, terminated, truncated, _ = env.step(np.array([index[action]]))
         following = fetched(frames)
         row = t % REPLAY
         before[row], after[row] = seen, following

@@ -4,7 +4,6 @@ The parts take turns within one run, so that a busy machine slows all of them al
 from the start, because sampling a ring that fits into a cache would flatter learning.
 """
 
-import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,8 @@ from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
 from valueshare.population.phase import Engine, TrainingEpisodes, begin, make_engine, tick
 from valueshare.population.state import initial_state, make_population
-from valueshare.population.train import checked_device, on_device
+from valueshare.population.train import checked_device, on_device, release_memory
+from valueshare.population.updates import renew_target, update
 from valueshare.replay.transitions import Transitions
 from valueshare.runs.provenance import library_versions, machine_line
 
@@ -106,10 +106,7 @@ def measure(
 
 def release(device: str) -> None:
     """Give back what a measurement held, before the next one takes more."""
-    gc.collect()
-    torch.compiler.reset()  # graphs of this shape: the compiler keeps only a few of a function
-    if torch.device(device).type == "cuda":
-        torch.cuda.empty_cache()
+    release_memory(torch.device(device), compiled=True)
 
 
 def preset_named(name: str) -> Preset:
@@ -182,17 +179,18 @@ def _engine(
     threads: int | None,
     groups: int,
 ) -> Engine:
-    # Evaluation is not measured: one environment of it an agent, which is never made.
-    settings = replace(preset.settings, eval_episodes=1, eval_timesteps=0, eval_copies=1)
-    if settings.eval_episode_limit is None:
-        settings = replace(settings, eval_episode_limit=1_000)
     k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
     # All actions random, as in the environments' part: episodes are then equally long in both.
     own = replace(preset.own, epsilon_start=1.0, epsilon_end=1.0)
     table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
-    population = make_population(table.head(agents), settings, environment_spec(env), device)
+    population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
     engine = make_engine(
-        population, initial_state(population), compiled=compiled, threads=threads, groups=groups
+        population,
+        initial_state(population),
+        compiled=compiled,
+        threads=threads,
+        groups=groups,
+        evaluates=False,
     )
     begin(engine, [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)])
     return engine
@@ -222,38 +220,34 @@ def _fill_with_copies(replay: Transitions) -> None:
 
 def _turns(engine: Engine) -> dict[str, Turn]:
     """One tick's worth of each part, in the order of PARTS."""
-    settings, state, exchange, steps = (
-        engine.population.settings,
-        engine.state,
-        engine.exchange,
-        engine.steps,
-    )
-    p = engine.population.size
+    settings, state, learner = engine.population.settings, engine.state, engine.learner
+    (group,) = engine.groups
+    exchange, p = group.exchange, engine.population.size
     rng = np.random.default_rng(0)
     actions = rng.integers(engine.population.env.actions, size=(1_024, p))
-    last = engine.environments.step(actions[0])
+    last = group.environments.step(actions[0])
     clock = {"environments": 0, "learning": 0}
 
     def environments() -> None:
         clock["environments"] += 1
-        engine.environments.step(actions[clock["environments"] % len(actions)])
+        group.environments.step(actions[clock["environments"] % len(actions)])
 
     def learning() -> None:
         t = clock["learning"] = clock["learning"] + 1
         if t % settings.update_every == 0:
-            steps.learn()
+            update(learner)
         if t % settings.target_every == 0:
-            steps.renew_target()
+            renew_target(learner)
         state.step.add_(1)  # or every update would sample the same transitions
 
     def acting() -> None:
         exchange.observation.put(last.observation)
-        steps.act()
+        group.act()
         exchange.action.get()
 
     def storing() -> None:
         exchange.put(last)
-        steps.store()
+        group.store()
         if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
             torch.cuda.synchronize()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Running:
-    """How a study is run here; nothing of it changes a number."""
+    """How a study is run here; nothing of it changes an agent's random numbers."""
 
     out: OutFolder = None
     """Folder of runs and report; left out: results/STUDY-SCALE."""
@@ -32,7 +32,7 @@ class Running:
     """Agent-steps a second that the plan's hours are counted with; 0: measured for a few seconds,
     and the steps of evaluation are counted at the same rate."""
     threads: int = 0
-    """Of the emulators; 0 is one a core."""
+    """Of the emulators, shared among the groups; 0 is one a core."""
     groups: int = 1
     """Groups of agents that take turns: one acts while the emulators of another run."""
 
@@ -110,10 +110,12 @@ def _reproduce(
 
     if not running.rate >= 0:
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps a second, or leave it out")
+    if running.groups < 1:
+        raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
     folder = Path("results") / f"{name}-{options.scale}" if running.out is None else running.out
     begun = [not running.plan and _holds(folder / run.name, run.plan) for run in study.runs]
-    _print_plan(study, options, running.rate, goes_on=any(begun))
+    _print_plan(study, options, running, goes_on=any(begun))
     if running.plan:
         return
     command = _command(name, options, given)
@@ -125,7 +127,9 @@ def _reproduce(
                 threads = running.threads or None
                 done: Run
                 if there:
-                    done = training.resume(own, threads=threads, should_stop=stop)
+                    done = training.resume(
+                        own, threads=threads, should_stop=stop, groups=running.groups
+                    )
                 else:
                     how = Execution(threads=threads, should_stop=stop, groups=running.groups)
                     done = training.start(plan, own, command, how)
@@ -138,7 +142,9 @@ def _reproduce(
         print(f"note: {note}")
 
 
-def _print_plan(study: "AtariStudy", options: AtariOptions, rate: float, *, goes_on: bool) -> None:
+def _print_plan(
+    study: "AtariStudy", options: AtariOptions, running: Running, *, goes_on: bool
+) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
     The hours of a study that goes on are not counted: part of it is done.
@@ -161,14 +167,20 @@ def _print_plan(study: "AtariStudy", options: AtariOptions, rate: float, *, goes
         print(f"  memory: {memory}")
         if goes_on:
             continue
-        own = rate
-        if not rate:
+        own = running.rate
+        if not own:
             from valueshare.benchmarks.atari_loop import loop_rate
 
-            own = loop_rate(populations[0], run.plan.device, run.plan.compiled)
+            own = loop_rate(
+                populations[0],
+                run.plan.device,
+                run.plan.compiled,
+                threads=running.threads or None,
+                groups=running.groups,
+            )
         each = settings.total_steps + evaluation_steps(settings)
         seconds += sum(sizes) * each / own
-        words = "given" if rate else "measured here"
+        words = "given" if running.rate else "measured here"
         print(f"  {_duration(sum(sizes) * each / own)} at {own:,.0f} agent-steps/s, {words}")
     agents = sum(run.plan.agents.height for run in study.runs)
     in_all = f", {_duration(seconds)}" if seconds else ""

@@ -93,8 +93,9 @@ def bench_atari(
         replay_capacity: Transitions an agent remembers, 7.1 kB each.
         replay_device: Where they are kept; auto is where training is.
         loops: Which loops: one group of agents, or two halves that take turns in acting; each with
-            acting that waits for learning, or with the weights before the update under way.
-        threads: Of the emulators; 0 is one a core.
+            acting that waits for learning, or by the weights as they were before the last update
+            began, until the next one begins.
+        threads: Of the emulators, shared among the groups; 0 is one a core.
         raw_seconds: Of the bare emulators.
         plain_seconds: Of one plain agent.
         part_seconds: Of learning, acting and storing, each.

@@ -122,8 +122,7 @@ class AtariEnvironments:
         if not self._groups:
             self._groups = self._make_groups()
             for vector, rows in self._groups:
-                codes = [int(action.value) for action in vector.ale.get_action_set()]
-                self._index[rows] = _indices(codes, self.spec.actions)
+                self._index[rows] = emulator_indices(vector, self.spec.actions)
         observation = np.empty_like(self._observation)
 
         def start(group: _Group) -> None:
@@ -147,7 +146,7 @@ class AtariEnvironments:
         if chosen.min() < 0 or chosen.max() >= self.spec.actions:
             raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
         moving = self._groups if active is None else self._moving(active)
-        sent = self._index[np.arange(self.count), chosen]
+        sent = self.emulator_actions(chosen)
         for group in moving:
             group.vector.send(sent[group.rows])
         self._sent = moving
@@ -182,6 +181,21 @@ class AtariEnvironments:
     def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
         self.send(actions, active)
         return self.receive()
+
+    def emulator_actions(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+        """What the emulators call these actions, once they are reset. Shapes: [..., E] -> same."""
+        index: NDArray[np.int32] = self._index[np.arange(self.count), actions]
+        return index
+
+    def raw_step(self, emulator_actions: NDArray[np.int32]) -> None:
+        """Step every emulator as ale-py does, and leave what it answers; `reset` comes next.
+
+        For measuring what the emulators alone cost. Shapes: [E].
+        """
+        for vector, rows in self._groups:
+            vector.send(emulator_actions[rows])
+        for vector, _ in self._groups:
+            vector.recv()
 
     def close(self) -> None:
         self._groups, self._sent = [], None
@@ -227,6 +241,11 @@ class AtariEnvironments:
             )
             for rows in parts
         ]
+
+
+def emulator_indices(vector: Any, actions: int) -> list[int]:
+    """Where ALE's actions 0, 1, ... are among those of a vector environment's game."""
+    return _indices([int(action.value) for action in vector.ale.get_action_set()], actions)
 
 
 def _indices(codes: Sequence[int], actions: int) -> list[int]:

@@ -21,6 +21,7 @@ from valueshare.experiments.atari_parts import (
     PAPER_K,
     K,
     N,
+    StudyKind,
     StudyPart,
 )
 from valueshare.experiments.plans import families
@@ -83,6 +84,7 @@ def atari_study(
     if epsilon is not None:
         said.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
     said += _counted(chosen, paper)
+    said += _guessed(chosen, kind)
     return AtariStudy(name, tuple(runs), (*dict.fromkeys(said), *_OF_THE_ENGINE))
 
 
@@ -99,6 +101,13 @@ def _coefficients(
     with_k = [name for name in algorithms if algorithm_named(name).uses_k]
     if given and not with_k:
         raise InvalidInput(f"{', '.join(algorithms)} have no k: leave --k out")
+    for name in with_k if 0 in given else ():
+        plain = name.removeprefix("ib-")
+        if plain in algorithms:
+            raise InvalidInput(
+                f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "
+                f"--k, or {plain} out of --algorithms"
+            )
     return {name: tuple(given) or own.get(name, PAPER_K.get(name, (N,))) for name in with_k}
 
 
@@ -172,22 +181,51 @@ def _differences(paper: TrainingSettings, settings: TrainingSettings) -> list[st
 
 
 def _counted(chosen: StudyPart, paper: StudyPart) -> list[str]:
+    """Algorithms, k, beta, games and seeds that are not those of the paper."""
     said = []
-    if set(chosen.algorithms) != set(paper.algorithms):
-        said.append(f"of the algorithms {', '.join(chosen.algorithms)} alone")
+    dropped = [name for name in paper.algorithms if name not in chosen.algorithms]
+    if dropped:
+        said.append(f"without {', '.join(dropped)}")
+    more = [name for name in chosen.algorithms if name not in paper.algorithms]
+    if more:
+        said.append(f"with {', '.join(more)}, which is not in the paper's study")
+    for name, ks in chosen.k.items():
+        own = paper.k.get(name) if name in paper.algorithms else None
+        if own is not None and set(ks) != set(own):
+            said.append(f"{name} with k = {_listed(ks)} instead of {_listed(own)}")
+    if set(chosen.beta) != set(paper.beta):
+        own_beta = _listed(paper.beta) if paper.beta else "0.001"
+        said.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
     if set(chosen.games) != set(paper.games):
-        said.append(f"{len(chosen.games)} of {len(paper.games)} games")
+        missing = set(chosen.games) - set(paper.games)
+        count = f"{len(chosen.games)} games, not all of them the paper's {len(paper.games)}"
+        said.append(count if missing else f"{len(chosen.games)} of {len(paper.games)} games")
     if chosen.seeds != paper.seeds:
         said.append(f"{chosen.seeds} seeds instead of {paper.seeds}")
     return said
 
 
-# How often is saved, and where, is not the paper's business.
-_HARMLESS = ("phase_steps", "replay_device")
+def _guessed(chosen: StudyPart, kind: StudyKind) -> list[str]:
+    """What the paper leaves open, where the study has it from us."""
+    paper = kind.parts["paper"]
+    return [
+        words
+        for name, words in kind.guesses.items()
+        if set(getattr(chosen, name)) == set(getattr(paper, name))
+    ]
+
+
+# Where things are kept is not the paper's business.
+_HARMLESS = ("replay_device",)
 _OF_THE_ENGINE = (
     "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
     "an update samples the transitions up to the step before, because learning overlaps the games",
+    "there is an evaluation before the first step too",
 )
+
+
+def _listed(values: Sequence[K]) -> str:
+    return ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
 
 
 def _shown(value: Any) -> str:

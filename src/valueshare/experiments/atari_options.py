@@ -32,13 +32,15 @@ class AtariOptions:
     replay_capacity: int = 0
     """Transitions an agent remembers, 7.1 kB each; 0 is the scale's own."""
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
-    """Where they are kept; auto is where training is. The same results."""
+    """Where they are kept; auto is where training is. It changes no agent's random numbers."""
     agents_at_once: int = 16
-    """At most so many agents are one population, of one game or several. The same results."""
+    """At most so many agents are one population, of one game or several. It changes no agent's
+    random numbers; rounding may differ on CUDA."""
     atari_protocol: str = "machado-2018"
     """How games are played and scored, for all of the study: machado-2018 is the paper's."""
     acting_lag: Flag = False
-    """Act with the weights before the update under way, which hides learning behind the games."""
+    """Act by the weights as they were before the last update began, until the next one begins: then
+    acting never waits for learning."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     compile: Flag = False

@@ -1,6 +1,7 @@
 """What each Atari study is made of, at the paper's scale and at smaller ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from valueshare.envs import atari57
@@ -33,10 +34,14 @@ class StudyPart(NamedTuple):
 
 
 class StudyKind(NamedTuple):
-    """A study: its parts by scale, and the paper's settings of an algorithm in it."""
+    """A study: its parts by scale, and the paper's settings of an algorithm in it.
+
+    `guesses` has a sentence for each field of a part that the paper leaves open.
+    """
 
     parts: dict[AtariScale, StudyPart]
     preset: Callable[[str], Preset]
+    guesses: Mapping[str, str] = MappingProxyType({})
 
 
 _N_ONLY: dict[str, tuple[K, ...]] = {"ib-dqn": (N,)}
@@ -70,6 +75,10 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
             "smoke": StudyPart(("Pong",), _PAIR, 2, _N_ONLY),
         },
         lambda algorithm: atari_rmsprop(),
+        {
+            "games": "the paper does not say which 55 games it has: that all but "
+            f"{' and '.join(RMSPROP_WITHOUT)} are meant is a guess"
+        },
     ),
     "atari-rdq-beta": lambda: StudyKind(
         {
@@ -78,6 +87,10 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
             "smoke": StudyPart(VALIDATION_GAMES[:1], ("rdq",), 2, beta=(1e-3, 1e-1)),
         },
         atari,
+        {
+            "beta": "of its five values of beta the paper names 0.001 alone, and no number of "
+            "seeds: the others, and 5 seeds, are a guess"
+        },
     ),
 }
 

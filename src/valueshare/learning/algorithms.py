@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from valueshare.errors import InvalidInput
+from valueshare.expansion import contract
 from valueshare.learning.losses import (
     baseline_residual_penalty,
     double_q_learning_error,
@@ -78,8 +79,17 @@ class Learned(NamedTuple):
 Loss = Callable[[Forward, Forward, Batch, Hyper, Taus | None], Learned]
 
 
+def contracted(q: Tensor, k: Tensor) -> Tensor:
+    """z = M_k^-1 q. Shapes: q [P, B, A], k [P, 1] -> [P, B, A]."""
+    z: Tensor = contract(q, k)
+    return z
+
+
 class Algorithm(NamedTuple):
-    """An algorithm: one agent's network, what its outputs mean, and what they should become."""
+    """An algorithm: one agent's network, what its outputs mean, and what they should become.
+
+    The residuals z are what is left of action-values without what all actions share.
+    """
 
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
     q_values: Callable[[Tensor], Tensor]  # outputs -> q [..., A]
@@ -87,6 +97,7 @@ class Algorithm(NamedTuple):
     architecture: str  # agents with this and their NetworkShape in common can share a population
     uses_k: bool = False
     samples: Samples = Samples()
+    z_values: Callable[[Tensor, Tensor], Tensor] = contracted  # outputs, k [P, 1] -> z [..., A]
 
 
 def outputs_are_q(outputs: Tensor) -> Tensor:
@@ -97,6 +108,23 @@ def outputs_are_q(outputs: Tensor) -> Tensor:
 def baseline_plus_residual(u: Tensor) -> Tensor:
     """q = z + b. Shapes: u [..., A+1] -> [..., A]."""
     return u[..., :-1] + u[..., -1:]
+
+
+def residual_stream(u: Tensor, k: Tensor) -> Tensor:
+    """z, without the baseline. Shapes: u [..., A+1] -> [..., A]."""
+    del k
+    return u[..., :-1]
+
+
+def centred(q: Tensor, k: Tensor) -> Tensor:
+    """z = q - B, where the baseline is the mean action-value. Shapes: [..., A] -> [..., A]."""
+    del k
+    return q - q.mean(-1, keepdim=True)
+
+
+def contracted_mean(quantiles: Tensor, k: Tensor) -> Tensor:
+    """z = M_k^-1 q of the mean return. Shapes: [P, B, N, A], k [P, 1] -> [P, B, A]."""
+    return contracted(mean_over_quantiles(quantiles), k)
 
 
 def mean_over_quantiles(quantiles: Tensor) -> Tensor:
@@ -169,6 +197,7 @@ _QUANTILE = Algorithm(
     quantile_loss,
     "quantile",
     samples=Samples(learn=64, target=64, act=32),
+    z_values=contracted_mean,
 )
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -176,12 +205,15 @@ ALGORITHMS: dict[str, Algorithm] = {
     "double-dqn": _DOUBLE,
     "ib-dqn": _PLAIN._replace(uses_k=True),
     "ib-double-dqn": _DOUBLE._replace(uses_k=True),
-    "dueling-dqn": Algorithm(dueling_network, outputs_are_q, q_learning_loss, "dueling"),
+    "dueling-dqn": Algorithm(
+        dueling_network, outputs_are_q, q_learning_loss, "dueling", z_values=centred
+    ),
     "rdq": Algorithm(
         baseline_residual_network,
         baseline_plus_residual,
         regularized_dueling_loss,
         "baseline-residual",
+        z_values=residual_stream,
     ),
     "iqn": _QUANTILE,
     "ib-iqn": _QUANTILE._replace(uses_k=True),

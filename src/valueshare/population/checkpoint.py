@@ -8,7 +8,9 @@
 
 Every file is written under another name, synced and renamed; the JSON comes last, so a phase is
 either finished or not there. What the last two checkpoints need is kept: if the newest is damaged,
-the one before it serves. Only safetensors, JSON and Parquet: nothing that runs code when read.
+the one before it serves. The last phase of a run has no replay, which nothing would go on from; to
+be run again it has that of the phase before. Only safetensors, JSON and Parquet: nothing that runs
+code when read.
 """
 
 import io
@@ -26,7 +28,7 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom, checksum, file_digest, write_whole
-from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
+from valueshare.population.fingerprint import check_fingerprint
 from valueshare.population.tensor_files import safetensors_bytes
 from valueshare.replay.packing import Piece
 
@@ -43,6 +45,15 @@ class StoredSegment(NamedTuple):
 
     columns: dict[str, Tensor]
     frames: list[Path]  # files of packed frames, to be loaded one at a time
+
+
+class Added(NamedTuple):
+    """What a phase added to replay, and which of it and of earlier phases is still live."""
+
+    columns: Mapping[str, Tensor]
+    end: int  # transitions that an agent had written when the phase ended
+    oldest: int  # the oldest transition still live in any agent
+    frames: Iterable[Piece] = ()  # asked for a piece when the one before it is on the disk
 
 
 class Saved(NamedTuple):
@@ -98,39 +109,28 @@ def save(
     phase: int,
     fingerprint: Mapping[str, Any],
     state: Mapping[str, Tensor],
-    segment: Mapping[str, Tensor],
-    segment_end: int,
-    oldest: int,
     records: pl.DataFrame,
-    frames: Iterable[Piece] = (),
+    added: Added | None,
 ) -> Saved:
     """Commit a phase, then delete what neither it nor the checkpoint before it needs.
 
-    `segment_end` is the number of transitions an agent had written when the segment ended, `oldest`
-    the oldest transition still live in any agent: segments that end before it are done with.
-    `frames` is asked for a piece when the one before it is on the disk.
+    `added` is None for the last phase of a run. Segments of replay that end before the oldest live
+    transition are done with.
     """
     began = time.perf_counter()
     with _all_or_nothing(folder, phase):
-        before = _read_manifest(folder.manifest(phase - 1)) if phase else None
+        before = _manifest_before(folder, phase)
         for directory in (folder.checkpoints, folder.root / "records"):
             directory.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         records.write_parquet(buffer)
-        kept = [] if before is None else [s for s in before["segments"] if s["end"] > oldest]
         earlier_records = {} if before is None else before["records"]
-        segment_digest = write_whole(folder.replay(phase), safetensors_bytes(segment))
-        frame_digests: dict[str, str] = {}
+        segments: list[dict[str, Any]] = []
         frame_bytes = packed_bytes = 0
-        for number, piece in enumerate(frames):
-            path, tensors = (
-                folder.frames(phase, number),
-                {"data": piece.data, "chunks": piece.chunks},
-            )
-            frame_digests[path.name] = write_whole(path, safetensors_bytes(tensors))
-            frame_bytes += piece.raw_bytes
-            packed_bytes += piece.data.nbytes
-        own = {"file": folder.replay(phase).name, "digest": segment_digest, "end": segment_end}
+        if added is not None:
+            earlier = [] if before is None else before["segments"]
+            own, frame_bytes, packed_bytes = _write_replay(folder, phase, added)
+            segments = [*(s for s in earlier if s["end"] > added.oldest), own]
         body = {
             "format": FORMAT,
             "phase": phase,
@@ -138,7 +138,7 @@ def save(
             "state": {
                 folder.state(phase).name: write_whole(folder.state(phase), safetensors_bytes(state))
             },
-            "segments": [*kept, {**own, "frames": frame_digests}],
+            "segments": segments,
             "records": {
                 **earlier_records,
                 folder.records(phase).name: write_whole(
@@ -158,7 +158,7 @@ def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | 
     for path in manifests:
         try:
             body = _read_manifest(path)
-            _check_fingerprint(body["fingerprint"], fingerprint)
+            check_fingerprint(body["fingerprint"], fingerprint)
             return _load(folder, body)
         except Damaged as damage:
             _log.warning("%s is damaged (%s): using the checkpoint before it", path.name, damage)
@@ -190,6 +190,33 @@ def is_whole(folder: Folder, phase: int) -> bool:
     except Damaged:
         return False
     return True
+
+
+def _manifest_before(folder: Folder, phase: int) -> dict[str, Any] | None:
+    """That of the phase before; None for the first one."""
+    if phase == 0:
+        return None
+    try:
+        return _read_manifest(folder.manifest(phase - 1))
+    except Damaged as damage:
+        raise InvalidInput(
+            f"the checkpoint before this one was damaged meanwhile ({damage}): valueshare resume "
+            f"{folder.root} goes on from the last one that is whole"
+        ) from damage
+
+
+def _write_replay(folder: Folder, phase: int, added: Added) -> tuple[dict[str, Any], int, int]:
+    """What the manifest says of the segment; bytes of its frames, before packing and after."""
+    digest = write_whole(folder.replay(phase), safetensors_bytes(added.columns))
+    frames: dict[str, str] = {}
+    frame_bytes = packed_bytes = 0
+    for number, piece in enumerate(added.frames):
+        path, tensors = folder.frames(phase, number), {"data": piece.data, "chunks": piece.chunks}
+        frames[path.name] = write_whole(path, safetensors_bytes(tensors))
+        frame_bytes += piece.raw_bytes
+        packed_bytes += piece.data.nbytes
+    own = {"file": folder.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
+    return own, frame_bytes, packed_bytes
 
 
 def _none_whole(folder: Folder) -> str:
@@ -240,21 +267,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _segment_files(segment: Mapping[str, Any]) -> dict[str, str]:
     """The files of a segment and their checksums."""
     return {segment["file"]: segment["digest"], **segment.get("frames", {})}
-
-
-def _check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    # What a run did not store is a setting that came later: its default was in force.
-    stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
-    stored = {key: value for key, value in stored.items() if key not in NOT_OF_RESULTS}
-    changed = sorted(
-        key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none")
-    )
-    if changed:
-        key = changed[0]
-        raise InvalidInput(
-            f"this run was started with other settings ({', '.join(changed)}): {key} was "
-            f"{stored.get(key)} and is now {wanted.get(key)}; resume with the run's own settings"
-        )
 
 
 def _verify(path: Path, digest: str) -> None:

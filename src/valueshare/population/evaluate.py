@@ -64,7 +64,11 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     value = Mailbox(shape, torch.float32, device)
     counter = torch.zeros((), dtype=torch.int64, device=device)
 
-    seen = torch.zeros((*shape, *env.network_shape), dtype=observation.tensor.dtype, device=device)
+    if env.stack:  # of vectors the observation itself is what agents see
+        pictures = (*shape, *env.network_shape)
+        seen = torch.zeros(pictures, dtype=observation.tensor.dtype, device=device)
+    else:
+        seen = observation.tensor
 
     @torch.no_grad()
     def action_values(now: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from valueshare.expansion import contract
 from valueshare.learning.algorithms import Batch, Hyper, Taus, draw_taus
 from valueshare.learning.optim import OPTIMIZERS
 from valueshare.learning.randomness import integers
@@ -100,15 +99,16 @@ def measure(population: Population, state: State) -> None:
 
 @torch.no_grad()
 def measure_on(population: Population, state: State, batch: Batch) -> None:
-    """Action gap, means and norms of q and of z = M_k^-1 q, on a minibatch of each agent.
+    """Action gap, means and norms of q and of the residuals z, on a minibatch of each agent.
 
     Means over the minibatch's states, added to the sums since the last evaluation.
     """
     keys, minibatch = population.keys, population.settings.minibatch
     samples = population.algorithm.samples
     tau = acting_taus(keys.measure_quantiles, state.step, minibatch, samples)
-    q = population.q_values(state.online, batch.obs_tm1, tau)  # [P, B, A]
-    z = contract(q, population.own.k.unsqueeze(-1))
+    outputs = forward(population.network, state.online, batch.obs_tm1, tau)
+    q = population.algorithm.q_values(outputs)  # [P, B, A]
+    z = population.algorithm.z_values(outputs, population.own.k.unsqueeze(-1))
     best = q.topk(min(2, q.shape[-1]), dim=-1).values
     per_state = (
         best[..., 0] - best[..., -1],

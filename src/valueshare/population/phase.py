@@ -6,7 +6,6 @@ phase before. The episode that a phase's end cuts off stays in replay as a trunc
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from valueshare.cores import available_cores
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.errors import InvalidInput
@@ -26,7 +26,6 @@ from valueshare.population.evaluate import (
     evaluate,
     make_player,
 )
-from valueshare.population.exchange import Exchange
 from valueshare.population.groups import (
     Group,
     begin_group,
@@ -39,46 +38,30 @@ from valueshare.population.tick import make_steps
 from valueshare.population.updates import Learner, join, renew_acting, renew_target, update
 
 
-class Steps(NamedTuple):
-    """The device work of a tick; each is a call without arguments."""
+class Evaluation(NamedTuple):
+    """What agents are evaluated with."""
 
-    act: Callable[[], None]
-    learn: Callable[[], None]
-    renew_target: Callable[[], None]
-    store: Callable[[], None]
+    player: Player
+    environments: Environments
 
 
 class Engine(NamedTuple):
-    """A population with all that moves it: environments, and the device's steps."""
+    """A population with all that moves it: environments, and the device's steps.
+
+    One that only trains has nothing for evaluation.
+    """
 
     population: Population
     state: State
     groups: tuple[Group, ...]
     learner: Learner
-    player: Player
-    evaluation_environments: Environments
-
-    @property
-    def environments(self) -> Environments:
-        """Of the first group, and of all agents where there is one."""
-        return self.groups[0].environments
-
-    @property
-    def exchange(self) -> Exchange:
-        """Of the first group, and of all agents where there is one."""
-        return self.groups[0].exchange
-
-    @property
-    def steps(self) -> Steps:
-        """The device work of a tick, each a call; acting and storing of the first group."""
-        group, learner = self.groups[0], self.learner
-        return Steps(
-            group.act, partial(update, learner), partial(renew_target, learner), group.store
-        )
+    evaluation: Evaluation | None
 
     def close(self) -> None:
-        for environments in (*(g.environments for g in self.groups), self.evaluation_environments):
-            environments.close()
+        for group in self.groups:
+            group.environments.close()
+        if self.evaluation is not None:
+            self.evaluation.environments.close()
 
 
 class Outcome(NamedTuple):
@@ -96,11 +79,14 @@ def make_engine(
     compiled: bool,
     threads: int | None = None,
     groups: int = 1,
+    evaluates: bool = True,
 ) -> Engine:
     """`state` must be a population's that has not begun; load a checkpoint into it afterwards.
 
-    `groups` of agents take turns in acting, each with its share of `threads`: the same results, and
-    while the environments of one run, the device works for another.
+    `groups` of agents take turns in acting: no agent's random numbers change, and while the
+    environments of one group run, the device works for another. Groups share `threads` (None: one a
+    core) evenly, because all of their environments may be under way; those of evaluation have all
+    of them, because nothing else runs then. Without `evaluates` there are none.
     """
     settings, size = population.settings, population.size
     if not 1 <= groups <= size:
@@ -110,16 +96,20 @@ def make_engine(
         # versions: forget those of populations that are done.
         torch.compiler.reset()
     names = population.agents["env"].to_list()
-    evaluation = _environments(
-        population, np.repeat(names, copies(settings)), threads, evaluation=True
-    )
-    check_evaluation(settings, evaluation.spec.episode_limit)
-    own_threads = None if threads is None else max(1, threads // groups)
+    threads = available_cores() if threads is None else threads
+    playing = None
+    if evaluates:
+        rows = np.repeat(names, copies(settings))
+        playing = _environments(population, rows, threads, evaluation=True)
+        check_evaluation(settings, playing.spec.episode_limit)
+    own_threads = max(1, threads // groups)
     shares = np.array_split(names, groups)
     training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
     parts, learner = make_steps(population, state, training, compiled=compiled)
-    player = make_player(population, state, compiled=compiled)
-    return Engine(population, state, parts, learner, player, evaluation)
+    evaluation = None
+    if playing is not None:
+        evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
+    return Engine(population, state, parts, learner, evaluation)
 
 
 def run_phase(engine: Engine, phase: int, poll: Callable[[], None]) -> pl.DataFrame:
@@ -241,8 +231,10 @@ def records_schema() -> pl.Schema:
 
 def _evaluated(engine: Engine, step: int, poll: Callable[[], None]) -> pl.DataFrame:
     """The records of an evaluation; the sums since the last one start again."""
-    state = engine.state
-    scores = evaluate(engine.population, engine.player, engine.evaluation_environments, step, poll)
+    if engine.evaluation is None:
+        raise RuntimeError("an engine that only trains has no phases: call tick")
+    state, evaluation = engine.state, engine.evaluation
+    scores = evaluate(engine.population, evaluation.player, evaluation.environments, step, poll)
     table = _records(engine.population, state, scores, step)
     for sums in (state.measured, state.measurements, state.train_returns, state.train_episodes):
         sums.zero_()
@@ -282,7 +274,7 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
 def _environments(
     population: Population,
     names: Sequence[str] | NDArray[np.str_],
-    threads: int | None,
+    threads: int,
     *,
     evaluation: bool,
 ) -> Environments:

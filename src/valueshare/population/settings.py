@@ -40,7 +40,8 @@ class TrainingSettings:
     # Updates
     update_every: int = 4  # steps
     target_every: int = 500  # steps between hard copies into the target network
-    acting_lag: bool = False  # actions are chosen with the weights before the update under way
+    # Agents act by the weights as they were before the last update began, until the next one begins
+    acting_lag: bool = False
     loss: Literal["half-squared", "huber"] = "half-squared"
     reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
     optimizer: Literal["adam", "rmsprop"] = "adam"

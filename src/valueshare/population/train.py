@@ -1,24 +1,26 @@
 """Training a population from its first phase, or from its last checkpoint, to its end."""
 
-import json
+import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population import checkpoint
-from valueshare.population.agents import table_digest
-from valueshare.population.checkpoint import Folder, Saved
+from valueshare.population.checkpoint import Added, Folder, Saved
+from valueshare.population.fingerprint import fingerprint
 from valueshare.population.phase import Engine, make_engine, records_schema, run_phase
-from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import (
     NetworkFactory,
     Population,
@@ -29,7 +31,7 @@ from valueshare.population.state import (
     make_population,
 )
 from valueshare.replay import packing, transitions
-from valueshare.replay.transitions import Segment
+from valueshare.replay.transitions import Segment, Transitions
 
 _log = logging.getLogger(__name__)
 
@@ -76,42 +78,61 @@ def train_population(
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from
     (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and
-    `groups` of agents take turns in acting, for the same results. `on_phase` is called
-    after every phase, when its checkpoint is written; `should_stop` at every tick: a phase that it
-    ends leaves no trace, so that the last finished phase stays the truth. `on_tick` is called there
-    too, for displays; reading the state on a GPU waits for it, so do it a few times a second.
+    `groups` of agents take turns in acting, which changes no agent's random numbers (rounding may
+    differ on CUDA). `on_phase` is called after every phase, when its checkpoint is written;
+    `should_stop` at every tick: a phase that it ends leaves no trace, so that the last finished
+    phase stays the truth. `on_tick` is called there too, for displays; reading the state on a GPU
+    waits for it, so do it a few times a second.
+
+    A finished population has its records and its last state, in memory and on the disk, and of a
+    run that another call had finished no replay.
     """
     device = checked_device(device)
     check_replay_device(settings.replay_device, device)
-    with on_device(device, tf32=settings.tf32):
-        specs = [
-            environment_spec(env, backend, settings.atari_protocol)
-            for env in agents["env"].unique(maintain_order=True)
-        ]
-        population = make_population(agents, settings, specs, device, network)
-        state = initial_state(population, None if directory is None else Path(directory))
-        engine = make_engine(population, state, compiled=compiled, threads=threads, groups=groups)
-        folder = None if directory is None else Folder(Path(directory), name)
-        fingerprint = _fingerprint(population, state)
-        first, records = _resume(folder, fingerprint, state)
+    folder = None if directory is None else Folder(Path(directory), name)
+    try:
+        with on_device(device, tf32=settings.tf32):
+            specs = [
+                environment_spec(env, backend, settings.atari_protocol)
+                for env in agents["env"].unique(maintain_order=True)
+            ]
+            population = make_population(agents, settings, specs, device, network)
+            state = initial_state(population, None if folder is None else folder.root)
 
-        def poll() -> None:
-            if on_tick is not None:
-                on_tick(state)
-            if should_stop is not None and should_stop():
-                raise _Stop
+            def poll() -> None:
+                if on_tick is not None:
+                    on_tick(state)
+                if should_stop is not None and should_stop():
+                    raise _Stop
 
-        finished = True
-        try:
-            for phase in range(first, settings.phases):
-                report = _committed_phase(engine, phase, folder, fingerprint, poll)
-                records.append(report.records)
-                if on_phase is not None:
-                    on_phase(report)
-        except _Stop:
-            finished = False
-        finally:
-            engine.close()
+            how = partial(make_engine, compiled=compiled, threads=threads, groups=groups)
+            # No name here: what an engine holds of a GPU is free when it is done.
+            return _trained(how(population, state), folder, on_phase or (lambda report: None), poll)
+    finally:
+        if device.type == "cuda":  # the next population may need all of it
+            release_memory(device, compiled=compiled)
+
+
+def _trained(
+    engine: Engine,
+    folder: Folder | None,
+    on_phase: Callable[[PhaseReport], None],
+    poll: Callable[[], None],
+) -> Trained:
+    """From the last checkpoint to the end; the engine is closed then."""
+    population, state = engine.population, engine.state
+    finished = True
+    try:
+        identity = fingerprint(population, state)
+        first, records = _resume(folder, identity, state)
+        for phase in range(first, population.settings.phases):
+            report = _committed_phase(engine, phase, folder, identity, poll)
+            records.append(report.records)
+            on_phase(report)
+    except _Stop:
+        finished = False
+    finally:
+        engine.close()
     return Trained(pl.concat([records_schema().to_frame(), *records]), finished, population, state)
 
 
@@ -119,7 +140,7 @@ def _committed_phase(
     engine: Engine,
     phase: int,
     folder: Folder | None,
-    fingerprint: Mapping[str, Any],
+    identity: Mapping[str, Any],
     poll: Callable[[], None],
 ) -> PhaseReport:
     replay = engine.state.replay
@@ -127,28 +148,30 @@ def _committed_phase(
     records = run_phase(engine, phase, poll)
     saved = None
     if folder is not None:
-        saved = checkpoint.save(
-            folder,
-            phase,
-            fingerprint,
-            state=flat(engine.state),
-            segment=transitions.added_since(replay, moment)._asdict(),
-            segment_end=int(replay.written.max()),
-            oldest=int(replay.oldest.min()),
-            records=records,
-            frames=packing.pieces_since(replay, moment) if transitions.holds_frames(replay) else (),
-        )
+        last = phase + 1 == engine.population.settings.phases
+        added = None if last else _added(replay, moment)
+        saved = checkpoint.save(folder, phase, identity, flat(engine.state), records, added)
         if saved.frame_bytes:
             message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
             _log.info(message, phase, saved.seconds, saved.frame_bytes / 1e9, saved.ratio)
     return PhaseReport(phase, engine.population.settings.phase_end(phase), records, saved)
 
 
+def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
+    """What came to replay since a moment."""
+    return Added(
+        columns=transitions.added_since(replay, moment)._asdict(),
+        end=int(replay.written.max()),
+        oldest=int(replay.oldest.min()),
+        frames=packing.pieces_since(replay, moment) if transitions.holds_frames(replay) else (),
+    )
+
+
 def _resume(
-    folder: Folder | None, fingerprint: Mapping[str, Any], state: State
+    folder: Folder | None, identity: Mapping[str, Any], state: State
 ) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
-    found = None if folder is None else checkpoint.load_latest(folder, fingerprint)
+    found = None if folder is None else checkpoint.load_latest(folder, identity)
     if found is None:
         return 0, []
     load_(state, found.state)
@@ -160,20 +183,6 @@ def _resume(
         for path in segment.frames:
             packing.restore(state.replay, load_file(path))
     return found.phase + 1, found.records
-
-
-def _fingerprint(population: Population, state: State) -> dict[str, Any]:
-    """What must not change between a run and its resumption, as plain JSON values."""
-    shapes = {name: list(p.shape) for name, p in state.online.parameters.items()}
-    settings = population.settings.to_json()
-    values = {
-        **{name: value for name, value in settings.items() if name not in NOT_OF_RESULTS},
-        "agents": table_digest(population.agents),
-        "environments": population.env.backend,
-        "network": shapes,
-    }
-    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
-    return plain
 
 
 def check_replay_device(place: str | None, device: torch.device) -> None:
@@ -218,3 +227,12 @@ def on_device(device: torch.device, *, tf32: bool) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def release_memory(device: torch.device, *, compiled: bool = False) -> None:
+    """Give back what nothing refers to any more; graphs and their memory are found by it too."""
+    if compiled:
+        torch.compiler.reset()  # what it compiled refers to the tensors of a population
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -14,7 +14,7 @@ import torch
 from valueshare.learning.algorithms import Batch
 from valueshare.learning.randomness import integers
 from valueshare.population.exchange import Part, travelling_together
-from valueshare.population.graph import GraphedStep
+from valueshare.population.graph import GraphedStep, new_stream
 from valueshare.population.learn import (
     copy_to_target,
     learn,
@@ -119,7 +119,7 @@ def make_learner(
         stage=None if batch is None else graphed(stage_step),
         learn=graphed(learn_step),
         renew_target=graphed(renew_target_step),
-        side=_stream(device) if lags and device.type == "cuda" else None,
+        side=new_stream(device) if lags and device.type == "cuda" else None,
         online=online,
         acting=acting,
     )
@@ -156,8 +156,3 @@ def _copy(source: Tensors, copy: Tensors) -> None:
     for name, value in source.items():
         if copy[name] is not value:
             copy[name].copy_(value)
-
-
-def _stream(device: torch.device) -> "torch.cuda.Stream":
-    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    return stream
