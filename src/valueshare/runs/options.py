@@ -74,7 +74,7 @@ class Options:
     target_every: Count = None
     """Steps between copies into the target network."""
     acting_lag: Switch = None
-    """Actions are chosen with the weights before the update under way: acting waits for none."""
+    """Act by the weights as they were before the last update began: acting waits for none."""
     loss: Annotated[Literal["half-squared", "huber"] | None, _option("{half-squared,huber}")] = None
     """Of a temporal-difference error."""
     reduction: Annotated[Literal["mean", "sum"] | None, _option("{mean,sum}")] = None
