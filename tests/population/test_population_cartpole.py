@@ -9,36 +9,45 @@ from valueshare.experiments.presets import cartpole
 from valueshare.population.agents import agent_table
 from valueshare.population.train import train_population
 
+BAR = 400.0  # of 500: the mean over 16 agents and the last three evaluations
+
 
 def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
     settings, own = cartpole()
     short = dataclasses.replace(
         settings,
-        total_steps=2_500,
-        phase_steps=2_500,
+        total_steps=3_000,
+        phase_steps=3_000,
+        minibatch=64,
         update_every=2,
-        eval_every=2_500,
+        target_every=50,
+        eval_every=3_000,
         eval_episodes=4,
+        eval_copies=4,
     )
-    own = dataclasses.replace(own, epsilon_steps=1_500)
+    own = dataclasses.replace(own, step_size=1e-3, epsilon_steps=1_500)
     table = agent_table("CartPole-v1", "ib-dqn", seeds=range(8), k=[0.0, 2.0], own=own)
-    records = train_population(table, short).records
-    curve = mean_score(records)
-    assert list(curve) == [0, 2_500]
-    assert curve[0] < 40 < 80 < curve[2_500]
-
-
-def mean_score(records: pl.DataFrame) -> dict[int, float]:
-    """Mean over agents by evaluation step."""
-    curve = records.group_by("step").agg(pl.col("score").mean()).sort("step")
-    return dict(curve.iter_rows())
+    curve = mean_score(train_population(table, short).records)
+    assert list(curve) == [0, 3_000]
+    assert curve[0] < 40 < 80 < curve[3_000], curve
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dqn", "ib-dqn", "double-dqn", "dueling-dqn", "rdq", "iqn"])
 def test_sixteen_agents_learn_to_balance(algorithm: str) -> None:
     settings, own = cartpole()
-    table = agent_table("CartPole-v1", algorithm, seeds=range(16), k=2.0, own=own)
-    records = train_population(table, settings).records
+    # IQN's cost is its quantiles; eight are enough where returns vary little.
+    settings = dataclasses.replace(settings, quantiles=8, target_quantiles=8, acting_quantiles=8)
+    table = agent_table("CartPole-v1", algorithm, seeds=range(16), k=1.0, own=own)
+    records = train_population(table, settings, compiled=True).records
+    assert records["score"].null_count() == 0
     curve = mean_score(records)
-    assert max(curve.values()) > 400, curve
+    # A single evaluation catches some agents between two good policies, so three are averaged.
+    last = list(curve.values())[-3:]
+    assert sum(last) / len(last) > BAR, curve
+
+
+def mean_score(records: pl.DataFrame) -> dict[int, float]:
+    """Mean over agents by evaluation step."""
+    curve = records.group_by("step").agg(pl.col("score").mean()).sort("step")
+    return dict(curve.iter_rows())
