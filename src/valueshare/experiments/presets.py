@@ -58,22 +58,23 @@ def lunarlander() -> Preset:
 
 
 def cartpole() -> Preset:
-    """CartPole-v1 for a CPU, 40,000 steps.
+    """CartPole-v1 for a CPU, 60,000 steps, for scores that last; the first 10,000 show little.
 
-    Large inputs (x 12) tell nearby angles apart; much exploration (0.3 to the end) shows both
-    actions in the states that a good policy visits. Without either, values grow far beyond the
-    largest possible return, 0.2 / (1 - 0.99), and policies that were good are lost again. More
-    updates than these 10,000 do not help: scores fall slowly after 45,000 steps.
+    Found by a search with DQN on other seeds than those of the tests. What counted: large inputs
+    (x 12, so that nearby angles differ), small steps, much exploration to the end, which shows both
+    actions in the states of a good policy, and several environment steps an update. Faster settings
+    reach 400 sooner and lose it again while their values grow beyond the largest possible one,
+    0.2 / (1 - 0.99).
     """
     return Preset(
         TrainingSettings(
-            total_steps=40_000,
+            total_steps=60_000,
             phase_steps=5_000,
-            hidden=(64, 64),
+            hidden=(128, 128),
             observation_scale=12.0,
             reward_scale=0.2,
             minibatch=128,
-            replay_capacity=50_000,
+            replay_capacity=100_000,
             replay_start=1_000,
             update_every=4,
             target_every=1_000,
@@ -82,7 +83,7 @@ def cartpole() -> Preset:
             eval_episodes=10,
             eval_copies=10,
         ),
-        AgentSettings(step_size=2e-4, discount=0.99, epsilon_end=0.3, epsilon_steps=5_000),
+        AgentSettings(step_size=1e-4, discount=0.99, epsilon_end=0.3, epsilon_steps=5_000),
     )
 
 
