@@ -312,6 +312,8 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # A shell has its background jobs ignore Ctrl-C, and their children with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -320,6 +322,9 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
         assert line == f"http://127.0.0.1:{port}/ shows {run} and 1 more; Ctrl-C ends it\n"
         assert ask(port, "/state.json")[0].status == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        try:
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()  # or leaving this block would wait for ever
         assert process.stdout.read() == ""
         assert process.stderr.read() == "no longer shown\n"
