@@ -25,9 +25,9 @@ def test_areas_of_whole_curves(curves: pl.DataFrame) -> None:
     found = run_auc(curves)
     rows = found.table.select("env", "seed", "score", "points", "missing").rows()
     assert rows == [
-        ("Alien", 0, (1 + 11) / 2, 2, 0),
-        ("Pong", 0, (1 + 3 + 5 + 9) / 4, 4, 0),
-        ("Pong", 1, None, 3, 1),
+        ("Alien", 0, 11.0, 1, 0),
+        ("Pong", 0, (3 + 5 + 9) / 3, 3, 0),
+        ("Pong", 1, None, 2, 1),
     ]
     assert found.notes == (
         "1 of 3 runs lack evaluations and have no value: dqn k=0 env=Pong seed=1 missing=1",
@@ -60,3 +60,18 @@ def test_other_settings_are_other_runs_and_twice_is_refused(tidy: Tidy) -> None:
         run_auc(pl.concat([table, table]))
     with pytest.raises(InvalidInput, match="no column 'gap'"):
         run_auc(table, "gap")
+
+
+def test_games_are_not_scored_before_training() -> None:
+    # Pong: (-20 - 10) / 2 = -15; with the first it would be -17. LunarLander: (-30 + 60) / 3 = 10.
+    steps = [0, 250_000, 500_000]
+    rows = [("ALE/Pong-v5", s, v) for s, v in zip(steps, (-21.0, -20.0, -10.0), strict=True)]
+    rows += [("LunarLander-v3", s, v) for s, v in zip(steps, (-30.0, 0.0, 60.0), strict=True)]
+    table = pl.DataFrame(rows, schema=["env", "step", "score"], orient="row").with_columns(
+        algorithm=pl.lit("dqn"), seed=0
+    )
+    found = run_auc(table).table
+    assert dict(found.select("env", "score").iter_rows()) == {
+        "ALE/Pong-v5": -15.0,
+        "LunarLander-v3": 10.0,
+    }

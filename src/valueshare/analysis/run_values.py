@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from valueshare.analysis.scores import is_atari
 from valueshare.analysis.tidy import RUN, Estimate, finite, listed, named, require
 from valueshare.errors import InvalidInput
 
@@ -14,8 +15,14 @@ def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     Answers a row a run: what tells runs apart, the column, and `points, missing`. The evaluations
     are the steps at which any run of the environment has a value. A run that lacks some has null: a
     mean over other points than its neighbours' is another quantity, and mostly a flattering one.
+    The evaluation before training counts, as in the paper's LunarLander study, but not in Atari
+    games, whose evaluations follow their phases there.
     """
-    return _means(table, column, None)
+    require(table, "env", "step")
+    begun = table.filter(pl.col("step") > 0)["env"].unique()  # else there is nothing but that one
+    atari = [env for env in begun if is_atari(env)]
+    trained = (pl.col("step") > 0) | ~pl.col("env").is_in(atari)
+    return _means(table.filter(trained), column, None)
 
 
 def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST) -> Estimate:
