@@ -35,6 +35,8 @@ def watch(runs: Positional[tuple[Path, ...]], port: int = PORT) -> None:
         try:
             serving.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
+            stop.set()
+            looking.join(timeout=2)
             print("no longer shown", file=sys.stderr)
         finally:
             stop.set()

@@ -50,7 +50,9 @@ class Follower:
             began = time.monotonic()
             try:
                 self.refresh()
-            except Exception as error:  # the page before it stays, and the next phase may mend it
+            except BaseException as error:  # the page before stays, and the next phase may mend it
+                if stop.is_set():  # the interpreter is ending around this thread
+                    return
                 print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
             took = time.monotonic() - began
             stop.wait(max(LOOK_SECONDS, took * (1 / SHARE - 1)))
