@@ -50,10 +50,12 @@ class Follower:
             began = time.monotonic()
             try:
                 self.refresh()
-            except BaseException as error:  # the page before stays, and the next phase may mend it
+            except Exception as error:  # the page before it stays, and the next phase may mend it
+                print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
+            except BaseException:
                 if stop.is_set():  # the interpreter is ending around this thread
                     return
-                print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
+                raise
             took = time.monotonic() - began
             stop.wait(max(LOOK_SECONDS, took * (1 / SHARE - 1)))
 
