@@ -52,10 +52,8 @@ class Follower:
                 self.refresh()
             except Exception as error:  # the page before it stays, and the next phase may mend it
                 print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
-            except BaseException:
-                if stop.is_set():  # the interpreter is ending around this thread
-                    return
-                raise
+            except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
+                return
             took = time.monotonic() - began
             stop.wait(max(LOOK_SECONDS, took * (1 / SHARE - 1)))
 
