@@ -75,6 +75,27 @@ def atari_spec(
     )
 
 
+def emulator_options(rule: AtariProtocol) -> dict[str, Any]:
+    """A protocol as the options of a vector environment, but for how its pictures look.
+
+    Lives and limits are counted here, and rewards are clipped by the agents: not by the emulator.
+    """
+    return {
+        "autoreset_mode": "SameStep",
+        "repeat_action_probability": rule.sticky,
+        "full_action_space": rule.full_actions,
+        "frameskip": rule.frame_repeat,
+        "maxpool": rule.max_of_last_two,
+        "noop_max": rule.max_noops + 1 if rule.max_noops else 0,  # it draws below this number
+        "use_fire_reset": rule.fire_at_start,
+        "episodic_life": False,
+        "life_loss_info": False,
+        "reward_clipping": False,
+        "max_num_frames_per_episode": _UNLIMITED,
+        "stack_num": 1,
+    }
+
+
 def emulator_seeds(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
     """ALE's `random_seed` of each key, from 0 to 2^31 - 1."""
     return (mix_to_int32(keys).view(np.uint32) & np.uint32(2**31 - 1)).astype(np.int32)
@@ -221,21 +242,10 @@ class AtariEnvironments:
                     num_envs=rows.size,
                     num_threads=_share(self._threads, rows.size, self.count),
                     batch_size=0,  # all of them: one that is ready first does not go ahead
-                    autoreset_mode="SameStep",
-                    repeat_action_probability=rule.sticky,
-                    full_action_space=rule.full_actions,
-                    frameskip=rule.frame_repeat,
-                    maxpool=rule.max_of_last_two,
-                    noop_max=rule.max_noops + 1 if rule.max_noops else 0,
-                    use_fire_reset=rule.fire_at_start,
-                    episodic_life=False,
-                    life_loss_info=False,
-                    reward_clipping=False,
-                    max_num_frames_per_episode=_UNLIMITED,
                     img_height=rule.height,
                     img_width=rule.width,
                     grayscale=rule.grey,
-                    stack_num=1,
+                    **emulator_options(rule),
                 ),
                 rows,
             )

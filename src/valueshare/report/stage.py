@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
-from valueshare.envs.atari import emulator_seeds
+from valueshare.envs.atari import emulator_options, emulator_seeds
 from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.errors import InvalidInput
 
@@ -103,19 +103,10 @@ class AtariStage:
             game=game.rom,
             num_envs=1,
             num_threads=1,
-            autoreset_mode="SameStep",
-            repeat_action_probability=rule.sticky,
-            full_action_space=rule.full_actions,
-            frameskip=rule.frame_repeat,
-            maxpool=rule.max_of_last_two,
-            noop_max=rule.max_noops + 1 if rule.max_noops else 0,
-            use_fire_reset=rule.fire_at_start,
-            reward_clipping=False,
-            max_num_frames_per_episode=UNLIMITED,
             img_height=height,
             img_width=width,
             grayscale=False,
-            stack_num=1,
+            **emulator_options(rule),
         )
 
     def start(self, key: int) -> Scene:
