@@ -22,7 +22,8 @@ from rich.table import Table
 
 from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
-from valueshare.population.phase import Engine
+from valueshare.population.groups import choose_actions, store
+from valueshare.population.phase import Engine, Outcome, TrainingEpisodes
 from valueshare.population.updates import renew_target, update
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
@@ -146,24 +147,30 @@ def traced(engine: Engine) -> None:
         spent[name] = spent.get(name, 0.0) + now - before
         before = now
 
+    episodes = TrainingEpisodes(engine.population.size)
+    choose_actions(group)
     for t in range(TRACED_TICKS):
-        group.act()
-        note("act: launch")
-        actions = exchange.action.get()
-        note("act: wait for actions")
-        environments.send(actions)
-        note("environments: send")
         if t % settings.update_every == 0:
             update(learner)
         if t % settings.target_every == 0:
             renew_target(learner)
         note("learn: launch")
+        actions = exchange.action.arrived()
+        note("act: wait for actions")
+        environments.send(actions)
+        note("environments: send")
+        exchange.keep_actions()
+        note("act: keep actions")
         result = environments.receive()
         note("environments: wait, reset")
         exchange.put(result)
         note("store: put")
-        group.store()
+        choose_actions(group)
+        note("act: launch")
+        store(group)
         note("store: launch")
+        episodes.step(Outcome(result.reward, result.terminated, result.truncated))
+        note("count episodes")
     for name, seconds in spent.items():
         print(f"  {1e3 * seconds / TRACED_TICKS:8.3f} ms  {name}")
 

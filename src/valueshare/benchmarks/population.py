@@ -256,16 +256,15 @@ def _turns(engine: Engine) -> dict[str, Turn]:
 
 
 def _loop(engine: Engine) -> Turn:
-    """Ticks as in training: with several groups, a tick begins the next one."""
+    """Ticks as in training, each of which begins the next one."""
     episodes = TrainingEpisodes(engine.population.size)
     t, begun = engine.population.settings.replay_start, False
-    in_turn = len(engine.groups) > 1
 
     def whole_loop() -> None:
         nonlocal t, begun
         t += 1
-        episodes.step(tick(engine, t, begun=begun, goes_on=in_turn))
-        begun = in_turn
+        episodes.step(tick(engine, t, begun=begun, goes_on=True))
+        begun = True
 
     return whole_loop
 

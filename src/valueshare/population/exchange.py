@@ -101,7 +101,7 @@ class Letters(NamedTuple):
     reward: Tensor  # [P]
     terminated: Tensor  # [P]
     ended: Tensor  # [P]
-    action: Tensor  # [P]
+    taken: Tensor  # [P]  the actions of that step
 
 
 class Exchange(NamedTuple):
@@ -113,7 +113,8 @@ class Exchange(NamedTuple):
     reward: Mailbox
     terminated: Mailbox
     ended: Mailbox
-    action: Mailbox
+    taken: Mailbox  # the actions that led to it; never sent: each side keeps its own
+    action: Mailbox  # of the step that is next, or under way
     seen: Tensor  # [P, ...]  what the agents see: `observation` itself, or stacks [P, S, ...]
 
     def put(self, result: StepResult) -> None:
@@ -125,6 +126,11 @@ class Exchange(NamedTuple):
         np.copyto(self.terminated.array, result.terminated)
         np.logical_or(result.terminated, result.truncated, out=self.ended.array)
         self.result.post()
+
+    def keep_actions(self) -> None:
+        """They are under way; new ones may be chosen before this step is stored."""
+        self.taken.tensor.copy_(self.action.tensor)
+        np.copyto(self.taken.array, self.action.array)
 
     def on_device(self) -> Letters:
         return Letters(*(box.tensor for box in self[1:7]))
@@ -143,7 +149,8 @@ def make_exchange(population: Population) -> Exchange:
     seen = parts[0].tensor
     if env.stack:
         seen = torch.zeros((p, *env.network_shape), dtype=observation[1], device=device)
-    return Exchange._make((whole, *parts, Mailbox((p,), torch.int64, device), seen))
+    taken, action = (Mailbox((p,), torch.int64, device) for _ in range(2))
+    return Exchange._make((whole, *parts, taken, action, seen))
 
 
 def shifted(seen: Tensor, frame: Tensor, first: Tensor) -> Tensor:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from valueshare.envs.base import Environments, StepResult
+from valueshare.envs.base import Environments
 from valueshare.population.act import act
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
 from valueshare.population.graph import GraphedStep
@@ -22,24 +23,27 @@ class Group(NamedTuple):
 
     agents: slice  # of the population
     population: Population  # of these agents
-    state: State  # `online` is what they act by, and `step` is their own; the rest is not used
+    state: State  # `online` is what they act by, `step` when they act next; the rest is not used
     exchange: Exchange
     environments: Environments
-    act: GraphedStep  # exchange.seen -> exchange.action
-    store: GraphedStep  # exchange -> replay and exchange.seen; the step is then over
+    act: GraphedStep  # exchange.observation -> exchange.seen -> exchange.action
+    store: GraphedStep  # exchange -> replay
     store_on_host: Callable[[], None] | None  # exchange -> a replay that is on the host
 
 
 def make_group(
     whole: Population, state: State, agents: slice, environments: Environments, *, compiled: bool
 ) -> Group:
+    """`state` is that of the whole population; its step is over when the last group has stored."""
     population = replace(
         whole,
         agents=whole.agents[agents],
         own=Own(*(values[agents] for values in whole.own)),
         keys=Keys(*(keys[agents] for keys in whole.keys)),
     )
+    is_last, whole_step = agents.stop == whole.size, state.step
     state = state._replace(
+        step=whole_step.clone(),
         online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
         replay=transitions.of_agents(state.replay, agents),
     )
@@ -48,14 +52,16 @@ def make_group(
     letters, seen = exchange.on_device(), exchange.seen
 
     def act_step() -> None:
-        letters.action.copy_(act(population, state, seen))
+        if population.env.stack:
+            seen.copy_(shifted(seen, letters.observation, letters.ended))
+        exchange.action.tensor.copy_(act(population, state, seen))
+        state.step.add_(1)
 
     def store_step() -> None:
         if not on_host:
             remember(state.replay, letters, discount, settings)
-        if population.env.stack:
-            seen.copy_(shifted(seen, letters.observation, letters.ended))
-        state.step.add_(1)
+        if is_last:
+            whole_step.add_(1)
 
     host_discount = discount.cpu() if on_host else discount
 
@@ -81,10 +87,9 @@ def make_group(
 def begin_group(group: Group, step: Tensor, seeds: Sequence[int]) -> None:
     """New episodes for a group, from seeds; `step` [] is that of the whole population."""
     exchange, state = group.exchange, group.state
-    exchange.observation.put(group.environments.reset(seeds))
     first = exchange.observation
-    if exchange.seen is not first.tensor:
-        exchange.seen.copy_(first.tensor.unsqueeze(1).expand_as(exchange.seen))
+    first.put(group.environments.reset(seeds))
+    exchange.ended.put(np.ones(group.population.size, np.bool_))  # so that stacks begin with it
     state.step.copy_(step)
     on_host = group.population.replay_on_host
     transitions.start(state.replay, first.host if on_host else first.tensor)
@@ -99,11 +104,11 @@ def choose_actions(group: Group) -> None:
 def send_actions(group: Group) -> None:
     """Have the environments begin their step, when the actions are there."""
     group.environments.send(group.exchange.action.arrived())
+    group.exchange.keep_actions()
 
 
-def store(group: Group, result: StepResult) -> None:
-    """Remember what the environments answered; the agents see what they show now."""
-    group.exchange.put(result)
+def store(group: Group) -> None:
+    """Remember what the environments answered last. The next actions may be chosen before it."""
     group.store()
     if group.store_on_host is not None:
         group.store_on_host()
@@ -116,7 +121,7 @@ def remember(
     """Store the step that the environments have just taken; all of it is where the replay is."""
     transitions.append(
         replay,
-        letters.action,
+        letters.taken,
         training_reward(settings, letters.reward),
         discount.masked_fill(letters.terminated, 0.0),
         letters.final_observation,

@@ -151,7 +151,8 @@ def tick(engine: Engine, t: int, *, begun: bool = False, goes_on: bool = False) 
     On CUDA, agents learn while the environments step. On a CPU both want the same cores, and taking
     turns is faster. The update samples the same transitions either way: this step is stored last.
 
-    `goes_on`: a group that has stored this step begins the next one at once, which is then `begun`.
+    `goes_on`: the actions of the next step, which is then `begun`, are chosen before this one is
+    stored, and environments that nothing else waits for begin it.
     """
     *others, last = groups = engine.groups
     if not begun:
@@ -171,11 +172,12 @@ def tick(engine: Engine, t: int, *, begun: bool = False, goes_on: bool = False) 
     for i, group in enumerate(groups):
         if cuda:
             results.append(group.environments.receive())
-        store(group, results[i])
+        group.exchange.put(results[i])
         if goes_on:
             choose_actions(group)
-            if group is not last:
-                send_actions(group)
+        store(group)
+        if goes_on and group is not last:
+            send_actions(group)
     if len(results) == 1:
         return Outcome(results[0].reward, results[0].terminated, results[0].truncated)
     columns = zip(*((r.reward, r.terminated, r.truncated) for r in results), strict=True)

@@ -2,11 +2,11 @@
 
 A tick of the whole population is
 
-    act -> learn, and actions to the host -> environments begin -> environments end -> store
+    act, and actions to the host -> store the step before -> learn -> environments begin and end
 
-so that learning overlaps the environments (on CUDA the host only launches it, and waits for nothing
-but the actions). The update of tick t therefore samples transitions up to t-1: the one that is
-under way is not there yet.
+so that storing and learning overlap the environments (on CUDA the host only launches them, and
+waits for nothing but the actions). The update of tick t therefore samples transitions up to t-1:
+the one that is under way is not there yet.
 
 Agents may be in several groups, each with environments and steps of its own for acting and storing:
 while the environments of one run, another acts. Learning is always joint.
@@ -42,9 +42,7 @@ def make_steps(
         ends.append(ends[-1] + each.count)
     groups = []
     for begin, end, each in zip(ends, ends[1:], environments, strict=False):
-        # The last group to store ends the step of the whole.
-        step = state.step if end == population.size else state.step.clone()
-        own = state._replace(online=Weights(acting, online.buffers), step=step)
+        own = state._replace(online=Weights(acting, online.buffers))
         groups.append(make_group(population, own, slice(begin, end), each, compiled=compiled))
     before = {name: tensor.clone() for name, tensor in flat(state).items()}
     steps = [step for group in groups for step in (group.act, group.store)]
