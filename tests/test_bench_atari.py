@@ -158,7 +158,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
     [
         (["--games", "Braekout"], "did you mean Breakout"),
         (["--agents", "0"], "agents = 0"),
-        (["--agents", "1"], "halves needs two agents"),
+        (["--agents", "1"], "halves needs 2 agents"),
         (["--algorithm", "dqm"], "write one of dqn"),
         (["--raw-seconds", "-1"], "raw_seconds = -1"),
         (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),

@@ -40,7 +40,7 @@ from valueshare.runs.plan import Part
 ROUNDS = 3  # turns of a loop and the bare emulators
 FILLED = 128  # real steps, of which the rings are then filled with copies
 
-LoopName = Literal["serial", "halves", "lag", "lag-halves"]
+LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters"]
 
 
 LOOPS: dict[LoopName, Loop] = {
@@ -48,6 +48,7 @@ LOOPS: dict[LoopName, Loop] = {
     "halves": Loop("loop, two halves taking turns", 2, False),
     "lag": Loop("loop, acting lag", 1, True),
     "lag-halves": Loop("loop, acting lag, two halves", 2, True),
+    "lag-quarters": Loop("loop, acting lag, four quarters", 4, True),
 }
 
 
@@ -85,7 +86,8 @@ class AtariBench:
             if loop not in LOOPS:
                 raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
             if LOOPS[loop].groups > self.agents:
-                raise InvalidInput(f"{loop} needs two agents: write --agents 2 or more")
+                least = LOOPS[loop].groups
+                raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
 
 
 class Row(NamedTuple):
