@@ -22,7 +22,7 @@ from rich.table import Table
 
 from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
-from valueshare.population.groups import choose_actions, store
+from valueshare.population.groups import choose_actions
 from valueshare.population.phase import Engine, Outcome, TrainingEpisodes
 from valueshare.population.updates import renew_target, update
 
@@ -159,15 +159,14 @@ def traced(engine: Engine) -> None:
         note("act: wait for actions")
         environments.send(actions)
         note("environments: send")
-        exchange.keep_actions()
-        note("act: keep actions")
         result = environments.receive()
         note("environments: wait, reset")
-        exchange.put(result)
-        note("store: put")
+        exchange.fill(result)
+        note("fill letterboxes")
         choose_actions(group)
         note("act: launch")
-        store(group)
+        group.store()
+        engine.state.step.add_(1)
         note("store: launch")
         episodes.step(Outcome(result.reward, result.terminated, result.truncated))
         note("count episodes")

@@ -143,12 +143,13 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
 
 def test_memory_is_free_again_after_a_population() -> None:
     table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0])
-    train_population(table, SETTINGS, device="cuda")  # libraries and workspaces stay
+    train_population(table, SETTINGS, device="cuda")
     before = torch.cuda.memory_allocated()
-    large = dataclasses.replace(SETTINGS, hidden=(1_024, 1_024))  # 2 x 4 MB, several times over
+    large = dataclasses.replace(SETTINGS, hidden=(4_096, 4_096))  # 2 x 67 MB, several times over
     train_population(table, large, device="cuda")
     gc.collect()
-    assert torch.cuda.memory_allocated() - before < 2 * 4 * 10**6
+    # cuBLAS keeps a workspace of 33.6 MB for each of PyTorch's 32 streams that it was used on.
+    assert torch.cuda.memory_allocated() - before < 2 * 34 * 10**6
 
 
 def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu() -> None:

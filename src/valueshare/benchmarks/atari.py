@@ -29,6 +29,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import atari
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
+from valueshare.population.groups import choose_actions
 from valueshare.population.phase import Engine
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state
@@ -65,7 +66,7 @@ class AtariBench:
     compiled: bool = False
     tf32: bool = False
     threads: int | None = None
-    loops: tuple[LoopName, ...] = tuple(LOOPS)
+    loops: tuple[LoopName, ...] = ("serial", "halves", "lag", "lag-halves")
     raw_seconds: float = 5.0
     part_seconds: float = 2.0  # learning, acting and storing, each
     loop_seconds: float = 10.0  # each, and half as long the emulators beside it
@@ -226,8 +227,8 @@ def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
         engine.state.step.add_(1)  # or every update would sample the same transitions
 
     def acting() -> None:
-        group.act()
-        group.exchange.action.get()
+        choose_actions(group)
+        group.exchange.action.arrived()
 
     def storing() -> None:
         group.exchange.result.post()

@@ -19,6 +19,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import PRESETS, Preset, generic
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
+from valueshare.population.groups import choose_actions
 from valueshare.population.phase import Engine, TrainingEpisodes, begin, make_engine, tick
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
@@ -241,12 +242,13 @@ def _turns(engine: Engine) -> dict[str, Turn]:
         state.step.add_(1)  # or every update would sample the same transitions
 
     def acting() -> None:
-        exchange.observation.put(last.observation)
-        group.act()
-        exchange.action.get()
+        exchange.fill(last)
+        choose_actions(group)
+        exchange.action.arrived()
 
     def storing() -> None:
-        exchange.put(last)
+        exchange.fill(last)
+        exchange.result.post()
         group.store()
         if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
             torch.cuda.synchronize()

@@ -102,10 +102,11 @@ def emulator_seeds(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
 
 
 class _Group(NamedTuple):
-    """Environments that step together, and their rows among all, [n]."""
+    """Environments that step together, and where they are among all."""
 
     vector: Any
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp]  # [n]
+    place: slice | NDArray[np.intp]  # the same; a slice where it can be, which is copied faster
 
 
 class AtariEnvironments:
@@ -142,7 +143,7 @@ class AtariEnvironments:
         self._sent = None
         if not self._groups:
             self._groups = self._make_groups()
-            for vector, rows in self._groups:
+            for vector, rows, _ in self._groups:
                 self._index[rows] = emulator_indices(vector, self.spec.actions)
         observation = np.empty_like(self._observation)
 
@@ -176,28 +177,34 @@ class AtariEnvironments:
         if self._sent is None:
             raise RuntimeError("receive follows send")
         groups, self._sent = self._sent, None
-        observation, final = self._observation.copy(), self._observation.copy()  # [E, H, W]
+        observation = self._observation.copy()  # [E, H, W]
         reward = np.zeros(self.count, np.float32)
         over = np.zeros(self.count, np.bool_)  # the game
         lives = self._lives.copy()
-        for vector, rows in groups:
-            frames, reward[rows], ended, _, info = vector.recv()
-            observation[rows] = final[rows] = frames[:, 0]
+        ends: list[tuple[NDArray[np.intp], NDArray[np.uint8]]] = []  # rows, and their last frames
+        for vector, rows, place in groups:
+            frames, reward[place], ended, _, info = vector.recv()
+            observation[place] = frames[:, 0]
             if ended.any():
-                final[rows[ended]] = info["final_obs"][ended, 0]
-            over[rows], lives[rows] = ended, info["lives"]
-            self._elapsed[rows] += 1
+                ends.append((rows[ended], info["final_obs"][ended, 0]))
+            over[place], lives[place] = ended, info["lives"]
+            self._elapsed[place] += 1
         # An environment that stands still was reset if it ended, so it is below its limit.
         cut = ~over & (self._elapsed >= self._limit)
-        lost = ~over & (0 < lives) & (lives < self._lives) & self.protocol.life_loss_ends
-        for vector, rows in groups if cut.any() else []:
+        terminated = over
+        if self.protocol.life_loss_ends:
+            terminated = over | (0 < lives) & (lives < self._lives)
+        final = observation.copy() if ends or cut.any() else observation
+        for rows, last in ends:
+            final[rows] = last
+        for vector, rows, _ in groups if cut.any() else []:
             mask = cut[rows]
             if mask.any():
                 frames, info = vector.reset(options={"reset_mask": mask})
                 observation[rows[mask]], lives[rows[mask]] = frames[mask, 0], info["lives"][mask]
         self._elapsed[over | cut] = 0
         self._observation, self._lives = observation, lives
-        return StepResult(observation, reward, over | lost, cut & ~lost, final)
+        return StepResult(observation, reward, terminated, cut & ~terminated, final)
 
     def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
         self.send(actions, active)
@@ -213,10 +220,10 @@ class AtariEnvironments:
 
         For measuring what the emulators alone cost. Shapes: [E].
         """
-        for vector, rows in self._groups:
-            vector.send(emulator_actions[rows])
-        for vector, _ in self._groups:
-            vector.recv()
+        for group in self._groups:
+            group.vector.send(emulator_actions[group.rows])
+        for group in self._groups:
+            group.vector.recv()
 
     def close(self) -> None:
         self._groups, self._sent = [], None
@@ -248,6 +255,7 @@ class AtariEnvironments:
                     **emulator_options(rule),
                 ),
                 rows,
+                slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows,
             )
             for rows in parts
         ]

@@ -59,14 +59,27 @@ class Mailbox:
 
     def post(self) -> None:
         """Have the device fetch what is in the letterbox."""
-        if self._fetched is not None:
-            self.tensor.copy_(self.host, non_blocking=True)
-            self._fetched.record()
+        self.to_device()
+        self.note()
 
     def fetch(self) -> None:
         """Have the device send what it has, when it has done what it was given so far."""
+        self.to_host()
+        self.note()
+
+    def to_device(self) -> None:
+        """The copy alone, which may be part of a graph; `note` when it is launched."""
+        if self._fetched is not None:
+            self.tensor.copy_(self.host, non_blocking=True)
+
+    def to_host(self) -> None:
+        """The same the other way."""
         if self._fetched is not None:
             self.host.copy_(self.tensor, non_blocking=True)
+
+    def note(self) -> None:
+        """What was launched so far is what `wait` waits for."""
+        if self._fetched is not None:
             self._fetched.record()
 
     def arrived(self) -> NDArray[Any]:
@@ -97,7 +110,7 @@ class Letters(NamedTuple):
     """One step of every agent, on the device or on the host."""
 
     observation: Tensor  # [P, ...]  what the environments show now: the newest frame of a stack
-    final_observation: Tensor  # [P, ...]  where the last step led
+    final_observation: Tensor  # [P, ...]  where the last step led, if it `ended` an episode
     reward: Tensor  # [P]
     terminated: Tensor  # [P]
     ended: Tensor  # [P]
@@ -117,18 +130,19 @@ class Exchange(NamedTuple):
     action: Mailbox  # of the step that is next, or under way
     seen: Tensor  # [P, ...]  what the agents see: `observation` itself, or stacks [P, S, ...]
 
-    def put(self, result: StepResult) -> None:
-        """Hand over what the environments answered."""
+    def fill(self, result: StepResult) -> None:
+        """Put what the environments answered into the letterboxes; `result.post` is for later."""
         self.result.wait()
+        ended = self.ended.array
+        np.logical_or(result.terminated, result.truncated, out=ended)
         np.copyto(self.observation.array, result.observation)
-        np.copyto(self.final_observation.array, result.final_observation)
+        if ended.any():  # the other rows are not read
+            self.final_observation.array[ended] = result.final_observation[ended]
         np.copyto(self.reward.array, result.reward)
         np.copyto(self.terminated.array, result.terminated)
-        np.logical_or(result.terminated, result.truncated, out=self.ended.array)
-        self.result.post()
 
     def keep_actions(self) -> None:
-        """They are under way; new ones may be chosen before this step is stored."""
+        """The last ones chosen are those of the step to store."""
         self.taken.tensor.copy_(self.action.tensor)
         np.copyto(self.taken.array, self.action.array)
 

@@ -1,5 +1,6 @@
 """One step of device work: eager, compiled, or on CUDA captured once and replayed."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,13 +15,21 @@ class GraphedStep:
     """
 
     def __init__(
-        self, function: Callable[[], None], device: torch.device, *, compiled: bool
+        self,
+        function: Callable[[], None],
+        device: torch.device,
+        *,
+        compiled: bool,
+        before: Callable[[], None] = lambda: None,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
+        """`before` and `after` are copies from and to the host: captured, and never compiled."""
         self._device = device
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._run: Callable[[], None] = (
+        self._function: Callable[[], None] = (
             torch.compile(function, fullgraph=True, dynamic=False) if compiled else function
         )
+        self._before, self._after = before, after
 
     def capture(self, pool: Any = None, stream: "torch.cuda.Stream | None" = None) -> None:
         """Warm up and capture. The function runs a few times: put back afterwards what it wrote.
@@ -46,24 +55,36 @@ class GraphedStep:
         else:
             self._graph.replay()
 
+    def _run(self) -> None:
+        self._before()
+        self._function()
+        self._after()
 
-def capture_all(steps: Sequence[GraphedStep], device: torch.device) -> None:
+
+def capture_all(
+    steps: Sequence[GraphedStep], device: torch.device, *, urgent: bool = False
+) -> None:
     """Capture steps that run one after the other; nothing to do on a CPU.
 
     Steps of different calls may run at the same time: memory and workspaces are each call's own.
+    Where they do, the GPU prefers kernels of `urgent` ones: a graph keeps the priority of the
+    stream it was captured on.
     """
     if device.type == "cuda":
         from torch._inductor import config
 
-        pool, stream = torch.cuda.graph_pool_handle(), new_stream(device)
+        pool, stream = torch.cuda.graph_pool_handle(), new_stream(device, urgent=urgent)
         # The compiler's worker processes stay ready for more and cost the environments a third of
         # their speed; sent away, they leave some of that behind. Compiled here there are none.
-        with config.patch(compile_threads=1):
+        with config.patch(compile_threads=1), warnings.catch_warnings():
+            # Whether it is used is a setting of ours.
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
             for step in steps:
                 step.capture(pool, stream)
 
 
-def new_stream(device: torch.device) -> "torch.cuda.Stream":
-    """A stream that differs from the last few: PyTorch hands out 32 in turn."""
-    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def new_stream(device: torch.device, *, urgent: bool = False) -> "torch.cuda.Stream":
+    """A stream that differs from the last few: PyTorch hands out 32 of each priority in turn."""
+    priority = -1 if urgent else 0
+    stream: torch.cuda.Stream = torch.cuda.Stream(device, priority)  # type: ignore[no-untyped-call]
     return stream

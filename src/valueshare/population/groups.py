@@ -26,61 +26,61 @@ class Group(NamedTuple):
     state: State  # `online` is what they act by, `step` when they act next; the rest is not used
     exchange: Exchange
     environments: Environments
-    act: GraphedStep  # exchange.observation -> exchange.seen -> exchange.action
-    store: GraphedStep  # exchange -> replay
-    store_on_host: Callable[[], None] | None  # exchange -> a replay that is on the host
+    act: GraphedStep  # letterboxes -> exchange.seen -> exchange.action, whose old is then `taken`
+    store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
 
 
 def make_group(
     whole: Population, state: State, agents: slice, environments: Environments, *, compiled: bool
 ) -> Group:
-    """`state` is that of the whole population; its step is over when the last group has stored."""
     population = replace(
         whole,
         agents=whole.agents[agents],
         own=Own(*(values[agents] for values in whole.own)),
         keys=Keys(*(keys[agents] for keys in whole.keys)),
     )
-    is_last, whole_step = agents.stop == whole.size, state.step
     state = state._replace(
-        step=whole_step.clone(),
+        step=state.step.clone(),
         online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
         replay=transitions.of_agents(state.replay, agents),
     )
     settings, exchange = population.settings, make_exchange(population)
     discount, on_host = population.own.discount, population.replay_on_host
+    host_discount = discount.cpu() if on_host else discount
     letters, seen = exchange.on_device(), exchange.seen
 
     def act_step() -> None:
+        letters.taken.copy_(exchange.action.tensor)  # of the step that is yet to be stored
         if population.env.stack:
             seen.copy_(shifted(seen, letters.observation, letters.ended))
         exchange.action.tensor.copy_(act(population, state, seen))
         state.step.add_(1)
 
     def store_step() -> None:
-        if not on_host:
-            remember(state.replay, letters, discount, settings)
-        if is_last:
-            whole_step.add_(1)
-
-    host_discount = discount.cpu() if on_host else discount
+        remember(state.replay, letters, discount, settings)
 
     def store_on_host() -> None:
         remember(state.replay, exchange.on_host(), host_discount, settings)
 
+    # Compiled, every kernel that writes to a ring is tried on a copy of it: frames have no room
+    # for one. Captured, the few kernels of eager mode cost as little.
+    compiled_store = compiled and not population.env.stack
     return Group(
         agents=agents,
         population=population,
         state=state,
         exchange=exchange,
         environments=environments,
-        act=GraphedStep(act_step, population.device, compiled=compiled),
-        # Compiled, every kernel that writes to a ring is tried on a copy of it: frames have no room
-        # for one. Captured, the few kernels of eager mode cost as little.
-        store=GraphedStep(
-            store_step, population.device, compiled=compiled and not population.env.stack
+        act=GraphedStep(
+            act_step,
+            population.device,
+            compiled=compiled,
+            before=exchange.result.to_device,
+            after=exchange.action.to_host,
         ),
-        store_on_host=store_on_host if on_host else None,
+        store=store_on_host
+        if on_host
+        else GraphedStep(store_step, population.device, compiled=compiled_store),
     )
 
 
@@ -96,22 +96,16 @@ def begin_group(group: Group, step: Tensor, seeds: Sequence[int]) -> None:
 
 
 def choose_actions(group: Group) -> None:
-    """Act, and have the actions sent to the host."""
+    """Hand over what the letterboxes hold, act, and have the actions sent to the host."""
+    exchange = group.exchange
+    np.copyto(exchange.taken.array, exchange.action.array)
     group.act()
-    group.exchange.action.fetch()
+    exchange.action.note()
 
 
 def send_actions(group: Group) -> None:
     """Have the environments begin their step, when the actions are there."""
     group.environments.send(group.exchange.action.arrived())
-    group.exchange.keep_actions()
-
-
-def store(group: Group) -> None:
-    """Remember what the environments answered last. The next actions may be chosen before it."""
-    group.store()
-    if group.store_on_host is not None:
-        group.store_on_host()
 
 
 @torch.no_grad()
@@ -119,12 +113,13 @@ def remember(
     replay: Transitions, letters: Letters, discount: Tensor, settings: TrainingSettings
 ) -> None:
     """Store the step that the environments have just taken; all of it is where the replay is."""
+    ended = letters.ended.reshape(-1, *(1,) * (letters.observation.ndim - 1))
     transitions.append(
         replay,
         letters.taken,
         training_reward(settings, letters.reward),
         discount.masked_fill(letters.terminated, 0.0),
-        letters.final_observation,
+        torch.where(ended, letters.final_observation, letters.observation),
         letters.ended,
         letters.observation,
     )

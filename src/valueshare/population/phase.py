@@ -31,7 +31,6 @@ from valueshare.population.groups import (
     begin_group,
     choose_actions,
     send_actions,
-    store,
 )
 from valueshare.population.state import MEASURES, Population, State
 from valueshare.population.tick import make_steps
@@ -161,8 +160,9 @@ def tick(engine: Engine, t: int, *, begun: bool = False, goes_on: bool = False) 
         for group in others:
             send_actions(group)
     cuda = engine.population.device.type == "cuda"
-    # Launched before the host waits for the last actions, so that the device is never without work.
-    launched = cuda and engine.learner.draw is None
+    # Launched before the host waits for the last actions, so that the device is never without work;
+    # where learning waits for nothing, the environments come first.
+    launched = cuda and engine.learner.draw is None and engine.learner.side is None
     if launched:
         _update(engine, t)
     send_actions(last)
@@ -172,12 +172,16 @@ def tick(engine: Engine, t: int, *, begun: bool = False, goes_on: bool = False) 
     for i, group in enumerate(groups):
         if cuda:
             results.append(group.environments.receive())
-        group.exchange.put(results[i])
+        group.exchange.fill(results[i])
         if goes_on:
             choose_actions(group)
-        store(group)
+        else:
+            group.exchange.keep_actions()
+            group.exchange.result.post()
+        group.store()
         if goes_on and group is not last:
             send_actions(group)
+    engine.state.step.add_(1)
     if len(results) == 1:
         return Outcome(results[0].reward, results[0].terminated, results[0].truncated)
     columns = zip(*((r.reward, r.terminated, r.truncated) for r in results), strict=True)

@@ -15,7 +15,7 @@ while the environments of one run, another acts. Learning is always joint.
 from collections.abc import Sequence
 
 from valueshare.envs.base import Environments
-from valueshare.population.graph import capture_all
+from valueshare.population.graph import GraphedStep, capture_all
 from valueshare.population.groups import Group, make_group
 from valueshare.population.state import Population, State, Weights, flat, load_
 from valueshare.population.updates import Learner, make_learner
@@ -45,11 +45,11 @@ def make_steps(
         own = state._replace(online=Weights(acting, online.buffers))
         groups.append(make_group(population, own, slice(begin, end), each, compiled=compiled))
     before = {name: tensor.clone() for name, tensor in flat(state).items()}
-    steps = [step for group in groups for step in (group.act, group.store)]
+    steps = [s for group in groups for s in (group.act, group.store) if isinstance(s, GraphedStep)]
     steps += [learner.renew_target, *([] if learner.stage is None else [learner.stage])]
     if lags:  # an update then runs beside the others, and must not share their memory
         capture_all([learner.learn], population.device)
-        capture_all(steps, population.device)
+        capture_all(steps, population.device, urgent=True)
     else:
         capture_all([learner.learn, *steps], population.device)
     load_(state, before)
