@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from valueshare import InvalidInput
 from valueshare.analysis import (
+    difference_interval,
     game_differences,
     performance_profile,
     probability_of_improvement,
-    sample_efficiency,
 )
-from valueshare.analysis.comparison import Reached
 
 Tidy = Callable[..., pl.DataFrame]
 library, metrics = import_module("rliable.library"), import_module("rliable.metrics")
@@ -123,33 +122,33 @@ def test_differences_agree_with_a_naive_bootstrap(ended: pl.DataFrame) -> None:
     assert row["ci95_high"] == pytest.approx(high, abs=0.03 * (high - low))
 
 
-def curves(**lines: list[float | None]) -> pl.DataFrame:
-    rows = [
-        {"algorithm": name, "step": 10 * (index + 1), "value": value}
-        for name, line in lines.items()
-        for index, value in enumerate(line)
-    ]
-    return pl.DataFrame(rows, schema_overrides={"value": pl.Float64})
+def test_a_single_run_on_either_side_leaves_no_interval(tidy: Tidy) -> None:
+    """One that stands still would lend its certainty to the difference."""
+    table = tidy({("x", "Pong"): [3, 5, 4], ("y", "Pong"): [1]})
+    for pair in (("x", "y"), ("y", "x")):
+        for found in (
+            game_differences(table, *pair, resamples=50),
+            probability_of_improvement(table, *pair, resamples=50),
+            difference_interval(table, *pair, resamples=50),
+        ):
+            assert found.table.select("ci95_low", "ci95_high").row(0) == (None, None)
+            assert found.table["runs_x"].to_list() == [3 if pair[0] == "x" else 1]
 
 
-def test_the_first_step_that_reaches_the_others_best() -> None:
-    table = curves(dqn=[1, 5, 4, 5], ib=[2, 4, 5, 3], slow=[0, 1, 2, 3])
-    assert sample_efficiency(table, "ib", "dqn") == Reached(30, 5.0, 20, 40, 0.75)
-    assert sample_efficiency(table, "slow", "dqn").step is None
-    assert sample_efficiency(table, "slow", "dqn").fraction is None
-
-
-def test_curves_of_other_lengths_and_with_gaps() -> None:
-    table = curves(dqn=[1, None, 3], ib=[2, 4, None, 1, 1])
-    assert sample_efficiency(table, "ib", "dqn") == Reached(20, 3.0, 30, 30, 20 / 30)
-
-
-def test_curves_that_cannot_be_compared_are_refused() -> None:
-    table = curves(dqn=[1, 2], ib=[None, None])
-    with pytest.raises(InvalidInput, match="ib has no finite value"):
-        sample_efficiency(table, "dqn", "ib")
-    with pytest.raises(InvalidInput, match="there are no runs of iqn: choose one of dqn; ib"):
-        sample_efficiency(table, "iqn", "dqn")
-    two = pl.concat([table.with_columns(k=pl.lit(k)) for k in (1.0, 2.0)])
-    with pytest.raises(InvalidInput, match="dqn is several curves: name its k too"):
-        sample_efficiency(two, "dqn", "dqn")
+@pytest.mark.parametrize(("seeds", "rate"), [(2, 1 / 3), (3, 1 / 5), (5, 1 / 8), (20, 1 / 15)])
+def test_intervals_of_few_seeds_are_as_narrow_as_is_said(seeds: int, rate: float) -> None:
+    """Every environment is an experiment of its own: two equal learners, `seeds` runs each."""
+    many = 1_500
+    scores = np.random.default_rng(seeds).normal(size=(2, many, seeds))
+    side, env, seed = np.indices(scores.shape).reshape(3, -1)
+    table = pl.DataFrame(
+        {
+            "env": [f"{index:04d}" for index in env],
+            "algorithm": np.array(["x", "y"])[side],
+            "seed": seed,
+            "score": scores.ravel(),
+        }
+    )
+    found = game_differences(table, "x", "y", resamples=1_000).table
+    wrong = found.filter((pl.col("ci95_low") > 0) | (pl.col("ci95_high") < 0)).height / many
+    assert wrong == pytest.approx(rate, rel=0.25)

@@ -102,6 +102,25 @@ def test_tidy_csv_and_parquet(text: Callable[..., Path], tmp_path: Path) -> None
     assert read_results(tmp_path / "whole.csv").table.drop("source").equals(table.drop("source"))
 
 
+def test_columns_in_other_letters_and_scores_that_are_whole_at_first(
+    text: Callable[..., Path],
+) -> None:
+    rows = [f"Pong,DQN,0,{step},{step if step < 400 else step + 0.5}" for step in range(500)]
+    table = read_results(text("Game,Algorithm,Seed,Step,Score\n" + "\n".join(rows))).table
+    assert table["score"].to_list() == [*range(400), *(step + 0.5 for step in range(400, 500))]
+
+
+def test_tables_beside_runs_are_not_read_and_said(
+    tmp_path: Path, text: Callable[..., Path]
+) -> None:
+    run = run_folder(tmp_path / "run", steps=10)
+    file = text(HEADER + "CartPole-v1,dqn,0,10,7\n")
+    results = read_results(tmp_path)
+    assert results.notes == (f"{tmp_path}: beside runs, and not read unless named: results.csv",)
+    assert [source.path for source in results.about] == [str(run)]
+    assert read_results([tmp_path, file]).notes == ()
+
+
 def test_a_phase_counts_when_a_manifest_names_its_records(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     population = folder / "checkpoints" / "population-0"
@@ -142,6 +161,22 @@ def test_pfrl_told_by_its_arguments(text: Callable[..., Path]) -> None:
         ("PongNoFrameskip-v4", "dqn", 3, 250, -20.5), ("PongNoFrameskip-v4", "dqn", 3, 500, 2.0)
     ]  # fmt: skip
     assert results.about[0].kind == "pfrl"
+
+
+def test_pfrl_is_evaluated_when_an_episode_ends(text: Callable[..., Path]) -> None:
+    """Due at 250, 500 and 1,000, when an episode took longer; every seed has steps of its own."""
+    for seed, steps in enumerate(((250, 503, 1_210), (255, 500, 1_000))):
+        where = ("pfrl", str(seed))
+        text("steps\tmean\n" + "".join(f"{t}\t1\n" for t in steps), *where, "scores.txt")
+        told = {"env": "Pong-v4", "seed": seed, "agent": "dqn", "eval_interval": 250}
+        file = text(json.dumps(told), *where, "args.txt")
+    results = read_results(file.parents[1])
+    assert results.table["step"].to_list() == [250, 500, 1_000] * 2
+    (note,) = results.notes
+    assert note.startswith("PFRL evaluates when the episode under way has ended")
+    told["eval_interval"] = 1_000  # by which two would be one
+    text(json.dumps(told), *where, "args.txt")
+    assert read_results(file.parent).table["step"].to_list() == [255, 500, 1_000]
 
 
 def test_pfrl_told_by_its_folders(text: Callable[..., Path]) -> None:
@@ -203,6 +238,13 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER + "Pong,dqn,0,10,\n", "no evaluation has a score"),
         (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 is there"),
         (HEADER[:-1] + ",loss\nPong,dqn,0,10,1,2\n", "unknown column 'loss'"),
+        (HEADER + "Pong,dqn,0,10,1e200\n", "row 1: score is 1e+200, not a score"),
+        (HEADER + "Pong,dqn,0,-10,1\n", "row 1: step is -10, not a number >= 0"),
+        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "row 1: k is nan, not a finite number >= 0"),
+        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "row 1: k is -1.0, not a finite number >= 0"),
+        (HEADER[:-1] + ",step_size\nPong,dqn,0,10,1,big\n", "step_size is 'big', not a number"),
+        (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which are one"),
+        ("\0\1\2\n", "has no column 'environment': it has ???"),
         ("", "cannot be read"),
     ],
 )
@@ -287,6 +329,12 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
     assert "holds no records" in refused(file)
     np.savez(file, timesteps=steps, results=np.array([[np.nan, 1.0]]))
     assert f"{file}, row 1: score is nan" in refused(file)
+    for kind in (np.array([["a"]]), np.array([[1j]])):
+        np.savez(file, timesteps=steps, results=kind)
+        assert f"{file}: timesteps are int64 and results " in refused(file)
+    with file.open("wb") as handle:
+        np.save(handle, steps)
+    assert f"{file} is no evaluations.npz: it holds one array" in refused(file)
     file.write_bytes(b"PK\x03\x04 and nothing more")
     assert f"{file} cannot be read" in refused(file)
 
@@ -294,5 +342,8 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
 def test_files_that_do_not_say_what_they_are_of(tmp_path: Path, text: Callable[..., Path]) -> None:
     file = text("steps\tmean\n1\t2\n", "somewhere", "scores.txt")
     assert f"{file} does not say what it is of" in refused(file)
+    text('{"env": 3, "seed": "x", "agent": ["q"]}', "dqn", "Pong", "4", "args.txt")
+    told = text("steps\tmean\n1\t2\n", "dqn", "Pong", "4", "scores.txt")
+    assert f"{told}, row 1: seed is 'x', not a whole number" in refused(told)
     assert "has no column 'mean'" in refused(text("steps\n1\n", "a", "b", "1", "scores.txt"))
     assert "holds no records" in refused(text("steps\tmean\n", "a", "b", "2", "scores.txt"))

@@ -13,6 +13,7 @@ from scipy import stats
 
 from valueshare import InvalidInput
 from valueshare.analysis import bootstrap_interval, difference_interval, iqm, iqm_curves
+from valueshare.analysis.intervals import over_all_games
 
 Tidy = Callable[..., pl.DataFrame]
 library, metrics = import_module("rliable.library"), import_module("rliable.metrics")
@@ -242,3 +243,20 @@ def test_bad_tables_are_refused(study: pl.DataFrame, ended: pl.DataFrame) -> Non
     alone = ended.filter((pl.col("algorithm") == "dqn") == (pl.col("env") == "Game00"))
     with pytest.raises(InvalidInput, match="no environment in common"):
         difference_interval(alone, "ib-dqn", "dqn")
+
+
+def test_a_curve_ends_where_not_all_of_its_games_have_come(tidy: Tidy) -> None:
+    """Hard games are not at step 20 yet: the IQM of the easy one alone is no point of the curve."""
+    both = {("dqn", "Easy"): [10.0, 12.0], ("dqn", "Hard"): [0.0, 2.0], ("rdq", "Easy"): [1.0, 2.0]}
+    easy = {("dqn", "Easy"): [11.0, 13.0], ("rdq", "Easy"): [1.0, 3.0]}
+    table = pl.concat([tidy(both, step=10), tidy(easy, step=20)])
+    curves = iqm_curves(table, resamples=50).table
+    found = over_all_games(curves)
+    assert found.table.select("algorithm", "step", "games").rows() == [
+        ("dqn", 10, 2), ("rdq", 10, 1), ("rdq", 20, 1)
+    ]  # fmt: skip
+    (note,) = found.notes
+    assert note.startswith("dqn k=0: 1 points are over fewer than its 2 environments and not shown")
+    again = over_all_games(found.table)
+    assert again.table.equals(found.table)
+    assert again.notes == ()

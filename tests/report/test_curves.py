@@ -8,6 +8,7 @@ from matplotlib.collections import PolyCollection
 
 from valueshare.errors import InvalidInput
 from valueshare.report import curves
+from valueshare.report.style import look
 
 
 def table(ks: list[float], means: list[float | None], half: float = 1.0) -> pl.DataFrame:
@@ -78,7 +79,9 @@ def test_learning_curves_are_those_of_the_papers_k() -> None:
     assert labels == [f"k = {k}" for k in (0, 16, 32, 256, 2048, 8192, 16384, 32768)]
     line = axes.lines[1]  # k = 16: scores 16 and 16 + 10,000 / 10
     assert list(np.asarray(line.get_ydata())) == [16.0, 1_016.0]
-    assert axes.lines[0].get_linestyle() == ":"
+    lines = [(line.get_linestyle(), line.get_color()) for line in axes.lines]
+    looks = [look("ib-dqn", k) for k in curves.CURVES]  # as in every other figure
+    assert lines == [(own.line, own.colour) for own in looks]
 
 
 def test_a_run_of_other_k_shows_its_own() -> None:

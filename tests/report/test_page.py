@@ -16,7 +16,7 @@ import pytest
 from valueshare.analysis.foreign import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.report import page
-from valueshare.report.page_about import lead, short_names, title
+from valueshare.report.page_about import lead, short_names, shortened, title
 from valueshare.report.page_curves import NONE, curve_data, exact_ends, quantised
 from valueshare.report.page_results import results_page
 from valueshare.report.page_verdict import (
@@ -27,6 +27,7 @@ from valueshare.report.page_verdict import (
     headlines,
     in_numbers,
     sentence,
+    verdict,
     written,
 )
 from valueshare.report.study import Study, study_of
@@ -175,7 +176,29 @@ def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
     ahead = {key: [*own, 1e9] if key[1] == "dqn" else own for key, own in TWO.items()}
     found = compared(study(ahead))
     assert found.difference == Interval(10.0, 8.0, 12.0)  # as before: step 20 of one counts not
-    assert "compared as far as both have come: Here 10 timesteps." in " ".join(found.notes)
+    assert "compared at the evaluations that both have: Here 2 of 3" in " ".join(found.notes)
+
+
+def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
+    """Two algorithms are not one, whatever is missing of them."""
+    apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
+    found = verdict(study(apart))
+    assert found.sentences == [
+        "IB-DQN(4) and DQN have no evaluation at the same step of the same environment."
+    ]
+    ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
+    assert verdict(study(ragged)).sentences == [
+        "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
+    ]
+
+
+def test_another_grid_of_evaluations_is_compared_where_both_have_one() -> None:
+    """DQN at 0 and 20, IB-DQN at 0, 10 and 20: its AUCs are 11 and 13 without step 10."""
+    often = {("Here", "ib-dqn", 4.0, s): [10.0 + 2 * s, 99.0, 12.0 + 2 * s] for s in (0, 1)}
+    seldom = {("Here", "dqn", 0.0, s): [2.0 * s, None, 2.0 + 2 * s] for s in (0, 1)}
+    results = tidy({**often, **seldom})
+    results = results._replace(table=results.table.filter(pl.col("score").is_not_null()))
+    assert compared(study_of(results, RESAMPLES)).difference == Interval(10.0, 8.0, 12.0)
 
 
 def test_headlines_count_all_comparisons() -> None:
@@ -221,6 +244,12 @@ def test_the_title_and_lead_count_what_there_is() -> None:
     assert lead(found) == (
         "4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations."
     )
+
+
+def test_notes_have_the_short_names_of_places() -> None:
+    names = short_names(["/home/me/a/run", "/home/me/b/run"])
+    notes = ["/home/me/b/run was trained otherwise than /home/me/a/run (x is 1, not 2)"]
+    assert shortened(notes, names) == ["b/run was trained otherwise than a/run (x is 1, not 2)"]
 
 
 def test_places_have_as_short_a_name_as_tells_them_apart() -> None:
@@ -301,13 +330,9 @@ def test_assets_load_nothing() -> None:
 
 def test_the_page_of_2040_agents_is_small() -> None:
     scores = Path(__file__).parents[2] / "docs" / "reproduction" / "lunarlander-scores.parquet"
-    table = pl.read_parquet(scores).with_columns(
-        pl.lit("LunarLander-v3").alias("env"),
-        pl.lit("ib-dqn").alias("algorithm"),
-        *(pl.col(name).cast(pl.Float64) for name in ("k", "score")),
-    )
-    text = results_page(Results(table, (), ()), resamples=RESAMPLES)
-    assert table["agent"].n_unique() == 2_040
+    results = read_results(scores)  # as it lies there
+    text = results_page(results, resamples=RESAMPLES)
+    assert results.table["agent"].n_unique() == 2_040
     assert len(text.encode()) < 2_000_000  # of 6 MB, with 4 left for figures
     (data,) = re.findall(r'id="curve-data">(.*?)</script>', text)
     curves = json.loads(data)["views"][0]["curves"]["score"]

@@ -16,6 +16,7 @@ from valueshare.commands.report import report
 from valueshare.errors import InvalidInput
 from valueshare.report.results import FIGURES, drawn_from, figures_for, not_allowed
 from valueshare.report.study import study_of
+from valueshare.report.style import save
 from valueshare.report.synthetic import (
     ALGORITHMS,
     is_synthetic,
@@ -49,7 +50,8 @@ def sweep(env: str = "LunarLander-v3") -> pl.DataFrame:
 def test_the_figures_of_an_atari_study(atari: Results) -> None:
     drawn = figures_for(atari, resamples=FEW)
     assert list(drawn) == [
-        *("iqm", "auc-change", "overestimation-reduction", "action-gap-increase", "sensitivity"),
+        *("iqm", "performance-profile", "auc-change", "overestimation-reduction"),
+        *("action-gap-increase", "sensitivity"),
         *("learning-curves", "overestimation-curves", "geometry"),
     ]
     assert set(not_allowed(study_of(atari))) == set(FIGURES) - set(drawn)
@@ -119,6 +121,70 @@ def test_runs_that_differ_in_a_setting_are_told_apart() -> None:
     assert names == ["IB-DQN(4), step size=0.1", "IB-DQN(4), step size=0.2"]
 
 
+def test_two_optimizers_are_two_learners() -> None:
+    own = sweep().filter(pl.col("k") == 4.0)
+    both = pl.concat([own.with_columns(optimizer=pl.lit(name)) for name in ("adam", "RMSprop")])
+    for optimizers in (["adam", "RMSprop"], ["adam", "sgd"]):
+        named = both.with_columns(pl.col("optimizer").replace("RMSprop", optimizers[1]))
+        found = study_of(results(named), FEW)
+        assert found.main.height == both.height  # of no Atari game any is kept apart
+        labels = [variant.look.label for variant in found.who]
+        assert labels == sorted(f"IB-DQN(4), optimizer={name.lower()}" for name in optimizers)
+    told = own.with_columns(optimizer=pl.lit("adam"))
+    untold = own.with_columns(optimizer=pl.lit(None, pl.String), seed=pl.col("seed") + 9)
+    assert len(study_of(results(pl.concat([told, untold])), FEW).who) == 1  # it may be Adam
+
+
+def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path) -> None:
+    """Matplotlib would read a formula, or stop at a bad one."""
+    table = sweep("$x_1$").with_columns(algorithm=pl.lit("$\\frac$"))
+    figure = figures_for(results(table), ["learning-curves"], resamples=FEW)["learning-curves"]
+    (file, *_) = save(figure, tmp_path, "curves")
+    assert file.stat().st_size > 0
+
+
+def test_the_profile_is_the_share_of_runs_above(atari: Results) -> None:
+    (axes,) = figures_for(atari, ["performance-profile"], resamples=FEW)["performance-profile"].axes
+    (line,) = (line for line in axes.lines if line.get_label() == "IB-DQN(n)")
+    own = atari.table.filter(algorithm="ib-dqn", k=18.0)
+    ends = own.sort("step").group_by("env", "seed").agg(pl.col("score").tail(3).mean())
+    base = {row["game"]: row for row in atari_baselines().to_dicts()}
+    scores = np.array(
+        [(s - base[e]["random"]) / (base[e]["human"] - base[e]["random"])
+         for e, s in ends.select("env", "score").iter_rows()]
+    )  # fmt: skip
+    for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True):  # type: ignore[arg-type]
+        assert y == pytest.approx((scores > x).mean())
+
+
+def test_a_game_that_has_not_come_so_far_ends_the_curve(atari: Results) -> None:
+    """DQN lacks the last evaluation of one game: no IQM of the others stands in for it."""
+    table = atari.table
+    last, game = int(table["step"].to_numpy().max()), table["env"][0]
+    gone = (pl.col("algorithm") == "dqn") & (pl.col("env") == game) & (pl.col("step") == last)
+    ragged = results(table.filter(~gone))
+    (drawn,) = drawn_from(ragged, ["iqm"], resamples=FEW)
+    lines = {str(line.get_label()): line for line in drawn.figure.axes[0].lines}
+    assert max(np.asarray(lines["DQN"].get_xdata(orig=True))) < last
+    assert max(np.asarray(lines["IB-DQN(n)"].get_xdata(orig=True))) == last
+    assert any("1 points are over fewer than its 3 environments" in note for note in drawn.notes)
+    (profile,) = drawn_from(ragged, ["performance-profile"], resamples=FEW)
+    names = [text.get_text() for text in profile.figure.axes[0].get_legend().get_texts()]  # type: ignore[union-attr]
+    assert "DQN, 2 of 3 games" in names
+    # The bars are of all three games, at the evaluations that both have.
+    (bars,) = drawn_from(ragged, ["auc-change"], resamples=FEW)
+    assert len(bars.figure.axes[0].patches) == 3
+    assert any(f"{game} 3 of 4" in note for note in bars.notes)
+
+
+def test_the_caption_says_how_much_sooner(atari: Results) -> None:
+    (drawn,) = drawn_from(atari, ["iqm"], resamples=FEW)
+    found = re.findall(
+        r"(\S+) reaches the best of (\S+) at (\S+) \[(\S+), (\S+)\] of", drawn.caption
+    )
+    assert [pair[:2] for pair in found] == [("IB-DQN(n)", "DQN"), ("IB-IQN(n)", "IQN")]
+
+
 def test_rmsprop_runs_have_a_figure_of_their_own() -> None:
     table = synthetic_results(3, 2, 4).drop("source").with_columns(source=pl.lit("adam"))
     slow = table.filter(pl.col("algorithm").is_in(["dqn", "ib-dqn"])).with_columns(
@@ -173,7 +239,7 @@ def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) ->
 
 def test_unknown_and_impossible_figures_are_refused_in_one_line(atari: Results) -> None:
     with pytest.raises(
-        InvalidInput, match=r"no figure 'iqn': choose of iqm, auc-change, .*geometry"
+        InvalidInput, match=r"no figure 'iqn': choose of iqm, .*auc-change, .*geometry"
     ):
         figures_for(atari, ["iqn"])
     with pytest.raises(InvalidInput, match="iqm needs Atari games"):
@@ -216,7 +282,13 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     about: dict[str, Any] = json.loads((folder / "report.json").read_text())
     assert set(about["figures"]) == {"iqm", "auc-change"}
     assert "2 games with 2 seeds" in about["figures"]["iqm"]["caption"]
+    (source,) = about["sources"]
+    assert source["path"] == "run"  # and not where it lies on this machine
+    assert str(run) not in (folder / "report.json").read_text()
     said = capsys.readouterr().out
+    assert said.splitlines()[:3] == about["verdict"]
+    assert about["verdict"][0] == "these are synthetic records: no agent was trained"
+    assert about["verdict"][2].startswith("Of 6 comparisons")
     assert "figures: iqm, auc-change" in said
     assert "note: these are synthetic records: no agent was trained" in said
     assert "not from sticky-action runs" in said
@@ -244,6 +316,7 @@ def test_the_page_from_the_command_line(run: Path, capsys: pytest.CaptureFixture
     [
         ("ib-dqn:18", "--compare ib-dqn:18: write two, like ib-dqn:4,dqn"),
         ("ib-dqn:7,dqn", "ib-dqn:7 is not in these results: write one of dqn:0, dueling-dqn:0"),
+        ("dqn,DQN", "--compare dqn,DQN: this is one algorithm; write two"),
         ("ib-dqn,dqn", "ib-dqn is several: write one of dqn:0"),
     ],
 )

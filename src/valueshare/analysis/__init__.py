@@ -13,10 +13,11 @@ if TYPE_CHECKING:
         game_differences,
         performance_profile,
         probability_of_improvement,
-        sample_efficiency,
     )
+    from valueshare.analysis.efficiency import sample_efficiency, sample_efficiency_interval
     from valueshare.analysis.foreign import Results, read_results
     from valueshare.analysis.intervals import bootstrap_interval, difference_interval, iqm_curves
+    from valueshare.analysis.pairs import shared_evaluations
     from valueshare.analysis.run_values import final_scores, run_auc
     from valueshare.analysis.scores import atari_baselines, human_normalized, paper_scores
     from valueshare.analysis.statistics import iqm, optimality_gap
@@ -37,6 +38,8 @@ __all__ = [
     "performance_profile",
     "game_differences",
     "sample_efficiency",
+    "sample_efficiency_interval",
+    "shared_evaluations",
     "read_results",
     "Results",
     "Estimate",
@@ -44,12 +47,11 @@ __all__ = [
 
 # Imported on first use: what needs no interval needs no Numba.
 _HOMES = {
-    "comparison": (
-        *("probability_of_improvement", "performance_profile"),
-        *("game_differences", "sample_efficiency"),
-    ),
+    "comparison": ("probability_of_improvement", "performance_profile", "game_differences"),
+    "efficiency": ("sample_efficiency", "sample_efficiency_interval"),
     "foreign": ("read_results", "Results"),
     "intervals": ("bootstrap_interval", "difference_interval", "iqm_curves"),
+    "pairs": ("shared_evaluations",),
     "run_values": ("final_scores", "run_auc"),
     "scores": ("atari_baselines", "human_normalized", "paper_scores"),
     "statistics": ("iqm", "optimality_gap"),

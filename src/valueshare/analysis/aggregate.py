@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import finite, require
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
-RESAMPLES = 50_000
 
 
 def auc(records: pl.DataFrame) -> pl.DataFrame:

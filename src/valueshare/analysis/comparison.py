@@ -1,29 +1,15 @@
-"""Comparing algorithms: who is better how often, by how much on each game, and how much sooner."""
+"""Comparing algorithms: who is better how often, by how much on each game, and above what."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from valueshare.analysis.intervals import ENDS, RESAMPLES, arrays, paired, varied
+from valueshare.analysis.pairs import arrays, paired
 from valueshare.analysis.resampling import ends, game_means, intervals, pair_means
-from valueshare.analysis.tidy import Estimate, Who, cells, chosen, compared, require, who_is
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import Estimate, Who, cells, compared
 from valueshare.errors import InvalidInput
-
-Floats = NDArray[np.float64]
-Sizes = NDArray[np.int64]
-
-
-class Reached(NamedTuple):
-    """When one curve reaches another's maximum."""
-
-    step: int | None  # the first evaluation at which it does; None if it never does
-    best: float  # the other curve's maximum ...
-    best_step: int  # ... and where that is, first
-    last_step: int  # of the other curve
-    fraction: float | None  # step / last_step
 
 
 def probability_of_improvement(
@@ -38,28 +24,20 @@ def probability_of_improvement(
     """How likely a run of x beats one of y on the same environment, averaged over environments.
 
     P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Answers one row: `x, y, value,
-    ci95_low, ci95_high, games, runs_x, runs_y`; x and y are resampled independently.
+    ci95_low, ci95_high, games, runs_x, runs_y`; x and y are resampled independently, and where
+    either has a single run an environment there is no interval.
     """
-    (one, other), notes = paired(table, x, y, column)
-    (xs, sizes_x), (ys, sizes_y) = arrays(one), arrays(other)
+    pair = paired(table, x, y, column)
     wins = [
         (a[:, None] > b) + 0.5 * (a[:, None] == b)  # [runs of x, runs of y]
-        for a, b in zip(_split(xs, sizes_x), _split(ys, sizes_y), strict=True)
+        for a, b in zip(pair.x.by_env(), pair.y.by_env(), strict=True)
     ]
     weights = np.concatenate([won.ravel() / (won.size * len(wins)) for won in wins])
-    drawn = pair_means(weights, (sizes_x, sizes_y), resamples=resamples, seed=seed)
-    low, high = ends(drawn) if varied(one, other) else (None, None)
-    row = {
-        "x": who_is(x),
-        "y": who_is(y),
-        "value": float(np.mean([won.mean() for won in wins])),
-        "ci95_low": low,
-        "ci95_high": high,
-        "games": len(wins),
-        "runs_x": len(xs),
-        "runs_y": len(ys),
-    }
-    return Estimate(pl.DataFrame([row], schema_overrides=ENDS), notes)
+    sizes = pair.x.sizes, pair.y.sizes
+    drawn = pair_means(weights, sizes, resamples=resamples, seed=seed)
+    low, high = ends(drawn) if pair.varied else (None, None)
+    value = float(np.mean([won.mean() for won in wins]))
+    return pair.answer({"value": value, "ci95_low": low, "ci95_high": high})
 
 
 def game_differences(
@@ -75,32 +53,33 @@ def game_differences(
 
     Answers a row an environment, greatest difference first: `env, difference, ci95_low, ci95_high,
     percent, mean_x, mean_y, runs_x, runs_y`, with percent = 100 difference / |mean_y|, null where
-    mean_y is 0. Each interval is for its own environment: of 57, about three miss.
+    mean_y is 0. Each interval is for its own environment: of 57, about three miss. Where either has
+    a single run there is none.
     """
-    (one, other), notes = paired(table, x, y, column)
-    (xs, sizes_x), (ys, sizes_y) = arrays(one), arrays(other)
-    split_x, split_y = _split(xs, sizes_x), _split(ys, sizes_y)
-    drawn = game_means(xs, sizes_x, resamples=resamples, seed=seed, stream=1)
-    drawn -= game_means(ys, sizes_y, resamples=resamples, seed=seed, stream=2)
+    pair = paired(table, x, y, column)
+    drawn = game_means(*pair.x, resamples=resamples, seed=seed, stream=1)
+    drawn -= game_means(*pair.y, resamples=resamples, seed=seed, stream=2)
     low, high = ends(drawn)
-    still = (sizes_x == 1) & (sizes_y == 1)  # nothing varies: no interval
-    mean_x, mean_y = (np.array([part.mean() for part in split]) for split in (split_x, split_y))
+    still = np.minimum(pair.x.sizes, pair.y.sizes) == 1  # one of them does not vary: no interval
+    mean_x, mean_y = (
+        np.array([runs.mean() for runs in side.by_env()]) for side in (pair.x, pair.y)
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         percent = np.where(mean_y == 0, np.nan, 100 * (mean_x - mean_y) / np.abs(mean_y))
     answer = pl.DataFrame(
         {
-            "env": _envs(table, x, y, column),
+            "env": pair.envs,
             "difference": mean_x - mean_y,
             "ci95_low": np.where(still, np.nan, low),
             "ci95_high": np.where(still, np.nan, high),
             "percent": percent,
             "mean_x": mean_x,
             "mean_y": mean_y,
-            "runs_x": sizes_x,
-            "runs_y": sizes_y,
+            "runs_x": pair.x.sizes,
+            "runs_y": pair.y.sizes,
         }
     ).with_columns(pl.col("ci95_low", "ci95_high", "percent").fill_nan(None))
-    return Estimate(answer.sort("difference", "env", descending=[True, False]), notes)
+    return Estimate(answer.sort("difference", "env", descending=[True, False]), pair.notes)
 
 
 def performance_profile(
@@ -127,7 +106,7 @@ def performance_profile(
         values, sizes = arrays(cell)
         above = (values > taus[:, None]).astype(np.float64)  # [T, n]
         low, high = np.full((2, len(taus)), np.nan)
-        if varied(cell):
+        if sizes.max() > 1:
             low, high = intervals(above, sizes, "run_mean", resamples=resamples, seed=seed)
         numbers = {"threshold": taus, "value": above.mean(axis=1)}
         numbers |= {"ci95_low": low, "ci95_high": high}
@@ -138,47 +117,3 @@ def performance_profile(
     return Estimate(
         answer.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes
     )
-
-
-def sample_efficiency(
-    curves: pl.DataFrame, x: Who, reference: Who, *, column: str = "value"
-) -> Reached:
-    """The first evaluation at which the curve of x is at least the reference's maximum.
-
-    `curves` has a row a curve and step, as `iqm_curves` answers it.
-    """
-    require(curves, "step", column)
-    own, other = (_curve(curves, who, column) for who in (x, reference))
-    best = other[column].max()
-    best_step = other.filter(pl.col(column) == best)["step"].min()
-    reached = own.filter(pl.col(column) >= best)["step"].min()
-    last = other["step"].max()
-    assert isinstance(best, float)
-    assert isinstance(best_step, int)
-    assert isinstance(last, int)
-    step = reached if isinstance(reached, int) else None
-    return Reached(step, best, best_step, last, step / last if step is not None and last else None)
-
-
-def _curve(curves: pl.DataFrame, who: Who, column: str) -> pl.DataFrame:
-    own = chosen(curves, who).with_columns(pl.col(column).cast(pl.Float64))
-    own = own.filter(pl.col(column).is_finite())
-    if own.is_empty():
-        raise InvalidInput(f"{who_is(who)} has no finite {column}: choose another curve")
-    if own["step"].is_duplicated().any():
-        raise InvalidInput(f"{who_is(who)} is several curves: name its k too")
-    return own
-
-
-def _envs(table: pl.DataFrame, x: Who, y: Who, column: str) -> list[str]:
-    """The environments that both have, in the order of their cells."""
-    envs = [
-        set(chosen(table, who).filter(pl.col(column).cast(pl.Float64).is_finite())["env"])
-        for who in (x, y)
-    ]
-    return sorted(envs[0] & envs[1])
-
-
-def _split(rows: Floats, sizes: Sizes) -> list[Floats]:
-    """The rows of each environment."""
-    return np.split(rows, np.cumsum(sizes)[:-1])

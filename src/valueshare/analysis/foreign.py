@@ -19,7 +19,7 @@ from valueshare.analysis.formats import (
     read_scores_txt,
     read_tidy,
 )
-from valueshare.analysis.tidy import RUN, named
+from valueshare.analysis.tidy import RUN, listed, named
 from valueshare.errors import InvalidInput
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
@@ -57,7 +57,7 @@ def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score"
     found = list(dict.fromkeys(place for path in given for place in _places(Path(path))))
     if not found:
         raise InvalidInput("no results are given: name run folders or files")
-    tables, notes, about, first_agent = [], [], [], 0
+    tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
     for place in found:
         part = _read(place)
         if metric not in part.table.columns:
@@ -66,6 +66,7 @@ def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score"
         table, first_agent = _numbered(part.table, first_agent)
         tables.append(table.with_columns(source=pl.lit(str(place))))
         notes += [f"{place}: {note}" for note in part.notes]
+        notes += [rule for rule in part.rules if rule not in notes]
         runs = table["agent"].n_unique()
         about.append(Source(str(place), part.kind, runs, part.config, part.provenance))
     _one_protocol(about)
@@ -100,14 +101,28 @@ def _places(path: Path) -> list[Path]:
         return [path]
     runs = sorted(file.parent for file in path.rglob("agents.parquet"))
     files = sorted(file for name in FILES for file in path.rglob(name))
-    tables = sorted(file for file in path.iterdir() if file.suffix in TABLES)
-    found = [*runs, *files] or tables
+    found = [*runs, *files] or _tables(path)
     if not found:
         raise InvalidInput(
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a "
             "tidy CSV or Parquet"
         )
     return found
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in TABLES)
+
+
+def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
+    """Tables that lie beside runs may be anything: they are read where they are named."""
+    notes = []
+    for folder in given:
+        beside = folder.is_dir() and not (folder / "agents.parquet").is_file()
+        left = [file.name for file in _tables(folder) if file not in found] if beside else []
+        if left:
+            notes.append(f"{folder}: beside runs, and not read unless named: {listed(left)}")
+    return notes
 
 
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:

@@ -5,7 +5,7 @@ What is wrong with a file is said in one line that names it. Nothing is unpickle
 
 import json
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 import polars as pl
 
-from valueshare.analysis.tidy import OWN
+from valueshare.analysis.tidy import OWN, listed
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables
 
@@ -28,6 +28,11 @@ OPTIONAL = (
     *("agent", "episodes", "train_episodes", "diverged_at", "source"),
 )
 PFRL_COLUMNS = ("steps", "mean")
+PFRL_STEPS = (
+    "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
+    "interval's, which lie up to an episode earlier"
+)
+LARGEST = 1e100  # of a score: sums and squares of larger ones are no numbers
 
 
 class Part(NamedTuple):
@@ -36,28 +41,28 @@ class Part(NamedTuple):
     table: pl.DataFrame
     kind: str
     notes: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()  # notes that every file of its kind shares
     config: dict[str, Any] | None = None
     provenance: dict[str, Any] | None = None
 
 
 def read_tidy(file: Path) -> Part:
     """A CSV or Parquet file with a row an evaluation."""
-    read: Callable[[Path], pl.DataFrame] = pl.read_csv
-    if file.suffix == ".parquet":
-        read = pl.read_parquet
     try:
-        table = read(file)
+        # All rows tell the types: scores may be whole numbers for hundreds of rows.
+        csv = partial(pl.read_csv, infer_schema_length=None)
+        given = pl.read_parquet(file) if file.suffix == ".parquet" else csv(file)
     except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
-    table = table.rename({n: ALIASES[n] for n in table.columns if n in ALIASES}, strict=False)
+    table = _renamed(given, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
-            shown = "environment" if name == "env" else name
-            raise InvalidInput(f"{file} has no column {shown!r}: it has {', '.join(table.columns)}")
+            shown, there = "environment" if name == "env" else name, listed(given.columns, 12)
+            raise InvalidInput(f"{file} has no column {shown!r}: it has {_printable(there)}")
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
             raise InvalidInput(
-                f"{file} has an unknown column {name!r}: leave it out, or name it one of "
+                f"{file} has an unknown column {name[:60]!r}: leave it out, or name it one of "
                 f"{', '.join(METRICS)}"
             )
     if table.is_empty():
@@ -87,7 +92,8 @@ def read_run_folder(folder: Path) -> Part:
     whole = _typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = _unfinished(agents, records, config)
-    return Part(whole, "run", notes, config, _json(folder / "provenance.json"))
+    origin = _json(folder / "provenance.json")
+    return Part(whole, "run", notes, config=config, provenance=origin)
 
 
 def read_scores_txt(file: Path) -> Part:
@@ -102,13 +108,15 @@ def read_scores_txt(file: Path) -> Part:
     if table.is_empty():
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     told = _json(file.with_name("args.txt")) or {}
+    told = {name: value for name, value in told.items() if isinstance(value, str | int)}
     identity: dict[str, Any] = {name: told[name] for name in ("env", "seed") if name in told}
     if (algorithm := told.get("agent") or told.get("algo") or _script(file)) is not None:
         identity["algorithm"] = algorithm
     if len(identity) < 3:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
-    return Part(_typed(_labelled(values, identity), file), "pfrl")
+    whole, rules = _on_schedule(_typed(_labelled(values, identity), file), told)
+    return Part(whole, "pfrl", rules=rules)
 
 
 def read_evaluations(file: Path) -> Part:
@@ -122,6 +130,12 @@ def read_evaluations(file: Path) -> Part:
         ) from error
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise InvalidInput(f"{file} cannot be read without pickle: {_short(error)}") from error
+    except TypeError as error:  # a single array
+        raise InvalidInput(f"{file} is no evaluations.npz: it holds one array") from error
+    if steps.dtype.kind not in "iuf" or results.dtype.kind not in "iuf":
+        raise InvalidInput(
+            f"{file}: timesteps are {steps.dtype} and results {results.dtype}, not numbers"
+        )
     if steps.ndim != 1 or results.ndim != 2 or len(steps) != len(results):
         raise InvalidInput(
             f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together"
@@ -130,6 +144,23 @@ def read_evaluations(file: Path) -> Part:
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
     return Part(_typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
+
+
+def _on_schedule(
+    table: pl.DataFrame, told: dict[str, str | int]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The evaluations of a PFRL run at the steps when they were due, so that runs share them.
+
+    Its evaluator waits for the end of an episode, and then counts on from the multiple of
+    `eval_interval` before it.
+    """
+    interval = told.get("eval_interval")
+    if not isinstance(interval, int) or interval < 1:
+        return table, ()
+    due = table["step"] // interval * interval
+    if due.is_duplicated().any() or (due == table["step"]).all():
+        return table, ()
+    return table.with_columns(due.alias("step")), (PFRL_STEPS,)
 
 
 def _from_folders(file: Path) -> dict[str, Any]:
@@ -162,34 +193,54 @@ def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
     return values.with_columns(pl.lit(value).alias(name) for name, value in identity.items())
 
 
+def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """The table with this package's names of columns, whatever letters they are written in."""
+    plain = (name.strip().lower() for name in table.columns)
+    names = [ALIASES.get(name, name) for name in plain]
+    twice = [own for own, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
+    if twice:
+        raise InvalidInput(
+            f"{file} has {_printable(listed(twice))}, which are one: leave all but one out"
+        )
+    return table.rename(dict(zip(table.columns, names, strict=True)))
+
+
 def _typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The columns in their types; k is 0 where there is none; bad cells are refused by row."""
     types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
-    types |= {"optimizer": pl.String}
+    types |= {"optimizer": pl.String, **dict.fromkeys(OWN, pl.Float64)}
     if "k" not in table.columns:
         table = table.with_columns(k=pl.lit(0.0))
     for name in (name for name in types if name in table.columns):
+        kind = "a whole number" if types[name] == pl.Int64 else "a number"
+        kind = "a name" if types[name] == pl.String else kind
         before = table[name]
-        after = before.cast(types[name], strict=False)
+        try:
+            after = before.cast(types[name], strict=False)
+        except pl.exceptions.PolarsError as error:
+            raise InvalidInput(f"{file}: {name} is of type {before.dtype}, not {kind}") from error
         lost = (after.is_null() & before.is_not_null()) | (
             after.is_null() if name in REQUIRED else pl.Series([False])
         )
         if types[name] == pl.Int64 and before.dtype.is_float():
-            lost = lost | (before != before.floor()).fill_null(False)
-        if lost.any():
-            row = int(lost.arg_true()[0])
-            kind = "a whole number" if types[name] == pl.Int64 else "a number"
-            kind = "a name" if types[name] == pl.String else kind
-            raise InvalidInput(f"{file}, row {row + 1}: {name} is {before[row]!r}, not {kind}")
+            lost = lost | (before != before.floor())
+        _refuse(file, before, lost, f"not {kind}")
         table = table.with_columns(after.alias(name))
-    bad = table["score"].is_nan() | table["score"].is_infinite()
+    table = table.with_columns(pl.col("k").fill_null(0.0))
+    k, score = table["k"], table["score"]
+    _refuse(file, table["step"], table["step"] < 0, "not a number >= 0")
+    _refuse(file, k, ~k.is_finite() | (k < 0), "not a finite number >= 0")
+    missing = "not finite: where no episode finished, leave the cell empty"
+    _refuse(file, score, ~score.is_finite(), missing)
+    _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
+    return table
+
+
+def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
+    """Refuse a column by the first of its bad cells."""
     if bad.fill_null(False).any():
         row = int(bad.fill_null(False).arg_true()[0])
-        raise InvalidInput(
-            f"{file}, row {row + 1}: score is {table['score'][row]}; where no episode finished, "
-            "leave the cell empty"
-        )
-    return table.with_columns(pl.col("k").fill_null(0.0))
+        raise InvalidInput(f"{file}, row {row + 1}: {column.name} is {column[row]!r}, {what}")
 
 
 def _optimizers(config: dict[str, Any] | None) -> pl.Expr:
@@ -241,4 +292,9 @@ def _json(file: Path) -> dict[str, Any] | None:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    return _printable(" ".join(str(error).split())) or type(error).__name__
+
+
+def _printable(text: str) -> str:
+    """Text for a terminal, whatever bytes it came from."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:160]

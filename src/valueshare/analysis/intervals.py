@@ -6,25 +6,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from valueshare.analysis.pairs import paired
 from valueshare.analysis.resampling import ends, intervals, resampled
-from valueshare.analysis.statistics import Statistic, point_estimates
-from valueshare.analysis.tidy import (
-    Cells,
-    Estimate,
-    Who,
-    cells,
-    chosen,
-    compared,
-    finite,
-    listed,
-    require,
-    who_is,
-)
-from valueshare.errors import InvalidInput
+from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
+from valueshare.analysis.tidy import Cells, Estimate, Who, cells, compared, named
 
 Floats = NDArray[np.float64]
-RESAMPLES = 50_000
-ENDS = {"ci95_low": pl.Float64, "ci95_high": pl.Float64}
 
 
 def bootstrap_interval(
@@ -68,6 +55,27 @@ def iqm_curves(
     )
 
 
+def over_all_games(curves: pl.DataFrame) -> Estimate:
+    """The points of each curve that are over as many environments as any of its points.
+
+    A point over fewer is another quantity: where only the easy games have come that far, a curve
+    would rise for no reason of its own. Takes what `iqm_curves` answers; notes say what is cut.
+    """
+    by = list(compared(curves))
+    most = curves.with_columns(most=pl.col("games").max().over(by) if by else pl.col("games").max())
+    fewer = most.filter(pl.col("games") < pl.col("most"))
+    notes = []
+    for part in fewer.sort(*by, "step").partition_by(by, maintain_order=True) if by else [fewer]:
+        if not part.is_empty():
+            who, games = named(part.select(by).row(0, named=True)), part["most"][0]
+            first = int(part["step"].to_numpy().min())
+            notes.append(
+                f"{who}: {part.height:,} points are over fewer than its {games:,} environments and "
+                f"not shown, the first at step {first:,}"
+            )
+    return Estimate(most.filter(pl.col("games") == pl.col("most")).drop("most"), tuple(notes))
+
+
 def difference_interval(
     table: pl.DataFrame,
     x: Who,
@@ -81,71 +89,29 @@ def difference_interval(
     """By how much a statistic of x exceeds that of y, on the environments that both have.
 
     Answers one row: `x, y, difference, ci95_low, ci95_high, value_x, value_y, games, runs_x,
-    runs_y`. Both are resampled, independently of each other.
+    runs_y`. Both are resampled, independently of each other; where either has a single run an
+    environment there is no interval.
     """
-    pair, notes = paired(table, x, y, column)
+    pair = paired(table, x, y, column)
     points, drawn = [], []
-    for stream, part in enumerate(pair, start=1):
-        values, sizes = arrays(part)
-        points.append(float(point_estimates(values[None], sizes, statistic)[0]))
+    for stream, side in enumerate((pair.x, pair.y), start=1):
+        values = side.values[None]
+        points.append(float(point_estimates(values, side.sizes, statistic)[0]))
         drawn.append(
-            resampled(
-                values[None], sizes, statistic, resamples=resamples, seed=seed, stream=stream
-            )[0]
+            resampled(values, side.sizes, statistic, resamples=resamples, seed=seed, stream=stream)[
+                0
+            ]
         )
-    low, high = ends(drawn[0] - drawn[1]) if varied(*pair) else (None, None)
-    row = {
-        "x": who_is(x),
-        "y": who_is(y),
-        "difference": points[0] - points[1],
-        "ci95_low": low,
-        "ci95_high": high,
-        "value_x": points[0],
-        "value_y": points[1],
-        "games": int(pair[0]["games"][0]),
-        "runs_x": int(pair[0]["runs"][0]),
-        "runs_y": int(pair[1]["runs"][0]),
-    }
-    return Estimate(pl.DataFrame([row], schema_overrides=ENDS), notes)
-
-
-def varied(*parts: pl.DataFrame) -> bool:
-    """Whether any environment has more than one run, so that resamples differ."""
-    return any(max(part["sizes"][0]) > 1 for part in parts)
-
-
-def paired(
-    table: pl.DataFrame, x: Who, y: Who, column: str
-) -> tuple[tuple[pl.DataFrame, pl.DataFrame], tuple[str, ...]]:
-    """The cells of x and of y on the environments that have values of both, and notes."""
-    require(table, "env", "seed", column)
-    names = who_is(x), who_is(y)
-    if names[0] == names[1]:
-        raise InvalidInput(f"{names[0]} is compared with itself: name two different ones")
-    rows = [finite(chosen(table, who), column) for who in (x, y)]
-    envs = [set(own.filter(pl.col(column).is_not_null())["env"]) for own in rows]
-    shared = envs[0] & envs[1]
-    if not shared:
-        raise InvalidInput(
-            f"{names[0]} and {names[1]} have no environment in common: compare others"
-        )
-    notes = [
-        f"left out, because {name} alone has them: {listed(sorted(own - shared))}"
-        for name, own in zip(names, envs, strict=True)
-        if own - shared
-    ]
-    both = [
-        own.with_columns(pl.lit(name).alias("algorithm"))
-        for name, own in zip(names, rows, strict=True)
-    ]
-    found = cells(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
-    parts = [found.table.filter(pl.col("algorithm") == name) for name in names]
-    return (parts[0], parts[1]), (*notes, *found.notes)
-
-
-def arrays(cell: pl.DataFrame) -> tuple[Floats, NDArray[np.int64]]:
-    """Values and sizes of a table of one cell. Shapes: [n], [S]."""
-    return cell["values"][0].to_numpy(), cell["sizes"][0].to_numpy()
+    low, high = ends(drawn[0] - drawn[1]) if pair.varied else (None, None)
+    return pair.answer(
+        {
+            "difference": points[0] - points[1],
+            "ci95_low": low,
+            "ci95_high": high,
+            "value_x": points[0],
+            "value_y": points[1],
+        }
+    )
 
 
 def _estimated(

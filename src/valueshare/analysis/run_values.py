@@ -63,15 +63,13 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
         .select(*own, column, "points", "missing")
         .sort(own)
     )
-    shown = [
-        name for name in ("algorithm", "k", "env", "seed", "missing") if name in answer.columns
+    partial = answer.filter(pl.col("missing") > 0)
+    groups = [name for name in ("algorithm", "k", "env") if name in answer.columns]
+    places = [
+        f"{named(dict(zip(groups, who, strict=True)))} {many:,}"
+        for *who, many in partial.group_by(groups).len().sort(groups).iter_rows()
     ]
-    partial = answer.filter(pl.col("missing") > 0).select(shown)
-    notes = []
-    if not partial.is_empty():
-        places = [named(row) for row in partial.to_dicts()]
-        notes.append(
-            f"{partial.height:,} of {answer.height:,} runs lack evaluations and have no value: "
-            f"{listed(places)}"
-        )
-    return Estimate(answer, tuple(notes))
+    if not places:
+        return Estimate(answer, ())
+    lack = f"{partial.height:,} of {answer.height:,} runs lack evaluations that others have there"
+    return Estimate(answer, (f"{lack}, and have no value: {listed(places)}",))

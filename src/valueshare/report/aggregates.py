@@ -1,6 +1,6 @@
-"""Curves over all games at once: the interquartile mean and how much sooner it is reached.
+"""All games at once: the interquartile mean, how much sooner it is reached, and profiles.
 
-The tables are those of `valueshare.analysis.intervals.iqm_curves`. Names stand at the lines' ends.
+The tables are those of `iqm_curves` and `performance_profile` in `valueshare.analysis`.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from valueshare.analysis.comparison import Reached, sample_efficiency
+from valueshare.analysis.efficiency import Reached, sample_efficiency
+from valueshare.errors import InvalidInput
 from valueshare.report.series import Variant, millions, plain_variant, variants
-from valueshare.report.style import COLUMN, house_style
+from valueshare.report.style import COLUMN, GREY, band, house_style
 
 
 class Line(NamedTuple):
     """An algorithm with the layer, and when it reaches the best of the same one without."""
 
     sooner: Variant
+    plain: Variant
     reached: Reached
 
 
@@ -32,9 +34,11 @@ def iqm_curves(
 ) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
-    Dotted: where an algorithm with the layer reaches the best of the same without.
+    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at
+    the lines' ends, with the number of games where it is not that of the others.
     """
     who = variants(curves, n)
+    most = _most_games(curves)
     with house_style():
         figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
         axes = figure.subplots()
@@ -42,15 +46,7 @@ def iqm_curves(
         for variant in who:
             line = variant.rows(curves).sort("step")
             style = variant.look
-            known = line.filter(pl.col("ci95_low").is_not_null())
-            axes.fill_between(
-                known["step"],
-                known["ci95_low"],
-                known["ci95_high"],
-                color=style.colour,
-                alpha=0.15,
-                lw=0,
-            )
+            band(axes, line, "step", style.colour)
             axes.plot(
                 line["step"],
                 line["value"],
@@ -60,8 +56,10 @@ def iqm_curves(
                 label=style.label,
                 linewidth=1.3,
             )
-            ends.append((style.label, style.colour, line["step"][-1], line["value"][-1]))
-        axes.set_ylim(bottom=min(0.0, float(curves["value"].to_numpy().min())))
+            name = _with_games(variant, line, most)
+            ends.append((name, style.colour, line["step"][-1], line["value"][-1]))
+        lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
+        axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
         axes.set_xlim(0, max(1, *curves["step"]))
         _mark(axes, efficiency_lines(curves, who))
         _label_ends(axes, ends)
@@ -74,6 +72,42 @@ def iqm_curves(
     return figure
 
 
+def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Figure:
+    """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
+
+    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1,
+    a human's score, and logarithmic beyond. A name has the number of games with it where it is not
+    that of the others.
+    """
+    most = _most_games(profiles)
+    with house_style():
+        figure = Figure(figsize=(COLUMN, 2.75), layout="constrained")
+        axes = figure.subplots()
+        axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        for variant in variants(profiles, n):
+            line, style = variant.rows(profiles).sort("threshold"), variant.look
+            band(axes, line, "threshold", style.colour)
+            axes.plot(
+                line["threshold"],
+                line["value"],
+                color=style.colour,
+                linestyle=style.line,
+                label=_with_games(variant, line, most),
+                linewidth=1.2,
+            )
+        low, high = min(profiles["threshold"]), max(profiles["threshold"])
+        axes.set_xscale("symlog", linthresh=1.0, linscale=1.0)
+        marks = [mark for mark in (0, 0.25, 0.5, 1, 2, 5, 10, 30, 100) if low <= mark <= high]
+        axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
+        axes.minorticks_off()
+        axes.set_xlim(low, high)
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("human-normalised score (logarithmic from 1 on)")
+        axes.set_ylabel("share of runs above it")
+        axes.legend(loc="upper right", fontsize=7, labelspacing=0.3)
+    return figure
+
+
 def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]:
     """For every algorithm without the layer the k that reaches its best first, if any does."""
     found: dict[tuple[str, float], Line] = {}
@@ -81,19 +115,32 @@ def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]
         plain = plain_variant(sooner, who)
         if plain is None:
             continue
-        reached = sample_efficiency(curves, sooner.named(), plain.named())
+        try:
+            reached = sample_efficiency(curves, sooner.named(), plain.named())
+        except InvalidInput:  # they are of different games
+            continue
         if reached.step is None:
             continue
         key = (plain.algorithm, plain.k)
         if key not in found or reached.step < (found[key].reached.step or 0):
-            found[key] = Line(sooner, reached)
+            found[key] = Line(sooner, plain, reached)
     return sorted(found.values(), key=lambda line: line.reached.step or 0)
+
+
+def _most_games(table: pl.DataFrame) -> int:
+    return max(table["games"]) if "games" in table.columns else 0
+
+
+def _with_games(variant: Variant, line: pl.DataFrame, most: int) -> str:
+    """A name, and of how many games its line is, where others are of more."""
+    own = _most_games(line)
+    return variant.look.label if own == most else f"{variant.look.label}, {own} of {most} games"
 
 
 def _mark(axes: Axes, lines: Sequence[Line]) -> None:
     """Dotted: from the plain curve's best back to the sooner curve, and down to the timesteps."""
     bottom = axes.get_ylim()[0]
-    for row, (sooner, reached) in enumerate(lines):
+    for row, (sooner, _, reached) in enumerate(lines):
         if reached.step is None:
             continue
         colour, step = sooner.look.colour, reached.step

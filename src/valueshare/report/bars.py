@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from valueshare.errors import InvalidInput
-from valueshare.report.series import game
+from valueshare.report.series import game, millions
 from valueshare.report.style import COLUMN, GREY, INK, Look, house_style
 
 ROW = 0.122  # inches a game
@@ -47,6 +47,7 @@ def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look
     axes.axvline(100, color=GREY, linewidth=0.9, linestyle=":")
     if np.abs(rows["change"].to_numpy()).max() > 1_000:
         axes.set_xscale("symlog", linthresh=200, linscale=1.5)
+        axes.xaxis.set_major_formatter(FuncFormatter(millions))
         axes.minorticks_off()
     axes.set_xlabel(
         f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)"

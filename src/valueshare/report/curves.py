@@ -7,16 +7,17 @@ nothing is shaded.
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from valueshare.errors import InvalidInput
-from valueshare.report.series import game
-from valueshare.report.style import BLUE, GREEN, GREY, ORDER, PURPLE, house_style
+from valueshare.report.series import game, millions
+from valueshare.report.style import BLUE, GREEN, GREY, ORDER, PURPLE, band, house_style, look
 
 COLUMN = (3.6, 2.6)  # inches: a column of a paper
+BAND = 0.2  # of opacity
 CURVES = (0.0, 16.0, 32.0, 256.0, 2_048.0, 8_192.0, 16_384.0, 32_768.0)  # the paper's choice
 
 
@@ -77,34 +78,24 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, label: str, colour: str) ->
     if not plain.is_empty():
         axes.axhline(plain["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
         axes.legend(loc="best")
-    _band(axes, line, "k", colour)
+    band(axes, line, "k", colour, BAND)
     axes.plot(line["k"], line["mean"], color=colour, marker="o")
     axes.set_xlabel("mean-scaling coefficient k (log scale, and 0)")
     axes.set_ylabel(label)
 
 
 def _draw_curves(axes: Axes, curves: pl.DataFrame, ks: Sequence[float]) -> None:
-    shown = curves_shown(curves, ks)
-    positive = [k for k in shown if k > 0]
-    scale = max(1, len(positive) - 1)
-    colours = {k: mpl.colormaps["viridis"](0.9 * i / scale) for i, k in enumerate(positive)}
-    for k in shown:
+    for k in curves_shown(curves, ks):
         line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
-        colour = colours.get(k, GREY)
-        _band(axes, line, "step", colour)
-        style = ":" if k == 0 else "-"
-        axes.plot(line["step"], line["mean"], color=colour, linestyle=style, label=f"k = {k:g}")
+        style = look("ib-dqn", k)  # as in every other figure
+        band(axes, line, "step", style.colour, BAND)
+        axes.plot(
+            line["step"], line["mean"], color=style.colour, linestyle=style.line, label=f"k = {k:g}"
+        )
     axes.set_xlabel("timesteps")
     axes.set_ylabel("evaluation score")
-    axes.xaxis.set_major_formatter(_thousands)
+    axes.xaxis.set_major_formatter(FuncFormatter(millions))
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def _band(axes: Axes, line: pl.DataFrame, x: str, colour: object) -> None:
-    known = line.filter(pl.col("ci95_low").is_not_null())
-    axes.fill_between(
-        known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=0.2, lw=0
-    )
 
 
 def _k_axis(axes: Axes, ks: list[float]) -> None:
@@ -123,10 +114,7 @@ def _wide_values(axes: Axes, line: pl.DataFrame) -> None:
     typical = float(sizes.median() or 0.0)  # type: ignore[arg-type]
     if typical > 0 and float(sizes.max() or 0.0) > 50 * typical:  # type: ignore[arg-type]
         axes.set_yscale("symlog", linthresh=typical)
-
-
-def _thousands(value: float, _: float) -> str:
-    return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+        axes.yaxis.set_major_formatter(FuncFormatter(millions))
 
 
 def cost_against_agents(timings: pl.DataFrame) -> Figure:
@@ -150,6 +138,7 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
         for axes in (left, right):
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(millions))
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.set_xlabel("agents")
             axes.minorticks_off()
@@ -178,7 +167,7 @@ def sensitivity_by_game(auc: pl.DataFrame, *, label: str = "AUC, human-normalise
             line = line_of.filter(pl.col("env") == env)
             colour = ORDER[index % len(ORDER)]
             marker = "os^Dv"[index // len(ORDER) % 5]
-            _band(axes, line, "k", colour)
+            band(axes, line, "k", colour, BAND)
             axes.plot(line["k"], line["mean"], color=colour, marker=marker, label=game(env))
         axes.set_xlabel("mean-scaling coefficient k (log scale, and 0)")
         axes.set_ylabel(label)

@@ -20,7 +20,7 @@ from valueshare.report.series import (
     tidy,
     variants,
 )
-from valueshare.report.style import GREY, house_style
+from valueshare.report.style import GREY, band, house_style
 
 SMOOTHING = 7  # evaluations, as in the paper
 CAP = 25.0  # of overestimation, as in the paper
@@ -43,7 +43,7 @@ def learning_curves(
     means = seed_means(table, "score")
     said = ["Mean evaluation score over seeds."]
     if smoothing > 1:
-        said.append(f"Smoothed: moving average of {smoothing} evaluations.")
+        said.append(f"Smoothed: moving average of {smoothing} evaluations, fewer at the ends.")
     if bands is not None:
         said.append("Shaded: 95 % intervals over seeds.")
 
@@ -51,9 +51,7 @@ def learning_curves(
         line = variant.rows(own)
         if bands is not None:
             known = variant.rows(bands.filter(pl.col("env") == own["env"][0])).sort("step")
-            known = known.filter(pl.col("ci95_low").is_not_null())
-            low, high = known["ci95_low"], known["ci95_high"]
-            axes.fill_between(known["step"], low, high, color=variant.look.colour, alpha=0.15, lw=0)
+            band(axes, known, "step", variant.look.colour)
         _line(axes, line["step"], smoothed(line["mean"].to_numpy(), smoothing), variant)
 
     return _grid(means, draw, variants(means, n), [*said, short_seeds(means)])

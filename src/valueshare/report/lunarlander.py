@@ -21,6 +21,7 @@ from valueshare.report.page_results import SCRIPTS, panel_data, panel_section
 from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
 
+ENV, ALGORITHM = "LunarLander-v3", "ib-dqn"
 SMALL_K, LARGE_K = (1.0, 32.0), 4_096.0  # where the paper sees a gain, and a collapse
 READING = (
     "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
@@ -100,7 +101,7 @@ def tabulate(agents: pl.DataFrame, records: pl.DataFrame) -> Tables:
 
     Agents without any record count as left out, so a run under way shows what it lacks.
     """
-    own = agents.select("agent", "k", "seed")
+    own = agents.select("agent", "k", "seed", env=pl.lit(ENV), algorithm=pl.lit(ALGORITHM))
     joined = own.join(records, on="agent", how="inner", maintain_order="left")
     trained = records.filter(pl.col("step") > 0)
 
@@ -114,6 +115,7 @@ def tabulate(agents: pl.DataFrame, records: pl.DataFrame) -> Tables:
         relative_action_gap=by_k(agent_means(trained, "relative_action_gap")),
         curves=mean_intervals(joined, ["k", "step"], "score"),
         scores=joined.select(
+            *("env", "algorithm"),
             pl.col("agent", "seed", "step", "episodes").cast(pl.Int32),
             pl.col("k", "score", "overestimation", "relative_action_gap").cast(pl.Float32),
             pl.col("diverged_at").cast(pl.Int32),
@@ -207,7 +209,7 @@ def _left_out(counts: dict[str, int]) -> str:
 def _deviations(
     agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any]
 ) -> tuple[str, ...]:
-    from valueshare.experiments.lunarlander import ENV, deviations
+    from valueshare.experiments.lunarlander import deviations
     from valueshare.population.settings import TrainingSettings
 
     if ENV not in config.get("settings", {}):
@@ -220,9 +222,7 @@ def _deviations(
 
 def _study(agents: pl.DataFrame, records: pl.DataFrame) -> Study:
     """The same records as the interactive curves want them."""
-    own = agents.select("agent", "k", "seed").with_columns(
-        env=pl.lit("LunarLander-v3"), algorithm=pl.lit("ib-dqn")
-    )
+    own = agents.select("agent", "k", "seed", env=pl.lit(ENV), algorithm=pl.lit(ALGORITHM))
     return study_of(Results(own.join(records, on="agent"), (), ()))
 
 

@@ -1,7 +1,7 @@
 """What was run: the agents, their settings, where and with what, and how to run it again."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,13 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
         if len(set(names.values())) == len(names):
             return names
     return {path: path for path in paths}
+
+
+def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    """Notes with the short names of places in them."""
+    for path in sorted(names, key=len, reverse=True):
+        notes = [note.replace(path, names[path]) for note in notes]
+    return list(notes)
 
 
 def about_section(results: Results, study: Study, names: Mapping[str, str]) -> str:

@@ -1,17 +1,24 @@
 """The page of any results: the verdict first, then curves, figures, tables, and what was run."""
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare.analysis.foreign import Results
-from valueshare.analysis.intervals import RESAMPLES
+from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import page
-from valueshare.report.page_about import about_section, agent_rows, lead, short_names, title
+from valueshare.report.page_about import (
+    about_section,
+    agent_rows,
+    lead,
+    short_names,
+    shortened,
+    title,
+)
 from valueshare.report.page_curves import curve_data
 from valueshare.report.page_tables import by_environment, final_scores_table, findings, published
-from valueshare.report.page_verdict import READING, Comparison, asked_pairs, compare, headlines
+from valueshare.report.page_verdict import READING, Verdict, verdict
 from valueshare.report.study import Study, study_of
 from valueshare.report.synthetic import is_synthetic
 
@@ -44,16 +51,17 @@ def results_page(
     asked: Sequence[str] = (),
     resamples: int = RESAMPLES,
     study: Study | None = None,
+    answer: Verdict | None = None,
     live: Live | None = None,
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for what is new.
 
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `study` is the results' own, where there is one.
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `study` and `answer` are the results' own, where
+    they were made before.
     """
     study = study_of(results, resamples) if study is None else study
-    answers = [compare(study, pair) for pair in asked_pairs(study, asked)]
-    found = [answer for answer in answers if isinstance(answer, Comparison)]
-    missing = [answer for answer in answers if isinstance(answer, str)]
+    answer = verdict(study, asked) if answer is None else answer
+    found = answer.found
     curves = curve_data(study)
     tables = [*by_environment(found), *final_scores_table(study), *published(study)]
     figures = [_figure(picture) for picture in pictures]
@@ -61,7 +69,7 @@ def results_page(
         note
         for notes in (
             results.notes,
-            missing,
+            answer.missing,
             *(one.notes for one in found),
             *(picture.notes for picture in pictures),
             curves.notes,
@@ -73,7 +81,7 @@ def results_page(
     sections = [
         page.section(
             "The verdict",
-            *(page.paragraph(text, "headline") for text in headlines(found)),
+            *(page.paragraph(text, "headline") for text in answer.sentences),
             *findings(found),
             page.paragraph(" ".join(READING), "small"),
             name="verdict",
@@ -84,7 +92,7 @@ def results_page(
         else "",
         page.section("Tables", *tables, name="tables") if tables else "",
         about_section(results, study, names),
-        page.section("Notes", page.bullets(_shortened(notes, names)), name="notes"),
+        page.section("Notes", page.bullets(shortened(notes, names)), name="notes"),
     ]
     links = {
         "verdict": "Verdict",
@@ -133,13 +141,6 @@ def _figure(picture: Picture) -> str:
     width, height = page.svg_size(content) or (1.0, 1.0)
     shape = "wide" if width >= WIDE * height or width >= A_PAGE else ""
     return page.figure(content, picture.caption, f"figure-{picture.name}", shape)
-
-
-def _shortened(notes: Iterable[str], names: dict[str, str]) -> list[str]:
-    """Notes begin with a place: its short name will do."""
-    for path, short in names.items():
-        notes = [note.replace(f"{path}: ", f"{short}: ") for note in notes]
-    return list(notes)
 
 
 def _kept_apart(study: Study) -> tuple[str, ...]:

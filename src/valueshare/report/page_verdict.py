@@ -8,18 +8,21 @@ import polars as pl
 
 from valueshare.analysis.comparison import game_differences, probability_of_improvement
 from valueshare.analysis.intervals import difference_interval
+from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scores import BASELINES
 from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
-from valueshare.report.series import Variant, game, millions, plain_variant
+from valueshare.report.series import Variant, game, plain_variant
 from valueshare.report.study import SCORE, Study
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
     (
-        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison: of twenty "
-        "comparisons of equals, one is expected to look like a difference."
+        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. One of "
+        "twenty comparisons of equals should look like a difference; but intervals of few seeds "
+        "are too narrow: on one environment it is one of three with 2 seeds each, one of five with "
+        "3, one of eight with 5, and one of fifteen with 20."
     ),
 )
 HUMAN = "human-normalised AUC"
@@ -59,6 +62,26 @@ class Comparison(NamedTuple):
         return self.improvement.clear_of(0.5)
 
 
+class Verdict(NamedTuple):
+    """Every comparison, and sentences on those that cannot be made."""
+
+    found: tuple[Comparison, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        return headlines(self.found, self.missing)
+
+
+def verdict(study: Study, asked: Sequence[str] = ()) -> Verdict:
+    """The comparisons that are asked for, or the usual ones."""
+    answers = [compare(study, pair) for pair in asked_pairs(study, asked)]
+    return Verdict(
+        tuple(answer for answer in answers if isinstance(answer, Comparison)),
+        tuple(answer for answer in answers if isinstance(answer, str)),
+    )
+
+
 def asked_pairs(study: Study, asked: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
     """The comparisons: those asked for, as "ib-dqn:4,dqn", or the layer against none.
 
@@ -77,18 +100,19 @@ def asked_pairs(study: Study, asked: Sequence[str] = ()) -> list[tuple[Variant, 
 def compare(study: Study, pair: tuple[Variant, Variant]) -> Comparison | str:
     """One comparison, or a sentence on why there is none."""
     x, y = pair
+    names, sides = f"{x.look.label} and {y.look.label}", (x.named(), y.named())
     table = study.normalised if study.atari else study.main
     column = SCORE if study.atari else "score"
-    rows, cut = _as_far_as_both(pl.concat([v.rows(table) for v in pair]), pair, column)
+    rows, cut = shared_evaluations(table, *sides, column)
     if rows.is_empty():
-        return f"{x.look.label} and {y.look.label} have no environment in common yet."
+        return f"{names} have no evaluation at the same step of the same environment."
     runs, notes = run_auc(rows, column)
-    sides, how = (x.named(), y.named()), {"column": column, "resamples": study.resamples}
+    how = {"column": column, "resamples": study.resamples}
     try:
         chance, more = probability_of_improvement(runs, *sides, **how)  # type: ignore[arg-type]
         envs, _ = game_differences(runs, *sides, **how)  # type: ignore[arg-type]
     except InvalidInput:
-        return f"{x.look.label} and {y.look.label} have no runs to compare yet."
+        return f"{names} cannot be compared: no run of one has all evaluations that both have."
     difference, values, what = None, None, "AUC"
     if study.atari or envs.height == 1:
         many = envs.height > 1
@@ -110,10 +134,10 @@ def sentence(found: Comparison) -> str:
     return f"{found.x.look.label} {words[found.direction]} {found.y.look.label}."
 
 
-def headlines(found: Sequence[Comparison]) -> list[str]:
+def headlines(found: Sequence[Comparison], missing: Sequence[str] = ()) -> list[str]:
     """The result in a few sentences: the largest clear gain, or loss, and how many there are."""
     if not found:
-        return ["There is one algorithm, and nothing to compare it with."]
+        return list(missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
     if len(found) == 1:
         return [in_numbers(found[0])]
     higher = [one for one in found if one.direction > 0]
@@ -203,39 +227,14 @@ def _names(some: Sequence[Comparison]) -> str:
     return listed([one.x.look.label for one in some], 8)
 
 
-def _as_far_as_both(
-    rows: pl.DataFrame, pair: tuple[Variant, Variant], column: str
-) -> tuple[pl.DataFrame, list[str]]:
-    """On every environment, the steps that both have come to; what is cut is said.
-
-    A run under way trains one population after the other, so one may be far ahead.
-    """
-    known = rows.filter(pl.col(column).cast(pl.Float64).is_finite())
-    lasts = [v.rows(known).group_by("env").agg(pl.col("step").max().alias("last")) for v in pair]
-    both = (
-        lasts[0]
-        .join(lasts[1], on="env")
-        .with_columns(
-            common=pl.min_horizontal("last", "last_right"),
-            farthest=pl.max_horizontal("last", "last_right"),
-        )
-    )
-    short = both.filter(pl.col("common") < pl.col("farthest")).sort("env")
-    notes = []
-    if not short.is_empty():
-        where = [f"{game(env)} {millions(step)}" for env, step in short.select("env", "common")
-                 .iter_rows()]  # fmt: skip
-        names = " and ".join(v.look.label for v in pair)
-        notes.append(f"{names} are compared as far as both have come: {listed(where)} timesteps.")
-    kept = rows.join(both.select("env", "common"), on="env", maintain_order="left")
-    return kept.filter(pl.col("step") <= pl.col("common")).drop("common"), notes
-
-
 def _pair(who: Sequence[Variant], text: str) -> tuple[Variant, Variant]:
     names = [part.strip() for part in text.split(",")]
     if len(names) != 2:
         raise InvalidInput(f"--compare {text}: write two, like ib-dqn:4,dqn")
-    return _variant(who, names[0]), _variant(who, names[1])
+    x, y = (_variant(who, name) for name in names)
+    if x == y:
+        raise InvalidInput(f"--compare {text}: this is one algorithm; write two")
+    return x, y
 
 
 def _variant(who: Sequence[Variant], text: str) -> Variant:

@@ -3,25 +3,28 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
 from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.comparison import performance_profile
+from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.foreign import Results
-from valueshare.analysis.intervals import RESAMPLES
-from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized
+from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
-from valueshare.report import aggregates, bars, curves, games
+from valueshare.report import aggregates, bars, curves, games, needs
 from valueshare.report.geometry import geometry
-from valueshare.report.series import Variant
+from valueshare.report.series import millions
 from valueshare.report.study import RMSPROP, SCORE, Study, study_of
-from valueshare.report.style import RED, house_style
+from valueshare.report.style import RED, Look, house_style
 from valueshare.report.synthetic import is_synthetic
 
 MOST_LINES = 9  # in one panel; of more, the paper's choice of k is shown
-MOST_GAMES = 10  # likewise
 MOST_BANDED = 6  # panels with intervals
+TOP_LEAST, TOP_MOST = 2.0, 100.0  # human-normalised scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
 
@@ -97,7 +100,37 @@ def _iqm(study: Study) -> Drawn:
         "95 % stratified bootstrap intervals. Dashed: with the mean-expansion layer. Dotted: "
         "where it reaches the best of the same algorithm without it."
     )
+    for line in aggregates.efficiency_lines(table, study.who):
+        sentence, more = _sooner(study, line)
+        caption, notes = f"{caption} {sentence}", (*notes, *more)
     return Drawn("iqm", aggregates.iqm_curves(table, n=study.n), caption, notes)
+
+
+def _sooner(study: Study, line: aggregates.Line) -> tuple[str, tuple[str, ...]]:
+    """IB-DQN(n) reaches the best of DQN at 12.5M [11M, 14M] of DQN's 50M timesteps; and notes."""
+    rows = [
+        # Where the curve is drawn: it ends where not all games have come.
+        v.rows(study.normalised).join(v.rows(study.curves.table), on="step", how="semi")
+        for v in (line.sooner, line.plain)
+    ]
+    found = sample_efficiency_interval(
+        pl.concat(rows),
+        line.sooner.named(),
+        line.plain.named(),
+        column=SCORE,
+        resamples=study.resamples,
+    )
+    row = found.table.row(0, named=True)
+    low, high = (
+        "never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high")
+    )
+    between = "" if row["reached"] is None else f" [{low}, {high}]"
+    step = "no step" if row["step"] is None else millions(row["step"])
+    sentence = (
+        f"{line.sooner.look.label} reaches the best of {line.plain.look.label} at {step}{between} "
+        f"of {line.plain.look.label}'s {millions(row['last_step'])} timesteps."
+    )
+    return sentence, found.notes
 
 
 def _rmsprop(study: Study) -> Drawn:
@@ -111,37 +144,36 @@ def _rmsprop(study: Study) -> Drawn:
     return Drawn("iqm-rmsprop", figure, caption, notes)
 
 
-def _score_change(study: Study) -> Drawn:
-    plain, layered = _pair(study)
-    table, notes = study.differences(study.normalised, SCORE)
+def _profiles(study: Study) -> Drawn:
+    finals, missing = final_scores(study.normalised, SCORE)
+    top = float(max(TOP_LEAST, min(TOP_MOST, finals[SCORE].drop_nulls().to_numpy().max())))
+    thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
+    table, notes = performance_profile(finals, thresholds, column=SCORE, resamples=study.resamples)
     caption = (
-        f"Change of the human-normalised score, averaged over training, from {plain.look.label} to "
-        f"{layered.look.label}. The scale is logarithmic beyond ±0.1."
+        f"Performance profiles over {_counted(study.main)}: the share of runs whose "
+        "human-normalised score, the mean of the last three evaluations, is above a value. Shaded: "
+        "95 % stratified bootstrap intervals, each for its own value. Dashed: with the "
+        "mean-expansion layer."
     )
-    figure = bars.score_change(table, plain.look, layered.look)
-    return Drawn("auc-change", figure, caption, (BASELINES, *notes))
+    figure = aggregates.performance_profiles(table, n=study.n)
+    return Drawn("performance-profile", figure, caption, (BASELINES, *missing, *notes))
 
 
-def _reduction(study: Study) -> Drawn:
-    plain, layered = _pair(study)
-    table, notes = study.differences(study.main, "overestimation")
-    caption = (
-        f"Reduction of the overestimation from {plain.look.label} to {layered.look.label}, in % of "
-        f"{plain.look.label}'s. Above 100 %, values are underestimated."
-    )
-    figure = bars.overestimation_reduction(table, plain.look, layered.look)
-    return Drawn("overestimation-reduction", figure, caption, notes)
+def _by_game(
+    name: str, column: str, draw: Callable[[pl.DataFrame, Look, Look], Figure], caption: str
+) -> Callable[[Study], Drawn]:
+    """A figure of the pair's means over training in every game; the caption has their names."""
 
+    def drawn(study: Study) -> Drawn:
+        assert study.pair is not None  # or the figure was refused
+        plain, layered = (variant.look for variant in study.pair)
+        human = column == SCORE
+        table, notes = study.differences(study.normalised if human else study.main, column)
+        words = caption.format(plain=plain.label, layered=layered.label)
+        notes = (BASELINES, *notes) if human else notes
+        return Drawn(name, draw(table, plain, layered), words, notes)
 
-def _gap(study: Study) -> Drawn:
-    plain, layered = _pair(study)
-    table, notes = study.differences(study.main, "relative_action_gap")
-    caption = (
-        f"Increase of the relative action gap from {plain.look.label} to {layered.look.label}, "
-        f"clipped at {bars.GAP_CLIP:g}."
-    )
-    figure = bars.action_gap_increase(table, plain.look, layered.look)
-    return Drawn("action-gap-increase", figure, caption, notes)
+    return drawn
 
 
 def _sensitivity(study: Study) -> Drawn:
@@ -168,7 +200,7 @@ def _against_k(name: str, column: str, draw: Callable[[pl.DataFrame], Figure]) -
         caption = f"{study.envs[0]}: {words} against k. Shaded: 95 % intervals over seeds."
         return Drawn(name, draw(table), caption, notes)
 
-    return Kind(lambda s: _one_env(s) or _several_k(s) or _column(s, column), drawn)
+    return Kind(lambda s: needs.one_env(s) or needs.several_k(s) or needs.column(s, column), drawn)
 
 
 def _learning_curves(study: Study) -> Drawn:
@@ -210,11 +242,6 @@ def _few(study: Study) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return kept, (f"{left} of {len(study.ks)} k are not drawn here: too many lines",)
 
 
-def _pair(study: Study) -> tuple[Variant, Variant]:
-    assert study.pair is not None  # or the figure was refused
-    return study.pair
-
-
 def _counted(rows: pl.DataFrame) -> str:
     """57 games, 5 seeds."""
     seeds = rows.group_by("env", "algorithm", "k").agg(pl.col("seed").n_unique())["seed"]
@@ -223,54 +250,38 @@ def _counted(rows: pl.DataFrame) -> str:
     return f"{rows['env'].n_unique()} games with {many} seeds"
 
 
-def _atari(study: Study) -> str:
-    return "" if study.atari else "Atari games only, for human-normalised scores"
-
-
-def _several_envs(study: Study) -> str:
-    return "" if len(study.envs) > 1 else "several environments"
-
-
-def _one_env(study: Study) -> str:
-    return "" if len(study.envs) == 1 else "one environment"
-
-
-def _several_k(study: Study) -> str:
-    return "" if len(study.ks) > 2 else "an algorithm with at least three k"
-
-
-def _few_games(study: Study) -> str:
-    return "" if len(study.envs) <= MOST_GAMES else f"at most {MOST_GAMES} games in one panel"
-
-
-def _both(study: Study) -> str:
-    return "" if study.pair else "an algorithm with the layer and the same without"
-
-
-def _column(study: Study, column: str) -> str:
-    return "" if study.has(column) else f"the column {column}"
-
-
-def _with_rmsprop(study: Study) -> str:
-    used = set(study.table["optimizer"].unique())
-    return "" if {RMSPROP} < used else "runs with RMSprop beside others"
-
-
-def _no_need(study: Study) -> str:
-    return ""
-
-
 FIGURES: dict[str, Kind] = {
-    "iqm": Kind(lambda s: _atari(s) or _several_envs(s), _iqm),
-    "auc-change": Kind(lambda s: _atari(s) or _several_envs(s) or _both(s), _score_change),
+    "iqm": Kind(lambda s: needs.atari(s) or needs.several_envs(s), _iqm),
+    "performance-profile": Kind(
+        lambda s: needs.atari(s) or needs.several_envs(s) or needs.ended(s), _profiles
+    ),
+    "auc-change": Kind(
+        lambda s: needs.atari(s) or needs.several_envs(s) or needs.both(s),
+        _by_game(
+            *("auc-change", SCORE, bars.score_change),
+            "Change of the human-normalised score, averaged over training, from {plain} to "
+            "{layered}. The scale is logarithmic beyond ±0.1.",
+        ),
+    ),
     "overestimation-reduction": Kind(
-        lambda s: _several_envs(s) or _both(s) or _column(s, "overestimation"), _reduction
+        lambda s: needs.several_envs(s) or needs.both(s) or needs.column(s, "overestimation"),
+        _by_game(
+            *("overestimation-reduction", "overestimation", bars.overestimation_reduction),
+            "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
+            "100 %, values are underestimated.",
+        ),
     ),
     "action-gap-increase": Kind(
-        lambda s: _several_envs(s) or _both(s) or _column(s, "relative_action_gap"), _gap
+        lambda s: needs.several_envs(s) or needs.both(s) or needs.column(s, "relative_action_gap"),
+        _by_game(
+            *("action-gap-increase", "relative_action_gap", bars.action_gap_increase),
+            "Increase of the relative action gap from {plain} to {layered}, clipped at "
+            f"{bars.GAP_CLIP:g}.",
+        ),
     ),
     "sensitivity": Kind(
-        lambda s: _several_k(s) or (_few_games(s) if s.atari else _one_env(s)), _sensitivity
+        lambda s: needs.several_k(s) or (needs.few_games(s) if s.atari else needs.one_env(s)),
+        _sensitivity,
     ),
     "overestimation-against-k": _against_k(
         "overestimation-against-k", "overestimation", curves.overestimation_against_k
@@ -278,8 +289,8 @@ FIGURES: dict[str, Kind] = {
     "action-gap-against-k": _against_k(
         "action-gap-against-k", "relative_action_gap", curves.relative_action_gap_against_k
     ),
-    "iqm-rmsprop": Kind(lambda s: _atari(s) or _with_rmsprop(s), _rmsprop),
-    "learning-curves": Kind(_no_need, _learning_curves),
-    "overestimation-curves": Kind(lambda s: _column(s, "overestimation"), _overestimation),
-    "geometry": Kind(_no_need, _geometry),
+    "iqm-rmsprop": Kind(lambda s: needs.atari(s) or needs.with_rmsprop(s), _rmsprop),
+    "learning-curves": Kind(needs.no_need, _learning_curves),
+    "overestimation-curves": Kind(lambda s: needs.column(s, "overestimation"), _overestimation),
+    "geometry": Kind(needs.no_need, _geometry),
 }

@@ -8,9 +8,11 @@ import polars as pl
 
 from valueshare.analysis.comparison import game_differences
 from valueshare.analysis.foreign import Results
-from valueshare.analysis.intervals import RESAMPLES, iqm_curves
+from valueshare.analysis.intervals import iqm_curves, over_all_games
+from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
+from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import OWN, WHO, Estimate
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
@@ -31,9 +33,9 @@ class Study:
 
     @cached_property
     def main(self) -> pl.DataFrame:
-        """All runs but those with RMSprop, unless there are no others."""
+        """All runs; of Atari games without those with RMSprop, unless there are no others."""
         others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
-        return self.table if others.is_empty() else others
+        return others if self.atari and not others.is_empty() else self.table
 
     @cached_property
     def envs(self) -> list[str]:
@@ -41,7 +43,7 @@ class Study:
 
     @cached_property
     def atari(self) -> bool:
-        return all(is_atari(env) for env in self.envs)
+        return all(is_atari(env) for env in self.table["env"].unique())
 
     @property
     def n(self) -> int | None:
@@ -97,23 +99,26 @@ class Study:
         return self.iqm(self.main)
 
     def iqm(self, rows: pl.DataFrame) -> Estimate:
+        """IQM curves as far as they are over all games that an algorithm has."""
         found = iqm_curves(human_normalized(rows), column=SCORE, resamples=self.resamples)
-        return Estimate(found.table, (BASELINES, *found.notes))
+        whole = over_all_games(found.table)
+        return Estimate(whole.table, (BASELINES, *found.notes, *whole.notes))
 
     def differences(self, table: pl.DataFrame, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
-        A score before training is part of the curve; what values are then says nothing.
+        Over the evaluations that both have. A score before training is part of the curve; what
+        values are then says nothing.
         """
         if self.pair is None:
             raise ValueError("there is no pair")
         plain, layered = self.pair
         after = table.filter(pl.col("step") > 0) if column != SCORE else table
-        means, notes = run_auc(pl.concat([v.rows(after) for v in self.pair]), column)
-        found = game_differences(
-            means, layered.named(), plain.named(), column=column, resamples=self.resamples
-        )
-        return Estimate(found.table, (*notes, *found.notes))
+        sides = layered.named(), plain.named()
+        shared, cut = shared_evaluations(after, *sides, column)
+        means, notes = run_auc(shared, column)
+        found = game_differences(means, *sides, column=column, resamples=self.resamples)
+        return Estimate(found.table, (*cut, *notes, *found.notes))
 
 
 def study_of(results: Results, resamples: int = RESAMPLES) -> Study:
@@ -157,12 +162,18 @@ def _told_apart(table: pl.DataFrame) -> pl.DataFrame:
     """The table with settings in the algorithm's name, where runs of one k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they
-    are different learners, and no mean may mix them.
+    are different learners, and no mean may mix them. So are two optimisers, but for RMSprop in
+    Atari games, whose runs are kept apart anyway; one that is not told may be any.
     """
+    apart = all(is_atari(env) for env in table["env"].unique())
+    kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
+    optimizers = pl.col("optimizer").filter(kept).drop_nulls().n_unique()
     columns = [name for name in OWN if name in table.columns]
-    by = ("env", *WHO, "optimizer")
-    counts = table.group_by(by).agg(pl.col(name).n_unique() for name in columns)
+    by = ("env", *WHO)
+    counts = table.group_by(*by, "optimizer").agg(pl.col(name).n_unique() for name in columns)
     varied = [name for name in columns if (counts[name] > 1).any()]
+    if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
+        varied.append("optimizer")
     names: Sequence[pl.Expr] = [
         pl.format(" " + name + "={}", pl.col(name).cast(pl.String)).fill_null("") for name in varied
     ]

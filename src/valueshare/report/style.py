@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -56,6 +58,7 @@ SETTINGS: dict[Any, Any] = {
     "path.simplify_threshold": 0.3,  # of a point: less than any eye or printer can tell
     "savefig.dpi": 200,
     "svg.fonttype": "path",  # the same letters on every machine
+    "text.parse_math": False,  # names come from data: a dollar is a dollar
     "svg.hashsalt": "valueshare",  # the same file for the same data
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
@@ -85,7 +88,7 @@ _PLAIN = {  # in the order of the paper's table
     "ib-iqn": Look("IB-IQN", INK),
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
-_SETTINGS = re.compile(rf"( ({'|'.join(OWN)})=\S+)+$")
+_SETTINGS = re.compile(rf"( ({'|'.join((*OWN, 'optimizer'))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 
 
@@ -150,6 +153,14 @@ def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
 def house_style() -> Iterator[None]:
     with mpl.rc_context(SETTINGS):
         yield
+
+
+def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 0.15) -> None:
+    """Shade the 95 % intervals of a line, where it has any."""
+    known = line.filter(pl.col("ci95_low").is_not_null())
+    axes.fill_between(
+        known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=alpha, lw=0
+    )
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -1,0 +1,169 @@
+"""How much sooner: the first evaluation at which one curve reaches the best of another."""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from valueshare.analysis.pairs import Pair, Side
+from valueshare.analysis.resampling import ROOM, resampled
+from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
+from valueshare.analysis.tidy import Estimate, Who, chosen, finite, listed, named, require, who_is
+from valueshare.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+Steps = NDArray[np.int64]
+
+
+class Reached(NamedTuple):
+    """When one curve reaches another's maximum."""
+
+    step: int | None  # the first evaluation at which it does; None if it never does
+    best: float  # the other curve's maximum ...
+    best_step: int  # ... and where that is, first
+    last_step: int  # of the other curve
+    fraction: float | None  # step / last_step
+
+
+def sample_efficiency(
+    curves: pl.DataFrame, x: Who, reference: Who, *, column: str = "value"
+) -> Reached:
+    """The first evaluation at which the curve of x is at least the reference's maximum.
+
+    `curves` has a row a curve and step, as `iqm_curves` answers it. If it says of how many `games`
+    a point is, only points over the most of them count: a point over fewer is another quantity.
+    """
+    require(curves, "step", column)
+    own, other = (_curve(curves, who, column) for who in (x, reference))
+    if "games" in curves.columns:
+        most = max(*own["games"], *other["games"])
+        own, other = (rows.filter(pl.col("games") == most) for rows in (own, other))
+        for who, rows in ((x, own), (reference, other)):
+            if rows.is_empty():
+                raise InvalidInput(
+                    f"{who_is(who)} has no point over all {most} environments: compare others"
+                )
+    lines = ((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (own, other))
+    return _reached(*lines)
+
+
+def sample_efficiency_interval(
+    table: pl.DataFrame,
+    x: Who,
+    reference: Who,
+    *,
+    statistic: Statistic = "iqm",
+    column: str = "score",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """When the curve of x reaches the reference's maximum, with a 95 % interval over runs.
+
+    A row of the table is one run at one step. A resample draws whole runs of either side, makes
+    both curves anew, and asks again. Answers one row: `x, y, step, ci95_low, ci95_high, reached,
+    fraction, best, best_step, last_step, games, runs_x, runs_y`. `reached` is the share of the
+    resamples in which the maximum is reached; an end is null where it lies among the others.
+    The maximum of a resampled curve is higher than that of a smooth one, so the interval leans
+    towards later steps. Runs that lack an evaluation of their side are left out, and said.
+    """
+    (steps, lines, pair) = _complete(table, x, reference, column)
+    points = [
+        point_estimates(own, side.sizes, statistic)
+        for own, side in zip(lines, (pair.x, pair.y), strict=True)
+    ]
+    found = _reached((steps[0], points[0]), (steps[1], points[1]))
+    numbers: dict[str, object] = {"step": found.step, "ci95_low": None, "ci95_high": None}
+    numbers |= {"reached": None, "fraction": found.fraction, "best": found.best}
+    numbers |= {"best_step": found.best_step, "last_step": found.last_step}
+    if pair.varied:
+        drawn = _drawn(steps[0], lines, pair, statistic, resamples, seed)
+        # No interpolation: an end is an evaluation, or never.
+        low, high = np.quantile(drawn, (0.025, 0.975), method="inverted_cdf")
+        numbers["ci95_low"], numbers["ci95_high"] = (
+            float(end) if np.isfinite(end) else None for end in (low, high)
+        )
+        numbers["reached"] = float(np.isfinite(drawn).mean())
+    return pair.answer(numbers)
+
+
+def _drawn(
+    steps: Steps,
+    lines: list[Floats],
+    pair: Pair,
+    statistic: Statistic,
+    resamples: int,
+    seed: int,
+) -> Floats:
+    """The step in every resample, infinity where the maximum is not reached. Shape: [R]."""
+    at_once = max(1, ROOM // (16 * max(map(len, lines))))
+    parts = []
+    for index, start in enumerate(range(0, resamples, at_once)):
+        many = min(at_once, resamples - start)
+        # All evaluations share the draws of a resample: it is runs that are drawn.
+        own, other = (
+            resampled(values, side.sizes, statistic, resamples=many, seed=seed, stream=stream)
+            for values, side, stream in (
+                (lines[0], pair.x, 2 * index + 1),
+                (lines[1], pair.y, 2 * index + 2),
+            )
+        )  # [T, many] each
+        there = own >= other.max(axis=0)
+        parts.append(np.where(there.any(axis=0), steps[there.argmax(axis=0)], np.inf))
+    return np.concatenate(parts)
+
+
+def _complete(
+    table: pl.DataFrame, x: Who, reference: Who, column: str
+) -> tuple[list[Steps], list[Floats], Pair]:
+    """Of either side the steps [T], the runs [T, n] that have all of them, and who they are."""
+    require(table, "env", "seed", "step", column)
+    rows = [_curve(table, who, column, ("env", "seed", "step")) for who in (x, reference)]
+    steps = [own["step"].unique().sort() for own in rows]
+    whole = [
+        own.filter(pl.len().over("env", "seed") == len(every))
+        for own, every in zip(rows, steps, strict=True)
+    ]
+    shared = set(whole[0]["env"]) & set(whole[1]["env"])
+    names = who_is(x), who_is(reference)
+    if not shared:
+        raise InvalidInput(
+            f"{names[0]} and {names[1]} have no environment with runs that have all evaluations"
+        )
+    notes, lines, sides = [], [], []
+    for name, own, every, kept in zip(names, rows, steps, whole, strict=True):
+        kept = kept.filter(pl.col("env").is_in(shared)).sort("env", "seed", "step")
+        values = kept[column].to_numpy().reshape(-1, len(every)).T
+        runs = kept.select("env", "seed").unique(maintain_order=True)
+        sizes = runs.group_by("env", maintain_order=True).len()["len"].cast(pl.Int64).to_numpy()
+        left = own.select("env", "seed").unique().join(runs, on=["env", "seed"], how="anti")
+        if not left.is_empty():
+            places = [named(row) for row in left.sort("env", "seed").to_dicts()]
+            notes.append(
+                f"{name}: {left.height:,} runs lack evaluations or a partner: {listed(places)}"
+            )
+        lines.append(values)
+        sides.append(Side(values[0], sizes))
+    pair = Pair(names, sorted(shared), sides[0], sides[1], tuple(notes))
+    return [every.to_numpy() for every in steps], lines, pair
+
+
+def _reached(own: tuple[Steps, Floats], other: tuple[Steps, Floats]) -> Reached:
+    """From the steps and values of both curves, in the order of their steps."""
+    best = float(other[1].max())
+    best_step, last = int(other[0][other[1].argmax()]), int(other[0][-1])
+    there = own[1] >= best
+    step = int(own[0][there.argmax()]) if there.any() else None
+    return Reached(step, best, best_step, last, step / last if step is not None and last else None)
+
+
+def _curve(
+    curves: pl.DataFrame, who: Who, column: str, keys: tuple[str, ...] = ("step",)
+) -> pl.DataFrame:
+    """The rows of one algorithm that have a number, in the order of their steps."""
+    own = finite(chosen(curves, who), column).filter(pl.col(column).is_not_null()).sort("step")
+    if own.is_empty():
+        raise InvalidInput(f"{who_is(who)} has no finite {column}: choose another curve")
+    if own.select(keys).is_duplicated().any():
+        raise InvalidInput(f"{who_is(who)} is several curves: name its k too")
+    return own
