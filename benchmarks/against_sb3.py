@@ -4,18 +4,23 @@
 
 Both learn the same way: MLP 128-128, minibatch 64, one update every 4 steps, replay 100,000.
 Stable-Baselines3 runs as one process a core, one thread each, which is its best use of a small
-machine. It gets a virtual environment of its own, benchmarks/.venv, made here on the first run; it
-borrows PyTorch from the Python this runs with, so that both have the same one. The two take turns,
-and every round is shown: how far the rounds of one are apart is the noise of the machine.
+machine. The population runs in one process with a thread a core, and cut in two, one thread each,
+as with `--workers 2`. Processes say when they are warm and compiled, begin together, and count the
+steps of their whole loops over the same stretch of time.
+
+Stable-Baselines3 gets a virtual environment of its own, benchmarks/.venv, made here on the first
+run; it borrows PyTorch from the Python this runs with, so that both have the same one. All take
+turns, and every round is shown: how far the rounds of one are apart is the noise of the machine.
+About four minutes, most of them measuring; the first run compiles longer.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -63,21 +68,37 @@ print(until.steps / (time.perf_counter() - began), flush=True)
 """
 
 # Runs with this Python, in a process of its own, so that neither side inherits the other's threads.
+# Says "ready" and waits for "go", like the other one.
 POPULATION = """
-import json, sys
-import torch
-from valueshare.benchmarks import population
+import sys, time
+from valueshare.runs.worker import prepare
 
 agents, seconds, compiled = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "compiled"
-torch.set_num_threads(int(sys.argv[4]))
+threads = int(sys.argv[4])
+prepare(threads)
+from valueshare.benchmarks import population
+from valueshare.population.phase import TrainingEpisodes, tick
+
 preset = population.preset_named("generic")
 # Whatever the preset becomes, this comparison keeps its settings.
 settings = preset.settings
 assert (settings.hidden, settings.minibatch) == ((128, 128), 64)
 assert (settings.update_every, settings.replay_transitions) == (4, 100_000)
-timing = population.measure(agents, preset, compiled=compiled, threads=int(sys.argv[4]),
-                            seconds=seconds, only=("whole loop",))
-print(json.dumps({"rate": timing.rate("whole loop"), "ms": timing.ms["whole loop"]}))
+
+
+def loop(engine):
+    episodes, t = TrainingEpisodes(agents), settings.replay_start
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = time.perf_counter()
+    while (now := time.perf_counter()) < began + seconds:
+        t += 1
+        episodes.step(tick(engine, t, begun=True, goes_on=True))
+    print(agents * (t - settings.replay_start) / (now - began), flush=True)
+
+
+population.measure(agents, preset, compiled=compiled, threads=threads, seconds=2.0,
+                   only=("whole loop",), trace=loop)  # warm by then, replay full
 """
 
 
@@ -87,17 +108,20 @@ def main() -> None:
     os.sched_setaffinity(0, cores)  # children inherit it
     load = os.getloadavg()[0]
     python = other_python()
-    kinds = ("eager", "compiled")
+    kinds = [(count, how) for count in (1, CORES) for how in ("eager", "compiled")]
+    names = {
+        (count, how): f"valueshare, {options.agents} agents in "
+        f"{'1 process' if count == 1 else f'{count} processes'}, {how}"
+        for count, how in kinds
+    }
     sb3: list[float] = []
-    ours: dict[str, list[float]] = {kind: [] for kind in kinds}
+    ours: dict[tuple[int, str], list[float]] = {kind: [] for kind in kinds}
     for number in range(options.rounds):
         sb3.append(sb3_rate(python, options.seconds))
         print(f"round {number + 1}: two SB3 processes {sb3[-1]:,.0f} steps/s", flush=True)
         for kind in kinds:
-            ours[kind].append(our_rate(options.agents, options.seconds, kind))
-            print(
-                f"round {number + 1}: population, {kind} {ours[kind][-1]:,.0f} steps/s", flush=True
-            )
+            ours[kind].append(our_rate(options.agents, options.seconds, *kind))
+            print(f"round {number + 1}: {names[kind]} {ours[kind][-1]:,.0f} steps/s", flush=True)
     console = Console(width=120)
     table = Table(
         title=f"LunarLander-v3, {len(cores)} cores: steps/s of all agents together",
@@ -107,7 +131,7 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading == "learner" else "right")
     table.add_row(f"Stable-Baselines3 DQN, {CORES} processes", *shown(sb3, sb3))
     for kind in kinds:
-        table.add_row(f"valueshare, {options.agents} agents, {kind}", *shown(ours[kind], sb3))
+        table.add_row(names[kind], *shown(ours[kind], sb3))
     console.print(table)
     console.print(versions(python), highlight=False)
     if load > 0.5:
@@ -118,10 +142,13 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--agents", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    return parser.parse_args()
+    parser.add_argument("--agents", type=int, default=64, help="divided among processes")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    if options.agents < CORES or options.agents % CORES:
+        parser.error(f"--agents {options.agents}: write a multiple of {CORES}")
+    return options
 
 
 def other_python() -> Path:
@@ -141,16 +168,28 @@ def other_python() -> Path:
 
 
 def sb3_rate(python: Path, seconds: float) -> float:
+    each = [str(seconds), "3000"]
+    words = [[str(python), "-c", LEARNER, str(seed), *each] for seed in range(CORES)]
+    return rate_together(words, {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"})
+
+
+def our_rate(agents: int, seconds: float, processes: int, how: str) -> float:
+    each = [str(agents // processes), str(seconds), how, str(CORES // processes)]
+    words = [[sys.executable, "-c", POPULATION, *each]] * processes
+    return rate_together(words, {"OMP_NUM_THREADS": "1"} if processes > 1 else {})
+
+
+def rate_together(commands: Sequence[Sequence[str]], variables: dict[str, str]) -> float:
     """Steps a second of all processes together, over the same stretch of time."""
     processes = [
         subprocess.Popen(
-            [python, "-c", LEARNER, str(seed), str(seconds), "3000"],
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**ENVIRONMENT, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+            env={**ENVIRONMENT, **variables},
         )
-        for seed in range(CORES)
+        for words in commands
     ]
     for process in processes:
         line(process)  # "ready"
@@ -168,19 +207,8 @@ def line(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     text = process.stdout.readline()
     if not text:
-        sys.exit(f"a learner of Stable-Baselines3 ended early with {process.wait()}")
+        sys.exit(f"a learner ended early with {process.wait()}")
     return text
-
-
-def our_rate(agents: int, seconds: float, kind: str) -> float:
-    done = subprocess.run(
-        [sys.executable, "-c", POPULATION, str(agents), str(seconds), kind, str(CORES)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=ENVIRONMENT,
-    )
-    return float(json.loads(done.stdout.splitlines()[-1])["rate"])
 
 
 def shown(rates: list[float], base: list[float]) -> tuple[str, str, str]:

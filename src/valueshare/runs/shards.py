@@ -11,7 +11,11 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.runs.engines import Shard
-from valueshare.runs.plan import Plan, parts
+from valueshare.runs.plan import Part, Plan, parts
+
+# A tick costs something whatever the number of agents: as much as so many agents more. On a busy
+# CPU, with a network of 128-128, that was between 3 and 12.
+TICK_AGENTS = 8
 
 
 def shard_plan(plan: Plan, shard: Shard | None) -> Plan:
@@ -21,22 +25,44 @@ def shard_plan(plan: Plan, shard: Shard | None) -> Plan:
     into equal lengths, so that shards are equally long and populations are cut as rarely as can be.
     An agent belongs where its middle lies: to exactly one shard.
     """
+    own = shard_plans([plan], shard)[0]
+    assert own is not None  # a shard without agents is refused
+    return own
+
+
+def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]:
+    """One shard of several plans that are one study, laid end to end; None where it has none of it.
+
+    So most shards have agents of one plan alone, in populations as large as they were.
+    """
     if shard is None:
-        return plan
-    if shard.of > plan.agents.height:
+        return list(plans)
+    total = sum(plan.agents.height for plan in plans)
+    if shard.of > total:
         raise InvalidInput(
-            f"shard = {shard}: the table has {plan.agents.height:,} agents; write at most so many "
-            "shards"
+            f"shard = {shard}: the table has {total:,} agents; write at most so many shards"
         )
-    members = [part.agents["agent"].to_numpy() for part in parts(plan)]
-    steps = [part.settings.total_steps for part in parts(plan)]
-    lengths = np.repeat(np.array(steps, np.float64), [len(rows) for rows in members])
+    cuts = [parts(plan) for plan in plans]
+    members = [[part.agents["agent"].to_numpy() for part in own] for own in cuts]
+    steps = [(float(part.settings.total_steps), part.agents.height) for own in cuts for part in own]
+    lengths = np.concatenate([np.full(agents, each) for each, agents in steps])
     middles = np.cumsum(lengths) - lengths / 2
     place = np.minimum(np.floor(middles / lengths.sum() * shard.of), shard.of - 1)
-    own = np.concatenate(members)[place == shard.number - 1]
-    if not len(own):
+    is_own = place == shard.number - 1
+    if not is_own.any():
         raise InvalidInput(f"shard = {shard}: it has no agents; write fewer shards")
-    agents = plan.agents.filter(pl.col("agent").is_in(own.tolist()))
+    ends = np.cumsum([plan.agents.height for plan in plans])[:-1]
+    return [
+        _only(plan, np.concatenate(rows)[own].tolist(), shard, max(len(part) for part in rows))
+        for plan, rows, own in zip(plans, members, np.split(is_own, ends), strict=True)
+    ]
+
+
+def _only(plan: Plan, own: list[int], shard: Shard, most: int) -> Plan | None:
+    """The plan with these agents alone; where it was cut, its populations stay as small."""
+    if not own:
+        return None
+    agents = plan.agents.filter(pl.col("agent").is_in(own))
     envs = agents["env"].unique(maintain_order=True).to_list()
     whole = plan._replace(
         agents=agents,
@@ -46,7 +72,7 @@ def shard_plan(plan: Plan, shard: Shard | None) -> Plan:
         pieces={},
         shard=str(shard),
     )
-    return cut(whole, max(len(rows) for rows in members)) if plan.pieces else whole
+    return cut(whole, most) if plan.pieces else whole
 
 
 def cut(plan: Plan, most: int | Mapping[str, int]) -> Plan:
@@ -61,6 +87,36 @@ def cut(plan: Plan, most: int | Mapping[str, int]) -> Plan:
         if count > 1:
             pieces[part.name] = count
     return plan._replace(pieces=pieces)
+
+
+def balanced(plan: Plan, places: int) -> Plan:
+    """The plan, its populations cut so that so many places, side by side, are done soonest.
+
+    Large populations are the fast ones, so they are cut only where that leaves less to wait for:
+    into pieces of at most a place's share of all work or a fraction of it, or each for all places.
+    """
+    whole = parts(plan._replace(pieces={}))
+    total = sum(part.agent_steps for part in whole)
+    limits = [
+        {part.name: _up(total, places * finer * part.settings.total_steps) for part in whole}
+        for finer in (1, 2, 3, 4)
+    ]
+    limits.append({part.name: _up(part.agents.height, places) for part in whole})
+
+    def wall(made: Plan) -> float:
+        lengths = {part.name: length(part) for part in parts(made)}
+        return ends([lengths[name] for name in longest_first(lengths)], places)[-1]
+
+    return min((plan, *(cut(plan, limit) for limit in limits)), key=wall)
+
+
+def length(part: Part) -> float:
+    """How long a population takes on a CPU, in steps of one agent."""
+    return float(part.settings.total_steps * (part.agents.height + TICK_AGENTS))
+
+
+def _up(count: int, by: int) -> int:
+    return -(-count // by)
 
 
 def longest_first(seconds: Mapping[str, float]) -> list[str]:

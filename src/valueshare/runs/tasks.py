@@ -13,9 +13,12 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.population.state import NetworkFactory, State
 from valueshare.population.train import PhaseReport, train_population
+from valueshare.runs.copies import working_copy
 from valueshare.runs.locks import Taken, locked
+from valueshare.runs.places import Url
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.progress import ProgressFile, progress_lock
+from valueshare.runs.remote import Copy
 from valueshare.runs.run_folder import is_part_finished, open_plan
 
 # A worker that was lost may still hold its population for a moment: until its machine is told.
@@ -30,6 +33,10 @@ class Task(NamedTuple):
     device: str
     threads: int | None = None  # of the environments
     groups: int = 1  # of agents that take turns
+    url: str | None = None  # where the run is, if the folder is a copy; no folder: make one
+
+    def __repr__(self) -> str:
+        return f"Task({self.part})"  # an address may have a password in it
 
     def to_json(self) -> str:
         return json.dumps(self._asdict())
@@ -58,15 +65,38 @@ def run_part(
     """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
 
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write
-    beside its replacement.
+    beside its replacement. At an address there are no locks: both would write the same bytes there.
     """
-    folder = Path(task.folder)
+    if task.url is None:
+        return _run_part(Path(task.folder), task, listener, network, plan)
+    url = Url(task.url)
+    if task.folder:
+        copy = Copy(Path(task.folder), url)
+        return _run_part(copy.folder, task, listener, network, plan, copy)
+    with working_copy(url) as copy:
+        return _run_part(copy.folder, task, listener, network, plan, copy)
+
+
+def _run_part(
+    folder: Path,
+    task: Task,
+    listener: Listener,
+    network: NetworkFactory | None,
+    plan: Plan | None,
+    copy: Copy | None = None,
+) -> bool:
+    if copy is not None and plan is None:
+        copy.pull(lambda name: name in ("config.json", "agents.parquet"))
     plan = open_plan(folder) if plan is None else plan
     part = next(part for part in parts(plan) if part.name == task.part)
     try:
         with locked(progress_lock(folder, part.name), PATIENCE_SECONDS):
+            if copy is not None:
+                copy.pull_part(part.name, part.settings.phases - 1)
             if is_part_finished(folder, part):
                 return True
+            if copy is not None:
+                copy.pull_part(part.name)
             progress = ProgressFile(folder, part.name)
 
             def on_tick(state: State) -> None:
@@ -75,9 +105,15 @@ def run_part(
                     listener.on_step(part.name, step)
                     if progress.is_due():
                         progress.write(step)
+                        if copy is not None:
+                            copy.push_progress(part.name)
 
             def on_phase(report: PhaseReport) -> None:
+                if copy is not None:
+                    copy.push_part(part.name)
                 progress.write(report.step, report.phase + 1)
+                if copy is not None:
+                    copy.push_progress(part.name)
                 listener.on_phase(part.name, report.step, report.records)
 
             return train_population(

@@ -1,0 +1,217 @@
+"""Running a plan on this machine in several processes, each with a population of its own.
+
+On a CPU the threads of one batched program wait for each other at every operation. Processes with
+one thread each and a part of the agents do not: two of them are about twice as fast on two cores.
+They write checkpoints, records and progress into the run's folder, and the driver reads there.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from valueshare.cores import available_cores
+from valueshare.errors import InvalidInput
+from valueshare.population.train import checked_device
+from valueshare.runs import memory, worker
+from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launch import Execution, Outcome, Report, checked_needs
+from valueshare.runs.places import Place
+from valueshare.runs.plan import Plan, parts
+from valueshare.runs.progress import read_progress
+from valueshare.runs.run_folder import is_part_finished
+from valueshare.runs.shards import balanced, cut, length, longest_first
+from valueshare.runs.tasks import Listener, Task
+from valueshare.runs.telling import tell
+
+POLL_SECONDS = 0.1
+END_SECONDS = 10.0  # for processes that were killed
+
+# Says which of its arguments are no environments to a new process.
+_UNKNOWN = """
+import sys, gymnasium
+for name in sys.argv[1:]:
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error:
+        print(name)
+"""
+
+
+class Processes:
+    """Populations side by side in so many processes, the longest first."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._workers, self._most = options.workers, options.population_agents
+
+    def check(self, plan: Plan, how: Execution) -> str:
+        """Memory is that of the largest ones together, each with a process of its own."""
+        asked = f"workers = {self._workers}"
+        if plan.network is not None:
+            raise InvalidInput(
+                f"{asked}: a network of one's own trains in this process alone; leave it out"
+            )
+        device = checked_device(plan.device)
+        if device.type != "cpu":
+            raise InvalidInput(
+                f"{asked}: on a GPU one population is one batched program already; leave it out, "
+                "or write device cpu"
+            )
+        _check_environments(plan)
+        needs = checked_needs(plan, how)
+        for need in needs.values():
+            memory.check(need, device)
+        largest = sorted(need.total(device) for need in needs.values())[-self._workers :]
+        wanted, free = sum(largest), memory.free_bytes(device)
+        if free is not None and wanted > memory.USABLE * free:
+            raise InvalidInput(
+                f"{asked}: populations side by side need {memory.shown(wanted)} of memory and "
+                f"{memory.shown(free)} are free; write fewer, or a smaller population-agents or "
+                "replay-capacity"
+            )
+        known = "unknown" if free is None else memory.shown(free)
+        count = "1 population" if len(largest) == 1 else f"{len(largest)} populations at once"
+        return f"{memory.shown(wanted)} needed by {count}, {known} free"
+
+    def fitted(self, plan: Plan) -> Plan:
+        """Cut what is too large to keep all workers busy to the end."""
+        return balanced(cut(plan, self._most) if self._most else plan, self._workers)
+
+    def check_folder(self, folder: Place) -> str | None:
+        return None
+
+    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
+        return None
+
+    def run(
+        self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
+    ) -> None:
+        own = {part.name: part for part in parts(plan)}
+        places = min(self._workers, len(own))
+        threads = how.threads or max(1, available_cores() // places)
+        waiting = longest_first({name: length(part) for name, part in own.items()})
+        told = {name: read_progress(folder, name) for name in own}
+        running: dict[str, _Worker] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < places:
+                    name = waiting.pop(0)
+                    if is_part_finished(folder, own[name]):
+                        report(name, Outcome(finished=True))
+                        continue
+                    where = str(folder.resolve())
+                    task = Task(where, name, plan.device, threads, how.groups, how.url)
+                    running[name] = _Worker(task)
+                ended = [name for name, process in running.items() if process.has_ended()]
+                for name in running:
+                    told[name] = tell(folder, own[name], told[name], listener)
+                for name in ended:
+                    report(name, running.pop(name).outcome())
+                if listener.should_stop is not None and listener.should_stop():
+                    return
+                time.sleep(POLL_SECONDS)
+        finally:  # a phase that is not finished leaves no trace
+            for process in running.values():
+                process.kill()
+            for process in running.values():
+                process.close()
+
+    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
+        return None
+
+
+class _Worker:
+    """A process that carries out one task."""
+
+    def __init__(self, task: Task) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", worker.__name__],
+            stdin=subprocess.PIPE,  # stays open: the worker ends when it is closed
+            stdout=self._said,
+            env=_environment(),
+            process_group=0,  # a terminal's Ctrl-C does not reach it, and its children end with it
+        )
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already: its exit code says why
+            self._process.stdin.write(task.to_json().encode() + b"\n")
+            self._process.stdin.flush()
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def outcome(self) -> Outcome:
+        """How it ended; what the caller or the machine's owner can mend is raised as it was there.
+
+        Where it says nothing of itself, it was ended by a signal.
+        """
+        code, answer = self._process.returncode, self._answer()
+        self.close()
+        if code == 0:
+            return Outcome(finished=True)
+        why = str(answer.get("why", f"its process ended with code {code}"))
+        if code == worker.REFUSED:
+            raise InvalidInput(why)
+        if code == worker.NOT_WRITTEN:
+            raise OSError(answer.get("errno"), why)
+        if code < 0:
+            why = f"its process was killed ({signal.Signals(-code).name})"
+            if -code == signal.SIGKILL:
+                why += ", as the system does when memory runs out"
+        return Outcome(finished=False, reason=why)
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+        self._said.close()
+
+    def _answer(self) -> dict[str, Any]:
+        """Its last line, where that is an answer: libraries may have written there as well."""
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").splitlines()
+        try:
+            answer = json.loads(lines[-1]) if lines else {}
+        except ValueError:
+            return {}
+        return answer if isinstance(answer, dict) else {}
+
+
+def _check_environments(plan: Plan) -> None:
+    """Refuse environments that this process's own program has registered with Gymnasium."""
+    own = [env for env, backend in plan.backends.items() if backend == "gymnasium"]
+    names = [env for env in own if ":" not in env]  # a module registers its own
+    if not names:
+        return
+    asked = subprocess.run(
+        [sys.executable, "-P", "-c", _UNKNOWN, *names],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=_environment(),
+        text=True,
+        check=False,
+    )
+    if unknown := asked.stdout.split():
+        raise InvalidInput(
+            f"workers do not know {unknown[0]}, which your program registers: put its module "
+            f"before the name, like my_package:{unknown[0]}, or leave out workers"
+        )
+
+
+def _environment() -> dict[str, str]:
+    """This process's own, with one thread, and with its modules: they come from the same places."""
+    path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}

@@ -1,0 +1,99 @@
+"""What workers are given, and what they cannot do: refused in one line, before anything is made."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from torch import nn
+
+import valueshare
+from valueshare.errors import InvalidInput
+from valueshare.experiments.plans import make_plan
+from valueshare.runs import memory, processes
+from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launch import Execution
+from valueshare.runs.plan import parts
+from valueshare.runs.processes import Processes
+from valueshare.runs.shards import balanced
+
+Cli = Callable[..., tuple[int, str, str]]
+
+TRAIN = ("train", "--env", "CartPole-v1")
+TWO = ("--workers", "2")
+
+
+def fitted(workers: int, algorithms: list[str], k: list[float], seeds: int, most: int = 0) -> Any:
+    """How many agents the populations have, once they are cut for so many workers."""
+    plan = make_plan("CartPole-v1", algorithms, k=k, seeds=seeds, steps=1_000)
+    options = EngineOptions(workers=workers, population_agents=most)
+    return [part.agents.height for part in parts(Processes(options).fitted(plan))]
+
+
+def test_populations_are_cut_for_the_workers() -> None:
+    one = (["ib-dqn"], [0.0])
+    assert fitted(2, *one, 64) == [32, 32]
+    assert fitted(3, *one, 64) == [21, 21, 22]
+    assert fitted(4, *one, 2) == [1, 1]
+    assert fitted(2, *one, 64, most=8) == [8] * 8  # as small as they were told to be
+    # Enough for all workers: two of the same size are not cut, for four workers each is halved.
+    two = (["ib-dqn", "double-dqn"], [0.0])
+    assert fitted(2, *two, 16) == [16, 16]
+    assert fitted(4, *two, 16) == [8, 8, 8, 8]
+    # One twice as large as the other. A tick costs as much as 8 agents: 4 + 8 is sooner done than
+    # any cut, but 128 + 8 is not: halves of both take 64 + 8 and 32 + 8, one after the other.
+    uneven = (["ib-dqn", "double-dqn"], [0.0, 4.0])
+    assert fitted(2, *uneven, 2) == [4, 2]
+    assert fitted(2, *uneven, 64) == [64, 64, 32, 32]
+
+
+def test_a_cut_that_is_there_stays() -> None:
+    plan = make_plan("CartPole-v1", seeds=8)._replace(pieces={"population-0": 4})
+    assert balanced(plan, 2).pieces == {"population-0": 4}
+    assert balanced(plan, 8).pieces == {"population-0": 8}
+
+
+def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    engine = Processes(EngineOptions(workers=2))
+    plan = engine.fitted(make_plan("CartPole-v1", seeds=2, steps=1_000))
+    one = memory.need(parts(plan)[0]).total(cpu)  # with its process: 300 MB of libraries
+    assert one > memory.FIXED_BYTES["cpu"]
+    monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
+    said = engine.check(plan, Execution())
+    assert said.startswith(f"{memory.shown(2 * one)} needed by 2 populations at once, ")
+    monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
+    with pytest.raises(InvalidInput, match=r"workers = 2: .* are free; write fewer"):
+        engine.check(plan, Execution())
+
+
+gymnasium.register("tests/Own-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+
+
+def network(shape: Any, k: float) -> nn.Module:
+    return nn.Linear(shape.observation[0], shape.actions)
+
+
+def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*words: str) -> str:
+        code, _, err = cli(*words)
+        assert (code, err.count("\n")) == (2, 1)
+        assert list(tmp_path.iterdir()) == []
+        return err
+
+    assert "workers = 0: write a number >= 1" in refused(*TRAIN, "--workers", "0")
+    assert "workers = -2: write a number >= 1" in refused(*TRAIN, "--workers", "-2")
+    assert "--workers" in refused(*TRAIN, "--workers", "two")
+    assert "is for the local engine" in refused(*TRAIN, *TWO, "--engine", "ray")
+    assert "leave out --workers" in refused("tabular", *TWO)
+    with pytest.raises(InvalidInput, match="a network of one's own trains in this process alone"):
+        valueshare.train("CartPole-v1", network=network, engine=EngineOptions(workers=2))
+    assert "put its module before the name, like my_package:tests/Own-v0" in refused(
+        *("train", "--env", "tests/Own-v0", *TWO)
+    )
+    monkeypatch.setattr(processes, "checked_device", torch.device)  # as if there were a GPU
+    assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")
