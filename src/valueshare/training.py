@@ -4,8 +4,8 @@
 >>> run.records.join(run.agents, on="agent").group_by("k", "step").agg(pl.col("score").mean())
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Unpack
 
@@ -17,12 +17,17 @@ from valueshare.experiments.plans import default_folder, described, in_full, mak
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
-from valueshare.runs.engines import EngineOptions, local_path, shard_folder
+from valueshare.runs.copies import check_free, check_unfilled, working_copy
+from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.events import require_tensorboard
 from valueshare.runs.groups import group_scores, label, shown_score
 from valueshare.runs.launch import Engine, Execution, Local, launch, say
+from valueshare.runs.leases import leased
 from valueshare.runs.options import Settings
+from valueshare.runs.places import Place, located
 from valueshare.runs.plan import Plan
+from valueshare.runs.processes import Processes
+from valueshare.runs.remote import Copy, is_small
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import shard_plan
 
@@ -54,9 +59,10 @@ def train(
     `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_every`, `step_size`,
     ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
-    algorithm's own. `should_stop` is asked at every step; a run that it ends is not `finished`, and
-    `resume` goes on with it. `threads` are those of the environments,
-    and `groups` of agents take turns in acting. `engine` says where populations run, and which.
+    algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;
+    a run that it ends is not `finished`, and `resume` goes on with it. `threads` are those of the
+    environments, and `groups` of agents take turns in acting. `engine` says where populations run,
+    and which.
     """
     plan = make_plan(
         env,
@@ -79,22 +85,27 @@ def train(
     )
 
 
-def placed(plan: Plan, folder: Path | str, engine: EngineOptions) -> tuple[Plan, Path]:
+def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
     """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
-    return shard_plan(plan, engine.part), shard_folder(local_path(folder), engine.part)
+    return shard_plan(plan, engine.part), shard_folder(located(folder), engine.part)
 
 
-def start(plan: Plan, folder: Path, command: str, how: Execution) -> Run:
-    """Begin the run of a plan in a new folder, once all is checked that can be."""
-    folder = local_path(folder)
-    run_folder.check_absent(folder, plan)
+def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
+    """Begin the run of a plan in a new folder or at an address, once all is checked that can be."""
+    place = located(folder)
     console = Console(quiet=not how.progress)
-    with running(how.engine) as engine:
-        plan = engine.fitted(plan)
-        _announce(console, plan, folder, how, engine)
-        _expect(console, plan, None, engine)
-        with run_folder.created(folder, plan, command):
-            return launch(plan, folder, how, console, engine)
+    with _copied(place) as (own, copy):
+        if copy is not None:
+            check_free(copy)
+        run_folder.check_absent(own, plan)
+        with running(how.engine) as engine:
+            plan = engine.fitted(plan)
+            _announce(console, plan, place, how, engine)
+            _expect(console, plan, None, engine)
+            with run_folder.created(own, plan, command):
+                return _launched(
+                    plan, own, copy, how, console, engine, lambda: check_unfilled(copy)
+                )
 
 
 def planned(plan: Plan, how: Execution) -> list[str]:
@@ -113,14 +124,14 @@ def planned(plan: Plan, how: Execution) -> list[str]:
 def running(options: EngineOptions) -> AbstractContextManager[Engine]:
     """The engine that the options name; a cluster is left when the context ends."""
     if options.engine == "local":
-        return nullcontext(Local(options))
+        return nullcontext(Local(options) if options.workers == 1 else Processes(options))
     from valueshare.runs.ray import connected
 
     return connected(options)
 
 
 def resume(
-    folder: str | Path,
+    folder: str | Place,
     *,
     network: NetworkFactory | None = None,
     threads: int | None = None,
@@ -134,22 +145,74 @@ def resume(
 
     Settings are the run's own. A run with a network of its caller's own needs it here again.
     """
-    folder = shard_folder(local_path(folder), engine.part)
-    plan = run_folder.open_plan(folder)
-    _check_network(folder, plan, network)
+    place = shard_folder(located(folder), engine.part)
     how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
     console = Console(quiet=not progress)
-    if run_folder.is_finished(folder, plan):
-        say(console, f"this run is finished: {folder}")
-        return Run(folder, plan.agents, run_folder.read_records(folder), finished=True)
-    if engine.engine == "local":
-        _check_device(folder, plan)
-    with running(engine) as runs, run_folder.held(folder):
-        _announce(console, plan, folder, how, runs)
-        _expect(console, plan, folder, runs)
-        # Once it is held: what is noted is what this process then does.
-        run_folder.note_resumption(folder, "valueshare resume", plan.device)
-        return launch(plan, folder, how, console, runs)
+    with _copied(place) as (own, copy):
+        if copy is not None:
+            copy.pull(is_small)
+        plan = run_folder.open_plan(own)
+        _check_network(own, plan, network)
+        done = run_folder.is_finished if copy is None else run_folder.is_committed
+        if done(own, plan):
+            say(console, f"this run is finished: {place}")
+            return Run(place, plan.agents, run_folder.read_records(own), finished=True)
+        if engine.engine == "local":
+            _check_device(own, plan)
+        with running(engine) as runs, run_folder.held(own):
+            _announce(console, plan, place, how, runs)
+            _expect(console, plan, own, runs)
+
+            def note() -> None:
+                if copy is not None:
+                    copy.pull(is_small)  # who held it before may have gone on with it
+                run_folder.note_resumption(own, "valueshare resume", plan.device)
+
+            # Once it is held: what is noted is what this process then does.
+            return _launched(plan, own, copy, how, console, runs, note)
+
+
+@contextmanager
+def _copied(place: Place) -> Iterator[tuple[Path, Copy | None]]:
+    """The folder that is worked in, and the copy that it is of a run at an address."""
+    if isinstance(place, Path):
+        yield place, None
+        return
+    with working_copy(place, keep=True) as copy:
+        yield copy.folder, copy
+
+
+def _launched(
+    plan: Plan,
+    folder: Path,
+    copy: Copy | None,
+    how: Execution,
+    console: Console,
+    engine: Engine,
+    begin: Callable[[], None],
+) -> Run:
+    """Run the plan; at an address, with its lease held and everything new sent there.
+
+    `begin` is called once it is held.
+    """
+    if copy is None:
+        begin()
+        return launch(plan, folder, how, console, engine)
+    if copy.url.scheme == "memory" and how.engine.workers > 1:
+        raise InvalidInput("memory:// is of one process alone: leave out workers")
+    with leased(copy.store, lambda line: say(console, line)) as lease:
+        begin()
+        copy.push()
+        asked = how.should_stop or (lambda: False)
+        how = how._replace(url=copy.url.full, should_stop=lambda: lease.lost or asked())
+        run = launch(plan, folder, how, console, engine)
+        if lease.lost:
+            raise InvalidInput(
+                f"{copy.url} was taken by another process while this one was not heard of: let it "
+                "end, then resume"
+            )
+        copy.push(lambda name: name.startswith("tensorboard/"))
+        return run._replace(folder=copy.url)
 
 
 def summary(run: Run) -> list[str]:
@@ -168,7 +231,7 @@ def summary(run: Run) -> list[str]:
     return [*lines, f"records: {run.folder / 'records'}"]
 
 
-def _announce(console: Console, plan: Plan, folder: Path, how: Execution, engine: Engine) -> None:
+def _announce(console: Console, plan: Plan, folder: Place, how: Execution, engine: Engine) -> None:
     """Refuse what cannot be run; say what will be."""
     if how.tensorboard:
         require_tensorboard()

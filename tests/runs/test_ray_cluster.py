@@ -5,11 +5,13 @@ the run of the same table in this process, to the bit.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ import polars as pl
 import pytest
 
 import valueshare
+from valueshare import training
+from valueshare.experiments.atari import atari_study
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.runs.launch import Execution
 from valueshare.runs.progress import read_progress
 
 pytestmark = [
@@ -138,21 +144,24 @@ def test_a_node_is_killed_during_the_run(
         assert all((mine[name] == theirs[name]).all() for name in theirs)
 
 
-def worker_of(folder: Path, part: str) -> int | None:
-    """The process that holds the population's lock, which is open nowhere else."""
-    lock = str(folder / "progress" / f"{part}.lock")
+def worker_of(folder: Path | str, part: str) -> int | None:
+    """The process that holds the population's lock, which is open nowhere else.
+
+    At an address, the lock is in a copy of the run with the same name.
+    """
+    lock = f"{folder}/progress/{part}.lock"
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         try:
-            if any(str(file.readlink()) == lock for file in (entry / "fd").iterdir()):
+            if any(str(file.readlink()).endswith(lock) for file in (entry / "fd").iterdir()):
                 return int(entry.name)
         except OSError:
             continue  # it has ended meanwhile
     return None
 
 
-def kill_worker(folder: Path, part: str) -> None:
+def kill_worker(folder: Path | str, part: str) -> None:
     pid = worker_of(folder, part)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -228,6 +237,79 @@ def test_drivers_that_end_and_one_too_many(
     code, _, err = cli("resume", folder, *on_ray)
     assert (code, err) == (0, "")
     assert_same_end(folder, long_run)
+
+
+def test_a_run_at_an_address(
+    on_ray: tuple[str, ...], long_run: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
+) -> None:
+    """Workers with copies of their own, one of them killed."""
+    there, url = tmp_path / "there", f"local://{tmp_path}/there"
+    process = start(*LONG, *on_ray, "--out", url)
+    wait_for(lambda: phases(there, "population-1") >= 2, process)
+    kill_worker("/there", "population-1")
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (0, "")
+    assert "population-1 was lost and goes on from its last checkpoint" in out
+    for number in (1, 2):
+        assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
+    assert_same_end(there, long_run)
+    assert valueshare.open_run(url).records.equals(valueshare.open_run(long_run).records)
+    assert sorted(path.name for path in there.iterdir()) == [
+        *("agents.parquet", "checkpoints", "config.json", "progress", "provenance.json", "records")
+    ]
+    code, out, _ = cli("resume", url, *on_ray)
+    assert (code, f"this run is finished: {url}" in out) == (0, True)
+    code, _, err = cli(*LONG, *on_ray, "--out", "memory://a/run")  # every process has its own
+    assert (code, err.count("\n")) == (2, 1)
+    assert "3 of 3 nodes cannot use memory://a/run (127.0.0.1: it does not see the driver's" in err
+
+
+def test_a_run_can_be_watched(on_ray: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(*LONG, *on_ray, "--out", folder)
+    wait_for((folder / "config.json").exists, process)
+    watch = start("watch", folder, "--port", "0")
+    try:
+        assert watch.stdout is not None
+        address = watch.stdout.readline().split()[0]
+        shares = list[str]()
+
+        def status() -> str:
+            with urllib.request.urlopen(address) as answer:
+                return str(answer.read().decode().partition('role="status">')[2].partition("<")[0])
+
+        while process.poll() is None:
+            shares += re.findall(r"Under way: (\d+)% of all steps; the last phase", status())
+            time.sleep(0.2)
+        _, err = process.communicate()
+        assert (process.returncode, err) == (0, "")
+        assert len(set(shares)) >= 2  # phases of both are counted as they end
+        assert [int(share) for share in shares] == sorted(map(int, shares))
+        wait_for(lambda: status() == "Finished.", watch)
+    finally:
+        watch.send_signal(signal.SIGINT)
+        _, err = watch.communicate(timeout=30)
+    assert (watch.returncode, err) == (0, "no longer shown\n")
+
+
+def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> None:
+    words = "reproduce atari57 --scale smoke --algorithms dqn dueling-dqn --seeds 2 --steps 120 "
+    words += "--eval-every 120 --eval-timesteps 100 --replay-capacity 200"
+    command = [*words.split(), *on_ray, "--population-agents", "1"]
+    code, out, err = cli(*command, "--plan")
+    assert (code, err) == (0, "")
+    assert out.count("  expected: 0:00:") == 2  # a line a run
+    assert "room for 2 at once on 2 nodes, with 1 CPU each" in out
+    code, _, err = cli(*command, "--out", tmp_path / "there")
+    assert (code, err) == (0, "")
+    options = AtariOptions(
+        scale="smoke", seeds=2, steps=120, eval_every=120, eval_timesteps=100, replay_capacity=200
+    )
+    for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
+        here = training.start(plan, tmp_path / "here" / name, "", Execution(progress=False))
+        there = valueshare.open_run(tmp_path / "there" / name)
+        assert there.records.equals(here.records)
+    assert (tmp_path / "there" / "report" / "report.html").exists()
 
 
 def sweeping() -> int:

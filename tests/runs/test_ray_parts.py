@@ -25,6 +25,7 @@ from valueshare.runs.launch import Execution
 from valueshare.runs.plan import parts
 from valueshare.runs.progress import Progress, ProgressFile, read_progress
 from valueshare.runs.tasks import Listener, Task
+from valueshare.runs.telling import tell
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -128,24 +129,24 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
         path.write_text(json.dumps(Progress(**values)._asdict()))
 
     told = Progress()
-    told = ray._tell(tmp_path, part, told, listener)
+    told = tell(tmp_path, part, told, listener)
     assert heard == []  # nothing is there yet
     written(step=5, seconds=1.0, attempts=1)
-    told = ray._tell(tmp_path, part, told, listener)
+    told = tell(tmp_path, part, told, listener)
     assert heard == [(part.name, 5)]
     end = part.settings.phase_end(0)
     written(step=end, phases=0, seconds=2.0, attempts=1)  # it evaluates, at the same step
-    told = ray._tell(tmp_path, part, told, listener)
+    told = tell(tmp_path, part, told, listener)
     heard.clear()
     written(step=end, phases=1, seconds=3.0, attempts=1)
     before = told
-    told = ray._tell(tmp_path, part, told, listener)
+    told = tell(tmp_path, part, told, listener)
     assert told == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
     records_schema().to_frame().write_parquet(Folder(tmp_path, part.name).records(0))
-    told = ray._tell(tmp_path, part, told, listener)
+    told = tell(tmp_path, part, told, listener)
     assert heard == [(part.name, end, 0)]
-    assert ray._tell(tmp_path, part, told, listener) == told
+    assert tell(tmp_path, part, told, listener) == told
     assert len(heard) == 1
 
 
@@ -233,7 +234,6 @@ def test_no_cluster_at_the_address(
 
 
 def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
-    assert "is no folder: a run needs a filesystem" in run(cli, tmp_path, "--out", "s3://bucket/a")
     engine = ray.OnRay(None, EngineOptions(), [BIG_NODE])
     with pytest.raises(InvalidInput, match="a network of one's own trains here alone"):
         engine.check(PLAN._replace(network="my.network"), Execution())

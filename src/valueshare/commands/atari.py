@@ -1,21 +1,25 @@
 """The Atari studies: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import Flag, OutFolder
-from valueshare.commands.training import to_the_end, training_library
+from valueshare.commands.arguments import Engine, Flag, OutFolder
+from valueshare.commands.training import FAILED, holds_run, to_the_end, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.runs.engines import EngineOptions, shard_folder
+from valueshare.runs.places import Place, located
 from valueshare.runs.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
+    from valueshare.runs.launch import Engine as RunningEngine
+    from valueshare.runs.launch import Execution
     from valueshare.runs.plan import Plan
     from valueshare.runs.run_folder import Run
 
@@ -30,7 +34,7 @@ class Running:
     """Print agents, populations, memory and hours, and run nothing."""
     rate: float = 0.0
     """Agent-steps a second that the plan's hours are counted with; 0: measured for a few seconds,
-    and the steps of evaluation are counted at the same rate."""
+    and the steps of evaluation are counted at the same rate. On Ray speeds are always measured."""
     threads: int = 0
     """Of the emulators, shared among the groups; 0 is one a core."""
     groups: int = 1
@@ -40,6 +44,7 @@ class Running:
 def reproduce_atari57(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
+    engine: Engine,
     algorithms: tuple[str, ...] = (),
     k: tuple[float, ...] = (),
 ) -> None:
@@ -50,17 +55,19 @@ def reproduce_atari57(
     Args:
         study: What is run.
         running: How it is run.
+        engine: Where it runs.
         algorithms: At the paper's scale dqn, dueling-dqn, ib-dqn, rdq, iqn and ib-iqn, at the
             others dqn and ib-dqn.
         k: Of the algorithms that have one; left out: 1 and the number of actions, as in the paper,
             and at the other scales the number of actions.
     """
-    _reproduce("atari57", study, running, algorithms=algorithms, k=k)
+    _reproduce("atari57", study, running, engine, algorithms=algorithms, k=k)
 
 
 def reproduce_atari_sensitivity(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
+    engine: Engine,
     k: tuple[float, ...] = (),
 ) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
@@ -68,26 +75,29 @@ def reproduce_atari_sensitivity(
     Args:
         study: What is run.
         running: How it is run.
+        engine: Where it runs.
         k: Left out: 0, 1, 32, 64, ..., 1024, and fewer at the smaller scales.
     """
-    _reproduce("atari-sensitivity", study, running, k=k)
+    _reproduce("atari-sensitivity", study, running, engine, k=k)
 
 
 def reproduce_atari_rmsprop(
-    study: OmitArgPrefixes[AtariOptions], running: OmitArgPrefixes[Running]
+    study: OmitArgPrefixes[AtariOptions], running: OmitArgPrefixes[Running], engine: Engine
 ) -> None:
     """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games.
 
     Args:
         study: What is run.
         running: How it is run.
+        engine: Where it runs.
     """
-    _reproduce("atari-rmsprop", study, running)
+    _reproduce("atari-rmsprop", study, running, engine)
 
 
 def reproduce_atari_rdq_beta(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
+    engine: Engine,
     beta: tuple[float, ...] = (),
 ) -> None:
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
@@ -95,55 +105,104 @@ def reproduce_atari_rdq_beta(
     Args:
         study: What is run.
         running: How it is run.
+        engine: Where it runs.
         beta: Left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
-    _reproduce("atari-rdq-beta", study, running, beta=beta)
+    _reproduce("atari-rdq-beta", study, running, engine, beta=beta)
+
+
+class _Piece(NamedTuple):
+    """One run of a study, or what a shard has of it."""
+
+    name: str
+    plan: "Plan"
+    folder: Place
+    begun: bool  # a run of this very plan is in the folder
 
 
 def _reproduce(
-    name: str, options: AtariOptions, running: Running, **given: Sequence[str] | Sequence[float]
+    name: str,
+    options: AtariOptions,
+    running: Running,
+    engine: EngineOptions,
+    **given: Sequence[str] | Sequence[float],
 ) -> None:
     training = training_library()
     from valueshare.experiments.atari import atari_study
-    from valueshare.report.write import write_report
+    from valueshare.report.elsewhere import report_places
+    from valueshare.runs.copies import filled
     from valueshare.runs.launch import Execution
 
     if not running.rate >= 0:
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps a second, or leave it out")
+    if running.rate and engine.engine == "ray":
+        raise InvalidInput("--rate is of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 1:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
-    folder = Path("results") / f"{name}-{options.scale}" if running.out is None else running.out
-    begun = [not running.plan and _holds(folder / run.name, run.plan) for run in study.runs]
-    _print_plan(study, options, running, goes_on=any(begun))
-    if running.plan:
-        return
-    command = _command(name, options, given)
+    whole = located(f"results/{name}-{options.scale}" if running.out is None else running.out)
+    pieces = _pieces(study, whole, engine, look=not running.plan)
     with stop_on_signals() as stop:
-        for number, (run_name, plan) in enumerate(study.runs):
-            own, there = folder / run_name, begun[number]
+        how = Execution(
+            threads=running.threads or None, should_stop=stop, groups=running.groups, engine=engine
+        )
+        with training.running(engine) as runs:
+            _print_plan(study, pieces, options, running, how, runs)
+        if running.plan:
+            return
+        command = _command(name, options, given, engine)
+        well = True
+        for piece in pieces:
 
-            def work(own: Path = own, plan: "Plan" = plan, there: bool = there) -> "Run":
-                threads = running.threads or None
+            def work(piece: _Piece = piece) -> "Run":
                 done: Run
-                if there:
+                if piece.begun:
                     done = training.resume(
-                        own, threads=threads, should_stop=stop, groups=running.groups
+                        whole / piece.name,
+                        threads=how.threads,
+                        should_stop=stop,
+                        groups=how.groups,
+                        engine=engine,
                     )
                 else:
-                    how = Execution(threads=threads, should_stop=stop, groups=running.groups)
-                    done = training.start(plan, own, command, how)
+                    done = training.start(piece.plan, piece.folder, command, how)
                 return done
 
-            to_the_end(work, own, stop)
-    written = write_report([folder / run.name for run in study.runs], folder / "report")
-    print(f"report: {written.folder}, figures {', '.join(written.figures)}")
+            well &= to_the_end(work, piece.folder, stop, others_follow=True)
+    if not well:
+        sys.exit(FAILED)
+    if engine.shard:
+        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        return
+    with filled(whole / "report") as own:
+        written = report_places([piece.folder for piece in pieces], own)
+    print(f"report: {whole / 'report'}, figures {', '.join(written.figures)}")
     for note in written.notes:
         print(f"note: {note}")
 
 
+def _pieces(
+    study: "AtariStudy", whole: Place, engine: EngineOptions, *, look: bool
+) -> list[_Piece]:
+    """What is run: every run of the study, or what the shard has of each."""
+    from valueshare.runs.shards import shard_plans
+
+    pieces = []
+    plans = shard_plans([run.plan for run in study.runs], engine.part)
+    for run, plan in zip(study.runs, plans, strict=True):
+        if plan is not None:
+            folder = shard_folder(whole / run.name, engine.part)
+            pieces.append(_Piece(run.name, plan, folder, look and holds_run(folder, plan)))
+    return pieces
+
+
 def _print_plan(
-    study: "AtariStudy", options: AtariOptions, running: Running, *, goes_on: bool
+    study: "AtariStudy",
+    pieces: Sequence[_Piece],
+    options: AtariOptions,
+    running: Running,
+    how: "Execution",
+    runs: "RunningEngine",
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
@@ -153,54 +212,64 @@ def _print_plan(
     from valueshare.experiments.atari import evaluation_steps
     from valueshare.runs.plan import parts
 
-    needs = [_checked(run.plan) for run in study.runs]
+    plans = [runs.fitted(piece.plan) for piece in pieces]
+    needs = [_checked(plan, how, runs) for plan in plans]
+    goes_on = any(piece.begun for piece in pieces)
     seconds = 0.0
-    for run, memory in zip(study.runs, needs, strict=True):
-        populations = parts(run.plan)
+    for piece, plan, memory in zip(pieces, plans, needs, strict=True):
+        populations = parts(plan)
         sizes = [part.agents.height for part in populations]
         settings = populations[0].settings
         count = "1 population" if len(sizes) == 1 else f"{len(sizes)} populations"
         print(
-            f"{run.name}: {sum(sizes):,} agents in {count} of at most {max(sizes)}, "
+            f"{piece.name}: {sum(sizes):,} agents in {count} of at most {max(sizes)}, "
             f"{settings.total_steps:,} steps each and {evaluation_steps(settings):,} of evaluation"
         )
         print(f"  memory: {memory}")
         if goes_on:
             continue
-        own = running.rate
-        if not own:
-            from valueshare.benchmarks.atari_loop import loop_rate
-
-            own = loop_rate(
-                populations[0],
-                run.plan.device,
-                run.plan.compiled,
-                threads=running.threads or None,
-                groups=running.groups,
-            )
+        if how.engine.engine == "ray":  # each run says so itself when it begins
+            if running.plan and (line := runs.expect(plan, None, measure=True)) is not None:
+                print(f"  {line}")
+            continue
+        own = running.rate or _measured(plan, running)
         each = settings.total_steps + evaluation_steps(settings)
         seconds += sum(sizes) * each / own
-        words = "given" if running.rate else "measured here"
+        words = "given" if running.rate else "measured in this process"
         print(f"  {_duration(sum(sizes) * each / own)} at {own:,.0f} agent-steps/s, {words}")
-    agents = sum(run.plan.agents.height for run in study.runs)
+    agents = sum(plan.agents.height for plan in plans)
     in_all = f", {_duration(seconds)}" if seconds else ""
-    print(f"{study.name}: {agents:,} agents in all{in_all}, on {options.device}")
+    share = f" of shard {how.engine.shard}" if how.engine.shard else ""
+    print(f"{study.name}: {agents:,} agents in all{share}{in_all}, on {options.device}")
     print(*atari_protocol(options.atari_protocol).described(), sep="\n")
     for sentence in study.deviations:
         print(f"not as in the paper: {sentence}")
 
 
-def _checked(plan: "Plan") -> str:
+def _measured(plan: "Plan", running: Running) -> float:
+    """Agent-steps a second of the first population, here."""
+    from valueshare.benchmarks.atari_loop import loop_rate
+    from valueshare.runs.plan import parts
+
+    return loop_rate(
+        parts(plan)[0],
+        plan.device,
+        plan.compiled,
+        threads=running.threads or None,
+        groups=running.groups,
+    )
+
+
+def _checked(plan: "Plan", how: "Execution", runs: "RunningEngine") -> str:
     """One line of the memory that a run needs; what does not fit can also be cut smaller.
 
     Its populations differ in their games and sizes alone: the largest one decides.
     """
-    from valueshare.runs.launch import check
     from valueshare.runs.plan import parts
 
     largest = max(parts(plan), key=lambda part: part.agents.height)
     try:
-        return check(plan._replace(agents=largest.agents, pieces={}))
+        return runs.check(plan._replace(agents=largest.agents, pieces={}), how)
     except InvalidInput as error:
         if "would fit" not in str(error):
             raise
@@ -213,24 +282,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:,.1f} minutes"
 
 
-def _holds(folder: Path, plan: "Plan") -> bool:
-    """Whether the folder holds a run of this very plan, finished or not; another is refused."""
-    from valueshare.runs.directory import read_config
-    from valueshare.runs.plan import KIND, config, difference
-
-    stored = read_config(folder)
-    if stored is None or stored.get("kind") != KIND:
-        return False
-    other = difference(stored, config(plan))
-    if other is not None:
-        raise InvalidInput(
-            f"{folder} holds a run with other settings ({other}): choose another --out"
-        )
-    return True
-
-
 def _command(
-    name: str, options: AtariOptions, given: dict[str, Sequence[str] | Sequence[float]]
+    name: str,
+    options: AtariOptions,
+    given: dict[str, Sequence[str] | Sequence[float]],
+    engine: EngineOptions,
 ) -> str:
     """The command that makes the same study; no folder is in it."""
     words = ["valueshare", "reproduce", name, "--scale", options.scale]
@@ -243,4 +299,5 @@ def _command(
             words += [str(item) for item in (value if isinstance(value, tuple) else (value,))]
     for option, values in given.items():
         words += [f"--{option}", *(str(value) for value in values)] if values else []
+    words += ["--shard", engine.shard] if engine.shard else []
     return shlex.join(words)

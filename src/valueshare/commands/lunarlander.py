@@ -1,15 +1,14 @@
 """The LunarLander study."""
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from valueshare.commands.arguments import Engine, Flag, OutFolder
-from valueshare.commands.training import to_the_end, training_library
+from valueshare.commands.training import holds_run, to_the_end, training_library
+from valueshare.runs.places import located
 from valueshare.runs.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from valueshare.runs.plan import Plan
     from valueshare.runs.run_folder import Run
 
 
@@ -43,6 +42,7 @@ def reproduce_lunarlander(
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.lunarlander import write_lunarlander_report
+    from valueshare.runs.copies import filled
     from valueshare.runs.launch import Execution
     from valueshare.runs.plan import Plan
 
@@ -50,7 +50,7 @@ def reproduce_lunarlander(
         scale, eval_episodes=eval_episodes or None, seeds=seeds or None, tf32=tf32
     )
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    whole = Path("results") / f"lunarlander-{scale}" if out is None else out
+    whole = located(f"results/lunarlander-{scale}" if out is None else out)
     plan, folder = training.placed(plan, whole, engine)
     words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
     for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):
@@ -61,7 +61,7 @@ def reproduce_lunarlander(
 
     def work() -> "Run":
         run: Run
-        if _holds(folder, plan):
+        if holds_run(folder, plan):
             run = training.resume(whole, threads=threads or None, should_stop=stop, engine=engine)
         else:
             how = Execution(threads=threads or None, should_stop=stop, engine=engine)
@@ -73,18 +73,8 @@ def reproduce_lunarlander(
     if engine.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    for line in write_lunarlander_report(folder)["verdict"]:
-        print(line)
+    with filled(folder) as own:
+        for line in write_lunarlander_report(own)["verdict"]:
+            print(line)
     print(f"figure: {folder / 'figures' / 'sensitivity.png'}")
     print(f"page:   {folder / 'report.html'}")
-
-
-def _holds(folder: Path, plan: "Plan") -> bool:
-    """Whether the folder holds a run of this very plan, finished or not."""
-    from valueshare.runs.directory import read_config
-    from valueshare.runs.plan import KIND, config, difference
-
-    stored = read_config(folder)
-    if stored is None or stored.get("kind") != KIND:
-        return False
-    return difference(stored, config(plan)) is None

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from valueshare.commands.arguments import OutFolder
+from valueshare.commands.arguments import ReportFolder
+from valueshare.errors import InvalidInput
 
 
 def report(
     runs: Positional[tuple[Path, ...]],
-    out: OutFolder = None,
+    out: ReportFolder = None,
     figures: tuple[str, ...] = (),
     compare: tuple[str, ...] = (),
     resamples: int = 50_000,
@@ -17,17 +18,24 @@ def report(
     """Figures, tables and a page of results, with intervals and notes on what is missing.
 
     Args:
-        runs: Run folders, or results of other programs: a tidy CSV or Parquet (environment,
-            algorithm, seed, step, score), PFRL's scores.txt, Stable-Baselines3's evaluations.npz,
-            or folders of them. Several are read as one.
-        out: Folder for figures and tables; left out: RUN/report, or report for several.
+        runs: Run folders or their addresses, or results of other programs: a tidy CSV or Parquet
+            (environment, algorithm, seed, step, score), PFRL's scores.txt, Stable-Baselines3's
+            evaluations.npz, or folders of them. Several are read as one.
+        out: Folder for figures and tables; left out: RUN/report, or report for several and for
+            addresses.
         figures: Names of figures; left out: all that the results allow.
         compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
         resamples: Of the bootstrap; fewer are faster and less exact.
     """
-    from valueshare.report.write import write_report
+    from valueshare.report.elsewhere import report_places
+    from valueshare.runs.places import located
 
-    written = write_report(runs, out, figures, compare=compare, resamples=resamples)
+    if out is not None and not isinstance(located(out), Path):
+        raise InvalidInput(f"{located(out)} is no folder: choose another --out")
+    places = [located(run) for run in runs]
+    written = report_places(places, out, figures, compare=compare, resamples=resamples)
+    for sentence in written.verdict:
+        print(sentence)
     print(f"{written.folder / 'figures'}: {', '.join(written.figures)}")
     if (written.folder / "tables").is_dir():
         print(f"{written.folder / 'tables'}: final scores as LaTeX, Markdown and CSV")

@@ -3,21 +3,25 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 
 from tyro.conf import OmitArgPrefixes
 
-import valueshare
-from valueshare.commands.arguments import Engine, Flag, OutFolder
+from valueshare.commands.arguments import Engine, Flag, OutFolder, RunFolder
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies
-from valueshare.runs.engines import EngineOptions, local_path
+from valueshare.experiments.studies import (
+    Scale,
+    TabularStudy,
+    gridworld_studies,
+    results_config,
+)
+from valueshare.runs.engines import EngineOptions, shard_folder
+from valueshare.runs.places import Place, located
 
 
 def reproduce_gridworld(
     engine: Engine,
     scale: Scale = "paper",
-    out: Path = Path("results/gridworld"),
+    out: RunFolder = "results/gridworld",
     overwrite: Flag = False,
 ) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
@@ -29,8 +33,7 @@ def reproduce_gridworld(
         overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    title = "Gridworld: value-sharing in tabular Q-learning"
-    _run(gridworld_studies(scale), out, overwrite, title, command, engine)
+    _run(gridworld_studies(scale), located(out), overwrite, command, engine)
 
 
 def tabular(
@@ -47,55 +50,89 @@ def tabular(
         out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
         overwrite: Run again, and replace the results in that folder.
     """
-    title = f"{study.env}: value-sharing in tabular {study.algorithm}"
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
-    folder = Path("results") / name if out is None else out
-    _run((study,), folder, overwrite, title, _tabular_command(study), engine)
+    folder = located(f"results/{name}" if out is None else out)
+    _run((study,), folder, overwrite, _tabular_command(study), engine)
 
 
 def _run(
     studies: Sequence[TabularStudy],
-    out: Path,
+    out: Place,
     overwrite: bool,
-    title: str,
     command: str,
     engine: EngineOptions,
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
     from valueshare.report.tabular import figure_name, headlines, write_results
+    from valueshare.runs.copies import filled
     from valueshare.runs.directory import holds, results_folder
 
-    if engine.shard or engine.population_agents:
-        raise InvalidInput(
-            "a tabular study is compared as a whole: leave out --shard and --population-agents"
-        )
-    out = local_path(out)
-    config = {
-        "valueshare": valueshare.__version__,
-        "kind": "tabular",
-        "studies": [study.settings() for study in studies],
-    }
-    if holds(out, config) and not overwrite:
-        print(f"these results are there already (--overwrite runs them again): {out}")
-    else:
-        study_mdp(studies[0])  # an unknown environment is found out before anything is made
-        runs = sum(study.timesteps // study.steps for study in studies)
-        total = sum(study.timesteps for study in studies)
-        try:
-            with results_folder(out, config, overwrite=overwrite) as folder:
-                print(f"{runs:,} runs, {total:,} timesteps")
-                result = run_studies(studies, progress=True, engine=engine)
-                write_results(result, folder, title=title, command=command)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("nothing was written") from None
-        except OSError as error:
-            raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
-        rate = result.timesteps / result.seconds
-        print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
-    for line in headlines(out):
-        print(line)
+    if engine.population_agents:
+        raise InvalidInput("tabular learners are no populations: leave out --population-agents")
+    if engine.workers > 1:
+        raise InvalidInput("a tabular sweep has a thread for every core: leave out --workers")
+    if engine.shard:
+        _run_shard(studies, out, overwrite, f"{command} --shard {engine.shard}", engine)
+        return
+    config = results_config(studies)
+    with filled(out) as here:
+        if holds(here, config) and not overwrite:
+            print(f"these results are there already (--overwrite runs them again): {out}")
+        else:
+            study_mdp(studies[0])  # an unknown environment is found out before anything is made
+            runs = sum(study.timesteps // study.steps for study in studies)
+            total = sum(study.timesteps for study in studies)
+            try:
+                with results_folder(here, config, overwrite=overwrite) as folder:
+                    print(f"{runs:,} runs, {total:,} timesteps")
+                    result = run_studies(studies, progress=True, engine=engine)
+                    write_results(result, folder, command=command)
+            except (KeyboardInterrupt, OSError) as end:
+                raise _ended(end) from end
+            rate = result.timesteps / result.seconds
+            print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
+        for line in headlines(here):
+            print(line)
     print(f"figure: {out / 'figures' / figure_name(studies)}.png")
     print(f"page:   {out / 'report.html'}")
+
+
+def _run_shard(
+    studies: Sequence[TabularStudy],
+    whole: Place,
+    overwrite: bool,
+    command: str,
+    engine: EngineOptions,
+) -> None:
+    """One part of the grid, in a folder of its own; all of them together are the study."""
+    from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
+    from valueshare.report.tabular_shards import write_shard
+    from valueshare.runs.copies import filled
+    from valueshare.runs.directory import holds, results_folder
+
+    timesteps = cell_timesteps(studies, shard_cells(studies, engine.part))
+    out = shard_folder(whole, engine.part)
+    config = results_config(studies, engine.shard)
+    with filled(out) as here:
+        if holds(here, config) and not overwrite:
+            print(f"this shard is there already (--overwrite runs it again): {out}")
+        else:
+            try:
+                with results_folder(here, config, overwrite=overwrite) as folder:
+                    print(f"shard {engine.shard}: {timesteps:,} timesteps")
+                    runs, seconds = sweep_studies(studies, progress=True, engine=engine)
+                    write_shard(runs, folder, timesteps, seconds, command=command)
+            except (KeyboardInterrupt, OSError) as end:
+                raise _ended(end) from end
+            print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps a second")
+    print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+
+
+def _ended(end: BaseException) -> BaseException:
+    """The same, and that it left nothing behind."""
+    if isinstance(end, OSError):
+        return OSError(end.errno, f"{end.strerror or end}; nothing was written")
+    return KeyboardInterrupt("nothing was written")
 
 
 def _tabular_command(study: TabularStudy) -> str:

@@ -4,20 +4,21 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from valueshare.commands.arguments import Engine, Flag, OutFolder
+from valueshare.commands.arguments import Engine, Flag, OutFolder, RunFolder
 from valueshare.errors import InvalidInput
 from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
+from valueshare.runs.places import Place, located
 from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from valueshare.runs.plan import Plan
     from valueshare.runs.run_folder import Run
 
 FAILED = 1
@@ -51,7 +52,8 @@ def train(
         k: Mean-scaling coefficients, for the algorithms that have one; 0 shares no value.
         seeds: How many agents of each combination ...
         first_seed: ... with this seed and those that follow it.
-        out: Folder of the run; left out: runs/ENVIRONMENT-ALGORITHM.
+        out: Folder of the run, or an address like s3://bucket/run; left out:
+            runs/ENVIRONMENT-ALGORITHM.
         device: cpu, cuda or cuda:0.
         compile: Compile the learning and acting steps, which takes a while at the start.
         backend: Where environments come from; auto is ALE for Atari games, then EnvPool where it
@@ -110,7 +112,7 @@ def train(
 
 
 def resume(
-    run: Positional[Path],
+    run: Positional[RunFolder],
     engine: Engine,
     threads: int = 0,
     groups: int = 1,
@@ -119,7 +121,7 @@ def resume(
     """Go on with a run from its last finished phase, to the same end to the bit.
 
     Args:
-        run: The run's folder, or with --shard the one that holds its shards.
+        run: The run's folder or address, or with --shard the one that holds its shards.
         engine: Where it runs.
         threads: Of the environments; 0 is one a core.
         groups: Of agents that take turns in acting.
@@ -139,20 +141,23 @@ def resume(
             )
             return resumed
 
-        to_the_end(go_on, shard_folder(run, engine.part), stop)
+        to_the_end(go_on, shard_folder(located(run), engine.part), stop)
 
 
-def to_the_end(work: "Callable[[], Run]", folder: Path, stop: StopRequest) -> None:
-    """Run, then say how it ended; one that can go on says how, with an exit code of its own."""
-    from valueshare.runs.directory import read_config
+def to_the_end(
+    work: "Callable[[], Run]", folder: Place, stop: StopRequest, *, others_follow: bool = False
+) -> bool:
+    """Run, then say how it ended; one that can go on says how, with an exit code of its own.
 
+    Where others follow, populations that failed do not end the program: False is the answer.
+    """
     way = f"go on with: valueshare resume {shlex.quote(str(folder))}"
     try:
         run = work()
     except Stopped:
         run = None
     except OSError as error:
-        if read_config(folder) is None:
+        if not _is_there(folder):
             way = "nothing was written"
         _say_and_exit(f"{error.strerror or error}; {way}", FAILED)
     if run is not None and run.failures and not stop():
@@ -160,18 +165,49 @@ def to_the_end(work: "Callable[[], Run]", folder: Path, stop: StopRequest) -> No
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
         count = len(run.failures)
         said = "1 population" if count == 1 else f"{count} populations"
-        _say_and_exit(f"{said} failed; the others are finished; {way}", FAILED)
+        line = f"{said} failed; the others are finished; {way}"
+        if not others_follow:
+            _say_and_exit(line, FAILED)
+        print(f"valueshare: {line}", file=sys.stderr)
+        return False
     if run is not None and run.finished:
         from valueshare.training import summary
 
         print("\n".join(summary(run)))
-    elif read_config(folder) is None:
+    elif not _is_there(folder):
         _say_and_exit("stopped; nothing was written", stop.exit_code)
     else:
         _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code)
+    return True
 
 
-def _say_and_exit(line: str, code: int) -> None:
+def holds_run(place: Place, plan: "Plan") -> bool:
+    """Whether a run of this very plan is there, finished or not; another one is refused."""
+    from valueshare.runs.copies import stored_config
+    from valueshare.runs.plan import KIND, config, difference
+
+    stored = stored_config(place)
+    if stored is None or stored.get("kind") != KIND:
+        return False
+    other = difference(stored, config(plan))
+    if other is not None:
+        raise InvalidInput(
+            f"{place} holds a run with other settings ({other}): choose another --out"
+        )
+    return True
+
+
+def _is_there(place: Place) -> bool:
+    """Whether a run is there; of a store that does not answer, it is said to be."""
+    from valueshare.runs.copies import stored_config
+
+    try:
+        return stored_config(place) is not None
+    except OSError:
+        return True
+
+
+def _say_and_exit(line: str, code: int) -> NoReturn:
     print(f"valueshare: {line}", file=sys.stderr)
     sys.exit(code)
 

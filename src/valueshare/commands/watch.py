@@ -1,6 +1,9 @@
 """The command `watch`: the page of runs that are under way, in a browser."""
 
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -18,20 +21,27 @@ def watch(runs: Positional[tuple[Path, ...]], port: int = PORT) -> None:
     Ctrl-C; the runs do not notice.
 
     Args:
-        runs: Run folders; several are shown as one. What `valueshare report` reads will do too.
+        runs: Run folders or their addresses; several are shown as one. What `valueshare report`
+            reads will do too.
         port: Of 127.0.0.1; 0 is any free one.
     """
     let_threads_sleep()
     from valueshare.report.page_live import Follower
     from valueshare.report.page_server import server
+    from valueshare.runs.copies import reading_copies
+    from valueshare.runs.places import located
+    from valueshare.runs.remote import PROGRESS_SECONDS
 
-    follower = Follower(runs)
-    stop = Event()
-    with server(lambda: follower.view, port) as serving:
+    stop, places = Event(), [located(run) for run in runs]
+    with ExitStack() as stack:
+        copies = stack.enter_context(reading_copies(places))
+        fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
+        follower = Follower(copies.folders, fetch=fetch, named=copies.named)
+        serving = stack.enter_context(server(lambda: follower.view, port))
         host, own_port = serving.socket.getsockname()
         looking = Thread(target=follower.follow, args=(stop,), daemon=True)
         looking.start()
-        print(f"http://{host}:{own_port}/ shows {_named(runs)}; Ctrl-C ends it", flush=True)
+        print(f"http://{host}:{own_port}/ shows {_named(places)}; Ctrl-C ends it", flush=True)
         try:
             serving.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
@@ -42,6 +52,6 @@ def watch(runs: Positional[tuple[Path, ...]], port: int = PORT) -> None:
             stop.set()
 
 
-def _named(runs: tuple[Path, ...]) -> str:
-    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return f"{runs[0]}{more}"
+def _named(places: Sequence[object]) -> str:
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{places[0]}{more}"

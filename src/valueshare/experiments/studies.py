@@ -1,9 +1,11 @@
 """The tabular experiments as data: what is run, with the paper's settings as presets."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from valueshare import __version__
 from valueshare.errors import InvalidInput
 from valueshare.tabular.rules import check_learners, check_rows
 
@@ -11,6 +13,7 @@ Measure = Literal["episodes", "reward"]
 Scale = Literal["paper", "smoke"]
 
 GRIDWORLD = "gridworld"
+KIND = "tabular"  # of a results folder
 
 
 def step_size_grid(spacing: float) -> tuple[float, ...]:
@@ -90,6 +93,37 @@ class TabularStudy:
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result, for `config.json`."""
         return asdict(self) | {"regimes": self.moments, "measure": self.measured}
+
+
+def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str, Any]:
+    """What decides the results of studies, or of a shard of them: the `config.json` of a folder."""
+    values = {
+        "valueshare": __version__,
+        "kind": KIND,
+        "studies": [study.settings() for study in studies],
+    }
+    return {**values, "shard": shard} if shard else values
+
+
+def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
+    """The studies that a `config.json` tells of."""
+    names = {setting.name for setting in fields(TabularStudy)}
+    studies = []
+    for stored in config["studies"]:
+        own: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in stored.items()
+            if name in names
+        }
+        studies.append(TabularStudy(**own))
+    return tuple(studies)
+
+
+def title(studies: Sequence[TabularStudy]) -> str:
+    """What a page of these studies is called."""
+    if len(studies) > 1:
+        return "Gridworld: value-sharing in tabular Q-learning"
+    return f"{studies[0].env}: value-sharing in tabular {studies[0].algorithm}"
 
 
 def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:

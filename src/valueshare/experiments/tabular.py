@@ -5,7 +5,8 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.engines import EngineOptions, Shard
 from valueshare.tabular.mdp import FiniteMDP, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
@@ -45,6 +46,14 @@ def study_mdp(study: TabularStudy) -> FiniteMDP:
     return gridworld(step_reward=study.step_reward, discount=study.discount)
 
 
+class Cell(NamedTuple):
+    """Every combination of some k and step sizes of a study, with all seeds."""
+
+    study: int  # its number
+    k: tuple[float, ...]
+    step_sizes: tuple[float, ...]
+
+
 def run_studies(
     studies: Sequence[TabularStudy], *, progress: bool = False, engine: EngineOptions | None = None
 ) -> TabularResult:
@@ -52,28 +61,73 @@ def run_studies(
 
     The sweeps run here, or where the engine says; that changes no bit of them.
     """
-    mdps = [study_mdp(study) for study in studies]
-    tables, seconds = _tables(studies, mdps, progress, engine)
-    runs, norms, figure, held_out = [], [], [], []
-    for study, mdp, table in zip(studies, mdps, tables, strict=True):
-        case = pl.lit(study.case, pl.Float64).alias("step_reward")
-        runs.append(table.with_columns(case))
+    engine = EngineOptions() if engine is None else engine
+    runs, seconds = sweep_studies(studies, progress=progress, engine=engine)
+    return concluded(studies, runs, seconds)
 
+
+def sweep_studies(
+    studies: Sequence[TabularStudy], *, progress: bool, engine: EngineOptions
+) -> tuple[pl.DataFrame, float]:
+    """The sweeps of all studies, or the shard's rows of them; and the seconds they took."""
+    mdps = [study_mdp(study) for study in studies]
+    cells = shard_cells(studies, engine.part)
+    tables, seconds = _tables(studies, mdps, cells, progress, engine)
+    cases = [pl.lit(studies[cell.study].case, pl.Float64).alias("step_reward") for cell in cells]
+    own = [table.with_columns(case) for table, case in zip(tables, cases, strict=True)]
+    return pl.concat(own), seconds
+
+
+def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
+    """What the runs of whole studies say."""
+    norms, figure, held_out = [], [], []
+    for study in studies:
+        case = pl.lit(study.case, pl.Float64).alias("step_reward")
+        table = runs.filter(pl.col("step_reward").eq_missing(study.case))
         measured = table.rename({_COLUMNS[study.measured]: "score"})
         chosen = tuned_increase(measured)
         figure.append(chosen.with_columns(case))
         first, second = pl.col("seed") < study.seeds // 2, pl.col("seed") >= study.seeds // 2
         crossed = tuned_increase(measured, choose=first, score=second, both_ways=True)
         held_out.append(crossed.with_columns(case))
-        norms.append(_norms(study, mdp, chosen).with_columns(case))
+        norms.append(_norms(study, study_mdp(study), chosen).with_columns(case))
     return TabularResult(
         studies=tuple(studies),
-        runs=pl.concat(runs),
+        runs=runs,
         norms=pl.concat(norms),
         figure=pl.concat(figure),
         held_out=pl.concat(held_out),
         seconds=seconds,
     )
+
+
+def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
+    """What one shard has of the grids, laid end to end; every k and step size is in one shard.
+
+    All of them are equally long but for the steps of their study, which are alike.
+    """
+    grid = [
+        (number, k, step_size)
+        for number, study in enumerate(studies)
+        for k in study.k
+        for step_size in study.step_sizes
+    ]
+    if shard is not None:
+        if shard.of > len(grid):
+            raise InvalidInput(
+                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most "
+                "so many shards"
+            )
+        first, last = (len(grid) * place // shard.of for place in (shard.number - 1, shard.number))
+        grid = grid[first:last]
+    rows = [
+        (number, k, tuple(step_size for *_, step_size in own))
+        for (number, k), own in groupby(grid, key=lambda cell: cell[:2])
+    ]
+    return [  # k with the same step sizes in one go
+        Cell(number, tuple(k for _, k, _ in own), step_sizes)
+        for (number, step_sizes), own in groupby(rows, key=lambda row: (row[0], row[2]))
+    ]
 
 
 def sweep_rows(text: str) -> bytes:
@@ -92,50 +146,70 @@ def sweep_rows(text: str) -> bytes:
 def _tables(
     studies: Sequence[TabularStudy],
     mdps: Sequence[FiniteMDP],
+    cells: Sequence[Cell],
     progress: bool,
-    engine: EngineOptions | None,
+    engine: EngineOptions,
 ) -> tuple[list[pl.DataFrame], float]:
-    """The sweep of every study, and the seconds they took, without compilation where it is here."""
-    if engine is not None and engine.engine == "ray":
-        return _on_cluster(studies, progress, engine)
+    """A table a cell, and the seconds they took, without compilation where it is here."""
+    if engine.engine == "ray":
+        return _on_cluster(studies, cells, progress, engine)
     sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
     began = time.perf_counter()
     tables = [
-        _sweep(study, mdp, study.k, study.step_sizes, study.moments, progress)
-        for study, mdp in zip(studies, mdps, strict=True)
+        _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.moments, progress)
+        for cell in cells
+        for own in [studies[cell.study]]
     ]
     return tables, time.perf_counter() - began
 
 
+def cell_timesteps(studies: Sequence[TabularStudy], cells: Sequence[Cell]) -> int:
+    """Of all their runs together."""
+    return sum(
+        len(cell.k) * len(cell.step_sizes) * studies[cell.study].seeds * studies[cell.study].steps
+        for cell in cells
+    )
+
+
 def _on_cluster(
-    studies: Sequence[TabularStudy], progress: bool, engine: EngineOptions
+    studies: Sequence[TabularStudy],
+    cells: Sequence[Cell],
+    progress: bool,
+    engine: EngineOptions,
 ) -> tuple[list[pl.DataFrame], float]:
     """One task for a k and a few step sizes, in the order of the grid."""
     from valueshare.runs.cluster import spread
 
     threads = max(1, engine.ray_cpus)
-    cells = [
-        (study, k, study.step_sizes[first : first + TASK_STEP_SIZES])
-        for study in studies
-        for k in study.k
-        for first in range(0, len(study.step_sizes), TASK_STEP_SIZES)
+    tasks = [
+        (number, Cell(cell.study, (k,), cell.step_sizes[first : first + TASK_STEP_SIZES]))
+        for number, cell in enumerate(cells)
+        for k in cell.k
+        for first in range(0, len(cell.step_sizes), TASK_STEP_SIZES)
     ]
     texts = [
-        json.dumps({"study": asdict(study), "k": [k], "step_sizes": sizes, "threads": threads})
-        for study, k, sizes in cells
+        json.dumps(
+            {
+                "study": asdict(studies[cell.study]),
+                "k": cell.k,
+                "step_sizes": cell.step_sizes,
+                "threads": threads,
+            }
+        )
+        for _, cell in tasks
     ]
     began = time.perf_counter()
-    with shown_progress(sum(study.timesteps for study in studies), progress) as advance:
-
-        def on_done(number: int) -> None:
-            study, _, sizes = cells[number]
-            advance(len(sizes) * study.seeds * study.steps)
-
-        answers = spread(engine, sweep_rows, texts, on_done)
+    with shown_progress(cell_timesteps(studies, cells), progress) as advance:
+        answers = spread(
+            engine,
+            sweep_rows,
+            texts,
+            lambda task: advance(cell_timesteps(studies, [tasks[task][1]])),
+        )
     tables = [pl.read_parquet(answer) for answer in answers]
     whole = [
-        pl.concat([t for t, (own, *_) in zip(tables, cells, strict=True) if own is study])
-        for study in studies
+        pl.concat([table for table, (own, _) in zip(tables, tasks, strict=True) if own == number])
+        for number in range(len(cells))
     ]
     return whole, time.perf_counter() - began
 

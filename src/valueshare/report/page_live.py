@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -38,9 +38,18 @@ class View(NamedTuple):
 class Follower:
     """Keeps the page of some runs up to date; `view` is always a whole page."""
 
-    def __init__(self, paths: Sequence[Path], resamples: int = RESAMPLES) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        resamples: int = RESAMPLES,
+        *,
+        fetch: Callable[[], None] = lambda: None,
+        named: Callable[[str], str] = lambda text: text,
+    ) -> None:
+        """`fetch` is called before every look, and `named` says what a copy is of."""
         self.paths = check(paths)
         self.resamples = resamples
+        self.fetch, self.named = fetch, named
         self.seen = ""
         self.view = View("0", self._waiting("0", "No phase has ended yet.").encode())
 
@@ -59,6 +68,7 @@ class Follower:
 
     def refresh(self) -> bool:
         """Build the page again if the runs' files are others than before; whether it did."""
+        self.fetch()
         now = fingerprint(self.paths)
         if now == self.seen:
             return False
@@ -66,7 +76,7 @@ class Follower:
         try:
             results = read_results(self.paths)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
-            self.view = View(now, self._waiting(now, str(error)).encode())
+            self.view = View(now, self._waiting(now, self.named(str(error))).encode())
             return True
         done = progress(results)
         text = live_page(results, Live(now, _message(self.paths, done), done), self.resamples)
@@ -74,7 +84,8 @@ class Follower:
         return True
 
     def _waiting(self, version: str, message: str) -> str:
-        return waiting_page([str(path) for path in self.paths], Live(version, message))
+        names = [self.named(str(path)) for path in self.paths]
+        return waiting_page(names, Live(version, message))
 
 
 def check(paths: Sequence[Path]) -> list[Path]:
@@ -82,7 +93,8 @@ def check(paths: Sequence[Path]) -> list[Path]:
     if not paths:
         raise InvalidInput("no runs are given: name run folders")
     for path in paths:
-        if not (path / "config.json").is_file() and not (path / "agents.parquet").is_file():
+        known = (path / "config.json").is_file() or any(path.rglob("agents.parquet"))
+        if not known:
             read_results(path)  # says what is wrong with it, if anything is
     return list(paths)
 
@@ -146,7 +158,10 @@ def _message(paths: Sequence[Path], done: float | None) -> str:
     if done == 1.0:
         return "Finished."
     times = [
-        file.stat().st_mtime for path in paths for file in (path / "records").glob("*.parquet")
+        file.stat().st_mtime
+        for path in paths
+        for file in path.rglob("*.parquet")
+        if file.parent.name == "records"  # of the run, or of the shards or runs in the folder
     ]
     when = f"the last phase ended at {datetime.fromtimestamp(max(times)):%H:%M:%S}" if times else ""
     share = f"{done:.0%} of all steps" if done is not None else ""

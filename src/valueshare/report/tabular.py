@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.experiments.studies import GRIDWORLD, TabularStudy
+from valueshare.experiments.studies import GRIDWORLD, TabularStudy, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures, page
@@ -39,7 +39,7 @@ READING = (
 )
 
 
-def write_results(result: TabularResult, folder: Path, *, title: str, command: str) -> None:
+def write_results(result: TabularResult, folder: Path, *, command: str) -> None:
     """Fill a results folder from a finished study."""
     measure = result.studies[0].measured
     records = folder / "records"
@@ -57,7 +57,7 @@ def write_results(result: TabularResult, folder: Path, *, title: str, command: s
     drawings = folder / "figures"
     save(figures.tuned_increase(columns, measure=measure), drawings, name)
     save(figures.norm_reduction(result.norms), drawings, "norms")
-    html = _page(result, title, command, origin, drawings)
+    html = _page(result, command, origin, drawings)
     write_whole(folder / "report.html", [html.encode()])
 
 
@@ -130,7 +130,6 @@ def _notes(result: TabularResult) -> tuple[str, ...]:
 
 def _page(
     result: TabularResult,
-    title: str,
     command: str,
     origin: dict[str, Any],
     drawings: Path,
@@ -208,4 +207,4 @@ def _page(
             ),
         ),
     )
-    return page.page(title, lead, sections)
+    return page.page(title(result.studies), lead, sections)

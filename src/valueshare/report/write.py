@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.foreign import read_results
-from valueshare.analysis.intervals import RESAMPLES
+from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures
+from valueshare.report.page_about import short_names, shortened
 from valueshare.report.page_results import Picture, results_page
-from valueshare.report.page_verdict import asked_pairs
+from valueshare.report.page_verdict import asked_pairs, verdict
 from valueshare.report.results import FIGURES, Drawn, drawn_from, not_allowed
 from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
@@ -34,6 +35,8 @@ from valueshare.report.tables import (
     to_latex,
     to_markdown,
 )
+from valueshare.report.tabular import summary
+from valueshare.report.tabular_shards import StoredShard, tabular_shards, write_merged
 
 TABULAR = ("gridworld", "norms")
 MADE_UP = "these are synthetic records: no agent was trained"
@@ -46,6 +49,7 @@ class Written(NamedTuple):
     figures: tuple[str, ...]
     left_out: dict[str, str]  # figures that the results do not allow, and what they need
     notes: tuple[str, ...]
+    verdict: tuple[str, ...] = ()  # in sentences
 
 
 def write_report(
@@ -62,6 +66,9 @@ def write_report(
     """
     if not paths:
         raise InvalidInput("no results are given: name run folders or files")
+    shards = tabular_shards(paths)
+    if shards:
+        return _write_tabular_shards(shards, paths, out, names, compare)
     tabular = [path for path in paths if _is_tabular(path)]
     if tabular and len(paths) > 1:
         raise InvalidInput(f"{tabular[0]} is a tabular study: report it alone")
@@ -84,7 +91,8 @@ def write_report(
         Picture(one.name, folder / "figures" / f"{one.name}.svg", one.caption, one.notes)
         for one in drawn
     ]
-    text = results_page(results, pictures, asked=compare, resamples=resamples, study=study)
+    answer = verdict(study, compare)
+    text = results_page(results, pictures, study=study, answer=answer)
     write_whole(folder / "report.html", [text.encode()])
     written = Written(
         folder,
@@ -92,11 +100,20 @@ def write_report(
         {} if names else not_allowed(study),
         tuple(
             dict.fromkeys(
-                [*made_up, *results.notes, *notes, *(n for one in drawn for n in one.notes)]
+                [
+                    *(*made_up, *results.notes, *notes),
+                    *(note for one in drawn for note in one.notes),
+                    *(*answer.missing, *(note for one in answer.found for note in one.notes)),
+                ]
             )
         ),
+        (*made_up, *answer.sentences),
     )
-    _write_about(written, drawn, [source._asdict() for source in results.about])
+    # Folders by their short names, as in the page: where they were is no one else's business.
+    names_of = short_names([source.path for source in results.about])
+    sources = [source._asdict() | {"path": names_of[source.path]} for source in results.about]
+    said = written._replace(notes=tuple(shortened(written.notes, names_of)))
+    _write_about(said, drawn, sources)
     return written
 
 
@@ -126,6 +143,7 @@ def _write_tables(study: Study, folder: Path) -> tuple[str, ...]:
 
 def _write_about(written: Written, drawn: Sequence[Drawn], sources: Sequence[Any]) -> None:
     about = {
+        "verdict": written.verdict,
         "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in drawn},
         "not_drawn": written.left_out,
         "notes": written.notes,
@@ -140,6 +158,25 @@ def _is_tabular(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and config.get("kind") == "tabular"
+
+
+def _write_tabular_shards(
+    shards: Sequence[StoredShard],
+    paths: Sequence[Path],
+    out: Path | None,
+    names: Sequence[str],
+    compare: Sequence[str],
+) -> Written:
+    """All shards of a tabular study as the study: records, summary, figures and page."""
+    if names or compare:
+        raise InvalidInput(
+            "the shards of a tabular study are put together with all their figures: leave out "
+            "--figures and --compare"
+        )
+    folder = default_folder(paths) if out is None else out
+    result = write_merged(shards, folder)
+    drawn = sorted(path.stem for path in (folder / "figures").glob("*.png"))
+    return Written(folder, tuple(drawn), {}, tuple(summary(result)["notes"]))
 
 
 def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:

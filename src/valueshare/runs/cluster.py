@@ -1,25 +1,19 @@
-"""A Ray cluster: being its guest, what its nodes have, and whether they see our files."""
+"""A Ray cluster: being its guest, and what its nodes have."""
 
 import errno
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.runs import worker
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.locks import locked
 from valueshare.runs.signals import EXIT_CODES
 
 CONNECT_SECONDS = 5.0
@@ -119,73 +113,6 @@ def place_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Plac
             f"{' that has the GPUs' if gpus else ''} has more than {most_cpus:g} CPUs"
         )
     return Place(cpus, gpus)
-
-
-def check_sight(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
-    """Refuse a folder that a node cannot see or write to; a line if locks do not reach so far.
-
-    A file is made where the run will be, and every node is asked for it.
-    """
-    place = folder.resolve()
-    while not place.is_dir():
-        place = place.parent
-    try:
-        handle, name = tempfile.mkstemp(prefix=".valueshare-", dir=place)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InvalidInput(f"cannot write to {place}: {reason}") from error
-    os.close(handle)
-    marker = Path(name)
-    try:
-        with locked(marker):
-            answers = _ask_all(ray, there, json.dumps({"path": name}))
-    finally:
-        with suppress(OSError):
-            marker.unlink()
-    for key, words in (("seen", "see"), ("writable", "write to")):
-        blind = [node.address for node, about in answers if not about[key]]
-        if blind:
-            raise InvalidInput(
-                f"{len(blind)} of {len(answers)} nodes cannot {words} {place} ({blind[0]}, say): "
-                "choose an --out on a filesystem that all nodes have mounted"
-            )
-    for node, about in answers:
-        if about["valueshare"] != valueshare.__version__:
-            raise InvalidInput(
-                f"{node.address} has valueshare {about['valueshare']}, and this is "
-                f"{valueshare.__version__}: install the same version on all nodes"
-            )
-    if not all(about["locked"] for _, about in answers):
-        return (
-            f"the filesystem of {place} has no locks between machines: do not start this run on "
-            "two of them"
-        )
-    return None
-
-
-def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
-    where = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-    look = ray.remote(worker.look)
-    asked = {
-        node: look.options(
-            num_cpus=0, max_retries=1, scheduling_strategy=where(node.id, soft=False)
-        ).remote(text)
-        for node in there
-    }
-    answers = []
-    for node, answer in asked.items():
-        try:
-            answers.append((node, json.loads(ray.get(answer, timeout=ANSWER_SECONDS))))
-        except ray.exceptions.GetTimeoutError as error:
-            raise InvalidInput(
-                f"{node.address} has not answered for {ANSWER_SECONDS:.0f} s: see `ray status`"
-            ) from error
-        except ray.exceptions.RayError as error:
-            raise InvalidInput(
-                f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install "
-                "it there as it is here"
-            ) from error
-    return answers
 
 
 def spread(

@@ -1,16 +1,16 @@
-"""Where populations run: here, one after the other, or on a Ray cluster, side by side.
+"""Where populations run: here, one after the other or in processes, or on a Ray cluster.
 
 Nothing heavy is imported here: the command line reads it before it knows the command.
 """
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from tyro.conf import arg
 
 from valueshare.errors import InvalidInput
+from valueshare.runs.places import Place
 
 _MOST_SHARDS = 100_000
 
@@ -30,7 +30,10 @@ class EngineOptions:
     """Where the populations run, and how the table is cut; nothing of it changes a number."""
 
     engine: Literal["local", "ray"] = "local"
-    """local: in this process, one population after the other; ray: on a cluster, side by side."""
+    """local: on this machine, one population after the other; ray: on a cluster, side by side."""
+    workers: int = 1
+    """Processes of the local engine on a CPU: populations run side by side in so many, and are cut
+    for them where there are too few; about one a core. 1: all in this process."""
     ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
     """Of the cluster; auto is the one that this machine is a node of."""
     ray_cpus: int = 0
@@ -49,6 +52,13 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
             raise InvalidInput(f"engine = {self.engine!r}: write local or ray")
+        if self.workers < 1:
+            raise InvalidInput(f"workers = {self.workers}: write a number >= 1, or leave it out")
+        if self.workers > 1 and self.engine != "local":
+            raise InvalidInput(
+                f"workers = {self.workers} is for the local engine: on Ray, a population is a task "
+                "already; leave it out"
+            )
         if self.ray_cpus < 0:
             raise InvalidInput(f"ray-cpus = {self.ray_cpus}: write a number >= 1, or leave it out")
         if not (0 < self.ray_gpus < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
@@ -86,25 +96,9 @@ def parse_shard(text: str) -> Shard:
     return shard
 
 
-def shard_folder(out: Path, shard: Shard | None) -> Path:
+def shard_folder(out: Place, shard: Shard | None) -> Place:
     """Where a shard goes: a run folder of its own in the folder of all of them."""
     if shard is None:
         return out
     width = len(str(shard.of))
     return out / f"shard-{shard.number:0{width}d}-of-{shard.of}"
-
-
-def local_path(folder: Path | str) -> Path:
-    """The folder as a path; addresses of object stores are refused.
-
-    A path has lost one slash of s3://bucket on its way: s3:/bucket.
-    """
-    scheme, colon, rest = str(folder).partition(":/")
-    if not colon or not scheme.isalnum() or len(scheme) < 2:
-        return Path(folder)
-    if scheme == "file":
-        return Path("/" + rest.lstrip("/"))
-    raise InvalidInput(
-        f"{folder} is no folder: a run needs a filesystem with renames and locks; write a path "
-        "that all machines have mounted (NFS, Lustre, CephFS, ...)"
-    )

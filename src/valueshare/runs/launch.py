@@ -19,6 +19,7 @@ from valueshare.runs.display import Display
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.events import Events
 from valueshare.runs.networks import check_network
+from valueshare.runs.places import Place
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import cut
@@ -35,6 +36,7 @@ class Execution(NamedTuple):
     should_stop: Callable[[], bool] | None = None  # asked at every step
     groups: int = 1  # of agents that take turns in acting
     engine: EngineOptions = EngineOptions()
+    url: str | None = None  # where the run is, if its folder is a copy of what is there
 
 
 class Outcome(NamedTuple):
@@ -56,7 +58,7 @@ class Engine(Protocol):
     def fitted(self, plan: Plan) -> Plan:
         """The plan, its populations cut so that each fits where it will run."""
 
-    def check_folder(self, folder: Path) -> str | None:
+    def check_folder(self, folder: Place) -> str | None:
         """Refuse a place for the run that not all can write to; a line of what else to know."""
 
     def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
@@ -86,7 +88,7 @@ class Local:
     def fitted(self, plan: Plan) -> Plan:
         return cut(plan, self._most) if self._most else plan
 
-    def check_folder(self, folder: Path) -> str | None:
+    def check_folder(self, folder: Place) -> str | None:
         return None
 
     def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
@@ -96,7 +98,7 @@ class Local:
         self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
     ) -> None:
         for part in parts(plan):
-            task = Task(str(folder), part.name, plan.device, how.threads, how.groups)
+            task = Task(str(folder), part.name, plan.device, how.threads, how.groups, how.url)
             try:
                 finished = run_part(task, listener, how.network, plan)
             except torch.OutOfMemoryError as error:

@@ -12,17 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import torch
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoint import Folder
 from valueshare.population.train import check_replay_device
 from valueshare.runs import memory, speed, worker
 from valueshare.runs.cluster import (
     ANSWER_SECONDS,
     Node,
-    check_sight,
     joined,
     nodes,
     place_of,
@@ -30,10 +27,14 @@ from valueshare.runs.cluster import (
 )
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.launch import Execution, Outcome, Report, checked_needs
+from valueshare.runs.places import Place, Url
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.progress import Progress, read_progress
+from valueshare.runs.remote import Copy, is_small
 from valueshare.runs.shards import cut, ends, longest_first
+from valueshare.runs.sight import check_reach, check_sight
 from valueshare.runs.tasks import Listener, Task
+from valueshare.runs.telling import tell
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers that were told to end
@@ -101,7 +102,10 @@ class OnRay:
             limits[part.name] = fit
         return cut(plan, limits)
 
-    def check_folder(self, folder: Path) -> str | None:
+    def check_folder(self, folder: Place) -> str | None:
+        if isinstance(folder, Url):
+            check_reach(self._ray, folder, self._nodes)
+            return None
         return check_sight(self._ray, folder, self._nodes)
 
     def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
@@ -144,7 +148,8 @@ class OnRay:
         threads = how.threads or place.cpus
         tasks = {}
         for name in longest_first(seconds):
-            task = Task(str(folder.resolve()), name, device, threads, how.groups)
+            where = "" if how.url else str(folder.resolve())  # at an address, a worker has its own
+            task = Task(where, name, device, threads, how.groups, how.url)
             options = {
                 "num_cpus": place.cpus,
                 "num_gpus": place.gpus,
@@ -155,11 +160,14 @@ class OnRay:
             tasks[remote.options(**options).remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in own}
         told, said = dict(before), dict.fromkeys(own, 0)
+        copy = Copy(folder, Url(how.url)) if how.url else None
         try:
             while tasks:
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
+                if copy is not None:
+                    copy.pull_news(at_once=bool(done))
                 for name in tasks.values():
-                    told[name] = _tell(folder, own[name], told[name], listener)
+                    told[name] = tell(folder, own[name], told[name], listener)
                     lost = told[name].attempts - before[name].attempts - 1
                     if lost > said[name]:
                         said[name] = lost
@@ -170,6 +178,8 @@ class OnRay:
                     break
         finally:
             self._end(list(tasks))
+        if copy is not None:
+            copy.pull(is_small)
 
     def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
         spent = sum(read_progress(folder, part.name).seconds for part in parts(plan))
@@ -231,23 +241,6 @@ class OnRay:
                     f"{kinds[kind][0].name} cannot be run ({reason_of(error)})"
                 ) from error
             self._rates |= {part.name: rate for part in kinds[kind]}
-
-
-def _tell(folder: Path, part: Part, before: Progress, listener: Listener) -> Progress:
-    """Pass on what a worker has written since; what an earlier process wrote is not news."""
-    now = read_progress(folder, part.name)
-    if now._replace(seconds=before.seconds) == before:
-        return before
-    files = Folder(folder, part.name)
-    try:
-        new = [pl.read_parquet(files.records(phase)) for phase in range(before.phases, now.phases)]
-    except (OSError, pl.exceptions.PolarsError):
-        return before  # not yet to be seen from here: at the next look
-    for phase, records in enumerate(new, before.phases):
-        listener.on_phase(part.name, part.settings.phase_end(phase), records)
-    if now.step != part.settings.phase_end(max(0, now.phases - 1)):
-        listener.on_step(part.name, now.step)
-    return now
 
 
 def _host_bytes(need: memory.Need, device: torch.device) -> int:

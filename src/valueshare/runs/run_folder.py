@@ -31,8 +31,10 @@ from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
 from valueshare.records import CHECKPOINTS, RECORDS, read_tables
-from valueshare.runs.directory import read_config, results_folder
+from valueshare.runs.copies import reading_copy, working_copy
+from valueshare.runs.directory import CONFIG, read_config, results_folder
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
+from valueshare.runs.places import Place, located
 from valueshare.runs.plan import (
     KIND,
     Part,
@@ -51,7 +53,7 @@ AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
 class Run(NamedTuple):
     """A training run on disk: finished, or as far as it got."""
 
-    folder: Path
+    folder: Place
     agents: pl.DataFrame  # the table
     records: pl.DataFrame  # one row an agent and evaluation
     finished: bool
@@ -60,7 +62,14 @@ class Run(NamedTuple):
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
-        return read_weights(self.folder, agent)
+        if isinstance(self.folder, Path):
+            return read_weights(self.folder, agent)
+        with working_copy(self.folder) as copy:
+            copy.pull(lambda name: name in (CONFIG, AGENTS))
+            for part in parts(open_plan(copy.folder)):
+                if agent in part.agents["agent"]:
+                    copy.pull_weights(part.name)
+            return read_weights(copy.folder, agent)
 
 
 def check_absent(folder: Path, plan: Plan) -> None:
@@ -118,10 +127,12 @@ def open_plan(folder: Path) -> Plan:
 
 
 def open_run(folder: str | Path) -> Run:
-    """The run in a folder, with its records so far."""
-    folder = Path(folder)
-    plan = open_plan(folder)
-    return Run(folder, plan.agents, read_records(folder), is_finished(folder, plan))
+    """The run in a folder or at an address, with its records so far."""
+    place = located(folder)
+    with reading_copy(place) as own:
+        plan = open_plan(own)
+        finished = is_finished(own, plan) if own == place else is_committed(own, plan)
+        return Run(place, plan.agents, read_records(own), finished)
 
 
 def note_resumption(folder: Path, command: str, device: str) -> None:
@@ -134,6 +145,14 @@ def note_resumption(folder: Path, command: str, device: str) -> None:
 def is_finished(folder: Path, plan: Plan) -> bool:
     """Whether every population's last phase is there, with every checksum right."""
     return all(is_part_finished(folder, part) for part in parts(plan))
+
+
+def is_committed(folder: Path, plan: Plan) -> bool:
+    """Whether every population's last manifest is there: what a copy without states can tell."""
+    return all(
+        Folder(folder, part.name).manifest(part.settings.phases - 1).is_file()
+        for part in parts(plan)
+    )
 
 
 def is_part_finished(folder: Path, part: Part) -> bool:

@@ -1,0 +1,174 @@
+"""Copies of runs at addresses: made for a task, and gone with it.
+
+They are folders below the system's place for temporary files (TMPDIR). What a process that was
+killed has left there goes when the next copy is made.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from valueshare.errors import InvalidInput
+from valueshare.runs.directory import CONFIG, read_config
+from valueshare.runs.leases import LEASE
+from valueshare.runs.locks import LOCK, is_taken, locked
+from valueshare.runs.places import Place, Url
+from valueshare.runs.remote import Copy, is_small
+from valueshare.runs.stores import Store
+
+COPIES = "valueshare-copies"  # below the system's place for temporary files
+YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
+
+
+@contextmanager
+def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
+    """An empty copy, below whose folder nothing is yet; it goes when the context ends.
+
+    What is said of its folder is said of the address. Where a finished phase could not be sent and
+    it is to be kept, the copy stays, and its owner is told.
+    """
+    with _own_folder() as parent:
+        copy = Copy(parent / (url.name or "run"), url)
+        try:
+            yield copy
+        except InvalidInput as error:
+            raise InvalidInput(_renamed(str(error), copy)) from error
+        except OSError as error:
+            said = _renamed(error.strerror or str(error), copy)
+            if keep and copy.has_unsent():
+                kept = _kept(copy.folder)
+                said += f"; what it lacks is in {kept}: copy these files there before going on"
+            raise OSError(error.errno, said) from error
+
+
+@contextmanager
+def reading_copy(place: Place) -> Iterator[Path]:
+    """A folder with what reading a run needs; its own, where it is on this filesystem."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with working_copy(place) as copy:
+        copy.pull(is_small)
+        yield copy.folder
+
+
+class ReadingCopies:
+    """Folders with what reading some runs needs; those on this filesystem are the runs' own."""
+
+    def __init__(self, folders: Sequence[Path], copies: Sequence[Copy]) -> None:
+        self.folders, self._copies = folders, copies
+        self._due = 0.0
+
+    def fetch(self, every: float = 0.0) -> None:
+        """What is new at the addresses; where so many seconds are not over, nothing."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + every
+        for copy in self._copies:
+            copy.pull(is_small)
+
+    def named(self, text: str) -> str:
+        """What is said of a copy's folder, said of the address."""
+        for copy in self._copies:
+            text = _renamed(text, copy)
+        return text
+
+
+@contextmanager
+def reading_copies(places: Sequence[Place]) -> Iterator[ReadingCopies]:
+    """To read runs wherever they are, as often as their copies are fetched again."""
+    with ExitStack() as stack:
+        found = [
+            place if isinstance(place, Path) else stack.enter_context(working_copy(place))
+            for place in places
+        ]
+        copies = [each for each in found if isinstance(each, Copy)]
+        folders = [each.folder if isinstance(each, Copy) else each for each in found]
+        reading = ReadingCopies(folders, copies)
+        reading.fetch()
+        yield reading
+
+
+@contextmanager
+def filled(place: Place) -> Iterator[Path]:
+    """A folder with what reading needs; what is new in it goes to the place when all is well."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with working_copy(place) as copy:
+        copy.pull(is_small)
+        yield copy.folder
+        copy.push()
+
+
+def stored_config(place: Place) -> dict[str, Any] | None:
+    """The settings of the results at a place, or None if there are none."""
+    if isinstance(place, Path):
+        return read_config(place)
+    try:
+        config = json.loads(Store(place).read(CONFIG) or b"null")
+    except ValueError:
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def check_free(copy: Copy) -> None:
+    """Refuse an address with files that are no run; of a run that is there, fetch the settings."""
+    names = copy.store.sizes()
+    if CONFIG in names:
+        copy.pull(lambda name: name == CONFIG)
+    elif any(name != LEASE and not name.startswith(".") for name in names):
+        raise InvalidInput(f"{copy.url} holds something else than a run: choose another --out")
+
+
+def check_unfilled(copy: Copy | None) -> None:
+    """Refuse an address where another process has put a run since; its lease is held now."""
+    if copy is not None and stored_config(copy.url) is not None:
+        raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
+
+
+@contextmanager
+def _own_folder() -> Iterator[Path]:
+    """A new folder of this process's own."""
+    above = _copies()
+    for path in above.iterdir():
+        _remove_left(path)
+    folder = Path(tempfile.mkdtemp(prefix="copy-", dir=above))
+    try:
+        with locked(folder / LOCK):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copies() -> Path:
+    above = Path(tempfile.gettempdir()) / f"{COPIES}-{os.getuid()}"
+    above.mkdir(mode=0o700, exist_ok=True)
+    if above.is_symlink() or above.stat().st_uid != os.getuid():
+        raise InvalidInput(f"{above} belongs to somebody else: set TMPDIR to a folder of your own")
+    return above
+
+
+def _remove_left(path: Path) -> None:
+    """Remove a copy whose owner was killed: nobody holds its lock."""
+    with suppress(OSError):
+        old = time.time() - path.stat().st_mtime > YOUNG_SECONDS
+        if path.name.startswith("copy-") and old and not is_taken(path / LOCK):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _kept(folder: Path) -> Path:
+    kept = Path(tempfile.mkdtemp(prefix="kept-", dir=_copies())) / folder.name
+    folder.rename(kept)
+    return kept
+
+
+def _renamed(text: str, copy: Copy) -> str:
+    return copy.url.scrubbed(text.replace(str(copy.folder), str(copy.url)))

@@ -1,0 +1,118 @@
+"""Who may write to a run at an address: stores have no locks, so its one driver renews a lease.
+
+The lease is a small file that its owner writes again every `RENEW_SECONDS`. Who finds one waits
+until it changes, and is refused, or until it has stayed the same for as long as its owner promised
+not to be silent (`LEASE_SECONDS`), and takes it. No clock is compared with another machine's, but
+for a lease that is an hour old. Two who take it at the same moment look again after a moment: the
+last one to write has it.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Any
+
+from valueshare.errors import InvalidInput
+from valueshare.runs.stores import Store, Unreachable
+
+LEASE = "lease.json"
+RENEW_SECONDS = 10.0
+LEASE_SECONDS = 60.0
+SETTLE_SECONDS = 2.0
+LOOK_SECONDS = 1.0
+LONG_AGO_SECONDS = 3_600.0  # more than clocks are apart
+
+
+class Lease:
+    """Held while its owner renews it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._token, self._beat = store, secrets.token_hex(8), 0
+        self.lost = False  # another process has taken it: this one was silent for too long
+
+    def write(self) -> None:
+        self._beat += 1
+        values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS}
+        values["renewed"] = round(time.time())
+        self._store.write(LEASE, json.dumps(values).encode(), patient=False)
+
+    def is_own(self) -> bool:
+        return (_read(self._store) or {}).get("token") == self._token
+
+    def renew(self) -> None:
+        """Nothing is wrong with a store that is silent for a moment: the next time may do."""
+        try:
+            if self.is_own():
+                self.write()
+            else:
+                self.lost = True
+        except Unreachable:
+            return
+
+    def release(self) -> None:
+        if not self.lost and self.is_own():
+            self._store.delete(LEASE)
+
+
+@contextmanager
+def leased(store: Store, say: Callable[[str], None]) -> Iterator[Lease]:
+    """Hold the run at an address while it is written to; refused where another process does."""
+    _wait_for(store, say)
+    lease = Lease(store)
+    lease.write()
+    time.sleep(SETTLE_SECONDS)
+    if not lease.is_own():
+        raise _refused(store)
+    ended = Event()
+
+    def renew() -> None:
+        while not ended.wait(RENEW_SECONDS) and not lease.lost:
+            lease.renew()
+
+    thread = Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(Unreachable):  # then it runs out
+            lease.release()
+
+
+def _wait_for(store: Store, say: Callable[[str], None]) -> None:
+    """Until the lease that is there, if any, is given back or has run out."""
+    first = _read(store)
+    if first is None:
+        return
+    if first and time.time() - float(first.get("renewed", 0.0)) > LONG_AGO_SECONDS:
+        return
+    patience = float(first.get("seconds", LEASE_SECONDS))
+    deadline = time.monotonic() + patience
+    say(f"{store.url} was left by a process, or is in use: waiting up to {patience:.0f} s to see")
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        now = _read(store)
+        if now is None:
+            return
+        if now != first:
+            raise _refused(store)
+
+
+def _refused(store: Store) -> InvalidInput:
+    return InvalidInput(f"{store.url} is being trained by another process: let it end")
+
+
+def _read(store: Store) -> dict[str, Any] | None:
+    """The lease; empty where it is just being written, None where there is none."""
+    text = store.read(LEASE)
+    if text is None:
+        return None
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,86 @@
+"""Where a run is: a folder of a filesystem, or an address of a store, like s3://bucket/runs/a.
+
+Nothing heavy is imported here: the command line reads it before it knows the command.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from valueshare.errors import InvalidInput
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive of Windows
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # what stands before @ is no secret there
+_PATHS = ("file", "local")  # their addresses have no host
+
+
+@dataclass(frozen=True, repr=False)
+class Url:
+    """An address; wherever it is shown, it is without the user and password that may be in it."""
+
+    full: str  # for the program that speaks the protocol, and nobody else
+
+    @property
+    def scheme(self) -> str:
+        return self.full.partition("://")[0]
+
+    @property
+    def name(self) -> str:
+        return self.full.rpartition("/")[2]
+
+    @property
+    def secret(self) -> str:
+        """What stands before the host: USER:PASSWORD; empty where there is nothing."""
+        host = self.full.partition("://")[2].partition("/")[0]
+        return "" if self.scheme in _CONTAINERS else host.rpartition("@")[0]
+
+    def __truediv__(self, name: str | Path) -> "Url":
+        return Url(f"{self.full}/{name}")
+
+    def __str__(self) -> str:
+        return self.full.replace(f"{self.secret}@", "", 1) if self.secret else self.full
+
+    def __repr__(self) -> str:
+        return f"Url({str(self)!r})"
+
+    def scrubbed(self, text: str) -> str:
+        """What others say of the address, without the secret in it."""
+        text = text.replace(self.full, str(self))
+        for word in (f"{self.secret}@", self.secret, self.secret.partition(":")[2]):
+            text = text.replace(word, "") if word.strip("@") else text
+        return text
+
+
+Place = Path | Url
+
+
+def located(folder: str | Path | Url) -> Place:
+    """The folder or address that is meant; file:///a/b is the folder /a/b.
+
+    A `Path` has lost a slash of s3://bucket on its way, s3:/bucket, and is understood.
+    """
+    if isinstance(folder, Url):
+        return folder
+    text = str(folder)
+    if "::" in text and ":/" in text:
+        raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")
+    found = _SCHEME.match(text)
+    if found is None:
+        return Path(folder)
+    scheme, rest = found[1].lower(), text[found.end() :]
+    if scheme == "file":
+        return Path("/" + rest.lstrip("/"))
+    if scheme in _PATHS:
+        rest = "/" + rest.lstrip("/")
+    elif rest.startswith("/"):  # the second slash; a third one means that there is no host
+        rest = rest[1:]
+    url = Url(f"{scheme}://{rest.rstrip('/')}")
+    if "?" in rest or "#" in rest:
+        shown = str(url).partition("?")[0].partition("#")[0]
+        raise InvalidInput(
+            f"{shown} goes on with ? or #, which a run's address cannot: give such options by the "
+            "protocol's own settings"
+        )
+    if not rest.strip("/"):
+        raise InvalidInput(f"{scheme}:// is no place for a run: write {scheme}://BUCKET/RUN")
+    return url

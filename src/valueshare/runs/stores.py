@@ -1,0 +1,167 @@
+"""The files below an address, through fsspec: S3, Google Cloud, Azure, SFTP and many more."""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from valueshare.errors import InvalidInput
+from valueshare.runs.places import Url
+
+PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
+# Folders are part of names there, and making one could make a bucket.
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "r2", "memory")
+# What another attempt does not mend.
+_FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError)
+
+Answer = TypeVar("Answer")
+
+
+class Unreachable(OSError):
+    """A store did not do what it was asked to, however often."""
+
+
+class Store:
+    """The files below an address, by their names below it."""
+
+    def __init__(self, url: Url) -> None:
+        self.url = url
+        fsspec = _require_fsspec()
+        options = {"auto_mkdir": True} if url.scheme == "local" else {}
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url.full, **options)
+        except ImportError as missing:  # fsspec says which package it wants
+            reason = url.scrubbed(_first_line(missing)).rstrip(".")
+            raise InvalidInput(f"{url.scheme}:// has no driver here: {reason}") from None
+        except Exception as error:
+            raise InvalidInput(f"{url} is no place for a run: {_reason(url, error)}") from None
+        self._root = str(self._root).rstrip("/")
+
+    def sizes(self, below: str = "") -> dict[str, int]:
+        """The bytes of every file, by name."""
+        return {name: int(about.get("size") or 0) for name, about in self._found(below).items()}
+
+    def stamps(self, below: str) -> dict[str, str]:
+        """Something that changes when a file does, by name."""
+        return {name: str(sorted(about.items())) for name, about in self._found(below).items()}
+
+    def read(self, name: str) -> bytes | None:
+        """A small file; None where there is none."""
+
+        def read() -> bytes | None:
+            try:
+                return bytes(self._files.cat_file(self._path(name)))
+            except FileNotFoundError:
+                return None
+
+        return self._tried(f"read {name} of", read)
+
+    def write(self, name: str, data: bytes, *, patient: bool = True) -> None:
+        """A small file."""
+        pipe = self._files.pipe_file
+        self._tried(f"write {name} to", lambda: self._made(name, pipe, data), patient=patient)
+
+    def put(self, path: Path, name: str) -> None:
+        """Copy a file from here."""
+
+        def put() -> None:
+            self._made(name, lambda where, source: self._files.put_file(source, where), str(path))
+
+        self._tried(f"write {name} to", put)
+
+    def get(self, name: str, path: Path) -> bool:
+        """Copy a file to here, whole or not at all; False where there is none."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+
+        def get() -> bool:
+            try:
+                self._files.get_file(self._path(name), str(partial))
+            except FileNotFoundError:
+                return False
+            return True
+
+        try:
+            there = self._tried(f"read {name} of", get)
+            if there:
+                partial.replace(path)
+            return there
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        """What is gone already is well."""
+
+        def delete() -> None:
+            try:
+                self._files.rm_file(self._path(name))
+            except FileNotFoundError:
+                return
+
+        self._tried(f"delete {name} of", delete)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _made(self, name: str, write: Callable[[str, Any], object], data: Any) -> None:
+        """Written, with the folders above it where the protocol has any."""
+        where = self._path(name)
+        try:
+            write(where, data)
+        except FileNotFoundError:
+            if self.url.scheme in _BUCKETS:
+                raise
+            self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
+            write(where, data)
+
+    def _found(self, below: str) -> dict[str, dict[str, Any]]:
+        def find() -> dict[str, dict[str, Any]]:
+            self._files.invalidate_cache()
+            try:
+                return dict(self._files.find(self._path(below).rstrip("/"), detail=True))
+            except FileNotFoundError:
+                return {}
+
+        start = len(self._root) + 1
+        return {path[start:]: about for path, about in self._tried("list", find).items()}
+
+    def _tried(self, what: str, do: Callable[[], Answer], *, patient: bool = True) -> Answer:
+        """Try as often as is worth while; every protocol's program fails in its own way."""
+        for pause in (*PAUSES, None) if patient else (None,):
+            try:
+                return do()
+            except Exception as error:
+                if pause is not None and not isinstance(error, _FINAL):
+                    time.sleep(pause)
+                    continue
+                number = getattr(error, "errno", None) or errno.EIO
+                reason = _reason(self.url, error)
+                # Nothing of the error itself goes on: it may hold what nobody should see.
+                raise Unreachable(number, f"cannot {what} {self.url}: {reason}") from None
+        raise AssertionError("the last attempt answers or raises")
+
+
+def _reason(url: Url, error: BaseException) -> str:
+    number = getattr(error, "errno", None)
+    if isinstance(error, OSError) and number:
+        return os.strerror(number).lower()
+    return url.scrubbed(_first_line(error))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".:") if lines else type(error).__name__
+
+
+def _require_fsspec() -> Any:
+    try:
+        import_module("fsspec.core")
+        return import_module("fsspec")
+    except ImportError as missing:
+        raise InvalidInput(
+            "addresses of stores need fsspec: pip install 'valueshare[remote]' and the protocol's "
+            "own driver, or write a folder"
+        ) from missing
