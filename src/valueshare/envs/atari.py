@@ -132,6 +132,7 @@ class AtariEnvironments:
         self._groups: list[_Group] = []
         self._sent: list[_Group] | None = None  # groups under way
         self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
+        self._all = np.arange(self.count)
         self._elapsed = np.zeros(self.count, np.int64)  # [E] steps in the running game
         self._lives = np.zeros(self.count, np.int64)  # [E]
         self._index = np.zeros((self.count, self.spec.actions), np.int32)  # [E, A] the emulators'
@@ -177,7 +178,9 @@ class AtariEnvironments:
         if self._sent is None:
             raise RuntimeError("receive follows send")
         groups, self._sent = self._sent, None
-        observation = self._observation.copy()  # [E, H, W]
+        all_move = len(groups) == len(self._groups)
+        old = self._observation  # [E, H, W]
+        observation = np.empty_like(old) if all_move else old.copy()
         reward = np.zeros(self.count, np.float32)
         over = np.zeros(self.count, np.bool_)  # the game
         lives = self._lives.copy()
@@ -212,7 +215,7 @@ class AtariEnvironments:
 
     def emulator_actions(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """What the emulators call these actions, once they are reset. Shapes: [..., E] -> same."""
-        index: NDArray[np.int32] = self._index[np.arange(self.count), actions]
+        index: NDArray[np.int32] = self._index[self._all, actions]
         return index
 
     def raw_step(self, emulator_actions: NDArray[np.int32]) -> None:
