@@ -81,6 +81,15 @@ def test_every_study_takes_the_engines_options(study: str, said: Callable[..., S
     assert err.startswith("valueshare: there is no Ray cluster at 127.0.0.1:1: ")
 
 
+def test_memory_is_that_of_all_workers(said: Callable[..., Said]) -> None:
+    words = ("reproduce", "atari57", *PLAN)
+    each = [said(*words, "--population-agents", "1", *more)[1] for more in ((), ("--workers", "2"))]
+    one, two = (float(text.partition("  memory: ")[2].split()[0]) for text in each)
+    assert f"{one} MB needed, " in each[0]
+    assert f"{two} GB needed by 2 populations at once, " in each[1]
+    assert two == pytest.approx(2 * one / 1_000, abs=0.06)
+
+
 def test_options_that_do_not_go_together(tmp_path: Path, said: Callable[..., Said]) -> None:
     for words, message in (
         (["--engine", "ray", "--rate", "5"], "--rate is of one machine: leave it out"),

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error))
     except (KeyboardInterrupt, Stopped) as stop:
         print("; ".join(["valueshare: interrupted", *map(str, stop.args)]), file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(getattr(stop, "exit_code", INTERRUPTED))
     except BrokenPipeError:
         # The reader of our output has gone, `| head -1` say: nothing is left to tell it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -87,7 +87,7 @@ def train(
 
 def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
     """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
-    return shard_plan(plan, engine.part), shard_folder(located(folder), engine.part)
+    return shard_plan(plan, engine.own_shard), shard_folder(located(folder), engine.own_shard)
 
 
 def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
@@ -97,7 +97,7 @@ def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
     with _copied(place) as (own, copy):
         if copy is not None:
             check_free(copy)
-        run_folder.check_absent(own, plan)
+        run_folder.check_absent(own, plan, copied=copy is not None)
         with running(how.engine) as engine:
             plan = engine.fitted(plan)
             _announce(console, plan, place, how, engine)
@@ -145,7 +145,7 @@ def resume(
 
     Settings are the run's own. A run with a network of its caller's own needs it here again.
     """
-    place = shard_folder(located(folder), engine.part)
+    place = shard_folder(located(folder), engine.own_shard)
     how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
     console = Console(quiet=not progress)
     with _copied(place) as (own, copy):
@@ -204,7 +204,7 @@ def _launched(
         begin()
         copy.push()
         asked = how.should_stop or (lambda: False)
-        how = how._replace(url=copy.url.full, should_stop=lambda: lease.lost or asked())
+        how = how._replace(url=copy.url, should_stop=lambda: lease.lost or asked())
         run = launch(plan, folder, how, console, engine)
         if lease.lost:
             raise InvalidInput(

@@ -19,13 +19,12 @@ from valueshare.experiments.plans import make_plan
 from valueshare.population.checkpoint import Folder
 from valueshare.population.phase import records_schema
 from valueshare.runs import cluster, locks, memory, ray, speed
-from valueshare.runs.cluster import Node, Place, place_of
+from valueshare.runs.cluster import Node, Slot, slot_of
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.launch import Execution
 from valueshare.runs.plan import parts
 from valueshare.runs.progress import Progress, ProgressFile, read_progress
-from valueshare.runs.tasks import Listener, Task
-from valueshare.runs.telling import tell
+from valueshare.runs.tasks import Listener, Task, tell
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -71,21 +70,21 @@ def test_a_filesystem_without_locks_is_refused(
 
 def test_what_a_population_is_given() -> None:
     nodes = [SMALL_NODE, BIG_NODE]
-    assert place_of(EngineOptions(), "cpu", nodes) == Place(1, 0)
-    assert place_of(EngineOptions(ray_cpus=5), "cpu", nodes) == Place(5, 0)
+    assert slot_of(EngineOptions(), "cpu", nodes) == Slot(1, 0)
+    assert slot_of(EngineOptions(ray_cpus=5), "cpu", nodes) == Slot(5, 0)
     # 16 CPUs and 4 GPUs: 4 CPUs go with a GPU, 2 with half of one, 8 with two.
-    assert place_of(EngineOptions(), "cuda", nodes) == Place(4, 1)
-    assert place_of(EngineOptions(ray_gpus=0.5), "cuda", nodes) == Place(2, 0.5)
-    assert place_of(EngineOptions(ray_gpus=2), "cuda", nodes) == Place(8, 2)
-    assert [Place(4, 1).times(node) for node in nodes] == [0, 4]
-    assert [Place(3, 0).times(node) for node in nodes] == [1, 5]
-    assert Place(2, 0.5).times(BIG_NODE) == 8
+    assert slot_of(EngineOptions(), "cuda", nodes) == Slot(4, 1)
+    assert slot_of(EngineOptions(ray_gpus=0.5), "cuda", nodes) == Slot(2, 0.5)
+    assert slot_of(EngineOptions(ray_gpus=2), "cuda", nodes) == Slot(8, 2)
+    assert [Slot(4, 1).times(node) for node in nodes] == [0, 4]
+    assert [Slot(3, 0).times(node) for node in nodes] == [1, 5]
+    assert Slot(2, 0.5).times(BIG_NODE) == 8
     with pytest.raises(InvalidInput, match="no node of the cluster has more than 4 GPUs"):
-        place_of(EngineOptions(ray_gpus=5), "cuda", nodes)
+        slot_of(EngineOptions(ray_gpus=5), "cuda", nodes)
     with pytest.raises(InvalidInput, match="that has the GPUs has more than 16 CPUs"):
-        place_of(EngineOptions(ray_cpus=17), "cuda", nodes)
+        slot_of(EngineOptions(ray_cpus=17), "cuda", nodes)
     with pytest.raises(InvalidInput, match="the cluster has no GPU"):
-        place_of(EngineOptions(), "cuda", [SMALL_NODE])
+        slot_of(EngineOptions(), "cuda", [SMALL_NODE])
 
 
 class Clock:

@@ -12,7 +12,7 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.runs import copies, leases, stores
-from valueshare.runs.copies import reading_copy, stored_config, working_copy
+from valueshare.runs.copies import reading_copies, stored_config, working_copy
 from valueshare.runs.leases import LEASE, leased
 from valueshare.runs.places import Url, located
 from valueshare.runs.progress import read_progress
@@ -69,6 +69,10 @@ def test_an_address_is_shown_without_its_secrets() -> None:
     said = address.scrubbed(f"no route to {address.full}; login me:hunter2 failed for hunter2")
     assert "hunter2" not in said
     assert "ftp://host:21/runs/a" in said
+    coded = located("ftp://me:p%40ss@host")  # said as it is written, or as it is meant
+    assert isinstance(coded, Url)
+    assert coded.name == "host"  # it becomes a folder's name
+    assert "ss" not in coded.scrubbed("login p%40ss or p@ss")
 
 
 # Stores
@@ -282,6 +286,11 @@ def test_news_are_progress_and_records(url: Url, tmp_path: Path) -> None:
         assert (driver.folder / "records" / f"{PART}-{phase:06d}.parquet").exists()
         assert (driver.folder / f"checkpoints/{PART}/checkpoint-{phase:06d}.json").exists()
     assert not list(driver.folder.rglob("*.safetensors"))
+    for name in ("progress/../../out/progress/a.json", "progress/a/../../../progress/a.json"):
+        worker.store.write(name, b'{"phases": 1}')  # memory:// takes them as they are
+    driver.pull_news(at_once=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["driver", "worker"]
+    assert sorted(path.name for path in (driver.folder / "progress").iterdir()) == [f"{PART}.json"]
     worker.store.write(f"progress/{PART}.json", b"")  # half of it, this moment
     driver.pull_news(at_once=True)
     assert read_progress(driver.folder, PART).phases == 2  # it never goes back
@@ -312,8 +321,9 @@ def test_copies_go_and_what_was_left_goes_too(
     assert stored_config(url) is None
     Store(url).write("config.json", b'{"a": 1}')
     assert stored_config(url) == {"a": 1}
-    with reading_copy(url) as folder:
-        assert (folder / "config.json").read_bytes() == b'{"a": 1}'
+    with reading_copies([url, tmp_path]) as reading:
+        assert (reading.folders[0] / "config.json").read_bytes() == b'{"a": 1}'
+        assert reading.folders[1] == tmp_path
     assert list(above.iterdir()) == []
 
 
@@ -366,6 +376,53 @@ def test_a_lease_runs_out_when_its_owner_is_killed(url: Url) -> None:
     began = time.monotonic()
     with leased(store, lambda line: None):  # of 1970: no need to wait
         assert time.monotonic() - began < 1.0
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lease_is_given_back_by_a_driver_that_is_stopped_while_it_takes_it(
+    url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", stopped)
+    with pytest.raises(KeyboardInterrupt), leased(Store(url), lambda line: None):
+        pass
+    assert LEASE not in Store(url).sizes()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_lease_outlives_a_store_that_fails_now_and_then(
+    url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewing asks once and goes on: with the pauses of other files it would be late."""
+    read, asked = Store.read, list[bool]()
+
+    def failing(self: Store, name: str, *, patient: bool = True) -> bytes | None:
+        asked.append(patient)
+        if len(asked) % 2:
+            raise Unreachable(5, "throttled")
+        return read(self, name, patient=patient)
+
+    store = Store(url)
+    with leased(store, lambda line: None) as lease:
+        monkeypatch.setattr(Store, "read", failing)
+        time.sleep(0.5)
+        monkeypatch.undo()
+        assert not lease.lost
+        assert len(asked) >= 2
+        assert not any(asked)
+    assert LEASE not in store.sizes()
+
+
+def test_each_thread_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    """As FTP's need it; local:// has one a thread as well."""
+    store, found = Store(Url(f"local://{tmp_path}")), list[object]()
+    thread = Thread(target=lambda: found.append(store._files))
+    thread.start()
+    thread.join()
+    assert store._files is store._files
+    assert found[0] is not store._files
 
 
 @pytest.mark.usefixtures("quick")

@@ -6,10 +6,13 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
+from docstring_parser import parse_from_object
 
+from valueshare.commands.training import resume, train
 from valueshare.experiments.plans import OWN, make_plan
 from valueshare.population.agents import AgentSettings
 from valueshare.population.settings import TrainingSettings
+from valueshare.runs.engines import EngineOptions
 from valueshare.runs.options import Options, Settings
 
 
@@ -18,6 +21,14 @@ def test_every_setting_is_an_option() -> None:
     own = {field.name for field in dataclasses.fields(AgentSettings)}
     options = {field.name for field in dataclasses.fields(Options)}
     assert options == (settings - {"total_steps"}) | {"steps"} | own
+
+
+@pytest.mark.parametrize("subject", [train, resume, EngineOptions, Options])
+def test_help_is_not_broken_within_its_lines(subject: object) -> None:
+    """The parser keeps the line breaks of the source: what is said of an option has none."""
+    said = {each.arg_name: each.description for each in parse_from_object(subject).params}
+    assert said
+    assert [name for name, text in said.items() if not text or "\n" in text] == []
 
 
 def test_arguments_from_python_are_the_options_in_their_order() -> None:

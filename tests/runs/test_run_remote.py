@@ -75,7 +75,7 @@ def test_the_same_end_as_in_a_folder(
     code, out, _ = cli("resume", url)
     assert (code, f"this run is finished: {url}\n" in out) == (0, True)
     for words, message in (
-        ([*small, "--out", url], f"{url} holds this run, unfinished: write valueshare resume"),
+        ([*small, "--out", url], f"{url} holds this run, finished: choose another --out"),
         ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
         ([*small, "--out", f"local://{tmp_path}"], "holds something else than a run"),
         (["resume", f"{url}/nowhere"], f"there is no training run in {url}/nowhere"),
@@ -137,6 +137,35 @@ def test_killed_and_resumed(
     assert not (there / "lease.json").exists()
     origin = json.loads((there / "provenance.json").read_text())
     assert len(origin["resumed"]) == 1
+
+
+def test_killed_before_it_was_a_run(
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration comes last: what was sent before it is in nobody's way."""
+    there, url = tmp_path / "there", f"local://{tmp_path}/there"
+    quick = [*small, "--steps", "100", "--algorithm", "ib-dqn", "--k", "0"]
+    put = Store.put
+
+    def fails(self: Store, path: Path, name: str) -> None:
+        if name == "config.json":
+            raise Unreachable(5, f"cannot write {name} to {self.url}: throttled")
+        put(self, path, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", fails)
+        code, _, err = cli(*quick, "--out", url)
+    assert (code, err.endswith("throttled; nothing was written\n")) == (1, True)
+    assert {path.name for path in there.iterdir()} == {"agents.parquet", "provenance.json"}
+    assert cli(*quick, "--out", url)[0] == 0
+    (there / "checkpoints/population-0/checkpoint-000000.json").unlink()
+    (there / "provenance.json").write_text('{"comm')  # cut short: stores are not all careful
+    assert (
+        f"{url} holds this run, unfinished: write valueshare resume"
+        in cli(*quick, "--out", url).err
+    )
+    assert cli("resume", url)[0] == 0
+    assert len(json.loads((there / "provenance.json").read_text())["resumed"]) == 1
 
 
 def test_of_two_that_begin_at_the_same_place_the_first_one_stays(

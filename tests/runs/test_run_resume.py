@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from valueshare import open_run
+from valueshare.commands import training as commands
 from valueshare.population import checkpoint
-from valueshare.runs import run_folder
+from valueshare.runs import launch, run_folder, signals
 
 Same = Callable[[Path, Path], None]
 Cli = Callable[..., tuple[int, str, str]]
@@ -145,6 +146,30 @@ def test_asked_to_end(
     assert cli("resume", folder)[0] == 0
     assert_same_end(folder, long_run)
     assert len(json.loads((folder / "provenance.json").read_text())["resumed"]) == 1
+
+
+def test_asked_to_end_before_it_could_begin(
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk with the libraries, say: the exit code is that of the signal here too."""
+
+    def slow() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)  # patience ends first
+
+    monkeypatch.setattr(signals, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(commands, "training_library", slow)
+    code, _, err = cli(*small, "--out", tmp_path / "run")
+    assert (code, err) == (75, "valueshare: interrupted\n")
+
+
+def test_ended_by_somebody_else(
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that was cancelled, say: a run that is not finished never ends with 0."""
+    monkeypatch.setattr(launch, "run_part", lambda *task: False)
+    code, _, err = cli(*small, "--out", tmp_path / "run")
+    assert (code, "go on with: valueshare resume" in err) == (1, True)
 
 
 def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

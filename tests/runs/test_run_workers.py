@@ -123,6 +123,9 @@ def test_the_same_answer(long_run: Path, tmp_path: Path, cli: Cli) -> None:
     for number in (1, 2):  # both are in one display, to their ends
         assert f"population {number} of 2 | 2 agents at step 1,000 of 1,000" in out
     assert_same_agents(tmp_path / "run", long_run)
+    for words in (LONG, [*LONG, *TWO]):  # however it was cut, it is the same run
+        code, _, err = cli(*words, "--out", tmp_path / "run")
+        assert (code, "holds this run, finished: choose another --out" in err) == (2, True), err
 
 
 @pytest.mark.slow
@@ -177,6 +180,7 @@ def test_asked_to_end(number: signal.Signals, code: int, tmp_path: Path, start: 
     asked = time.monotonic()
     if number == signal.SIGINT:  # a terminal sends it to all; the driver alone minds it
         os.kill(workers[NAMES[0]], number)
+        os.kill(workers[NAMES[0]], signal.SIGUSR1)  # nor what a scheduler sends to all
         time.sleep(0.2)
         assert is_alive(workers[NAMES[0]])
         os.killpg(process.pid, number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import Engine, Flag, OutFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
 from valueshare.commands.training import FAILED, holds_run, to_the_end, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
@@ -18,8 +18,7 @@ from valueshare.runs.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
-    from valueshare.runs.launch import Engine as RunningEngine
-    from valueshare.runs.launch import Execution
+    from valueshare.runs.launch import Engine, Execution
     from valueshare.runs.plan import Plan
     from valueshare.runs.run_folder import Run
 
@@ -44,7 +43,7 @@ class Running:
 def reproduce_atari57(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
-    engine: Engine,
+    engine: EngineArguments,
     algorithms: tuple[str, ...] = (),
     k: tuple[float, ...] = (),
 ) -> None:
@@ -67,7 +66,7 @@ def reproduce_atari57(
 def reproduce_atari_sensitivity(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
-    engine: Engine,
+    engine: EngineArguments,
     k: tuple[float, ...] = (),
 ) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
@@ -82,7 +81,7 @@ def reproduce_atari_sensitivity(
 
 
 def reproduce_atari_rmsprop(
-    study: OmitArgPrefixes[AtariOptions], running: OmitArgPrefixes[Running], engine: Engine
+    study: OmitArgPrefixes[AtariOptions], running: OmitArgPrefixes[Running], engine: EngineArguments
 ) -> None:
     """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games.
 
@@ -97,7 +96,7 @@ def reproduce_atari_rmsprop(
 def reproduce_atari_rdq_beta(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
-    engine: Engine,
+    engine: EngineArguments,
     beta: tuple[float, ...] = (),
 ) -> None:
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
@@ -188,10 +187,10 @@ def _pieces(
     from valueshare.runs.shards import shard_plans
 
     pieces = []
-    plans = shard_plans([run.plan for run in study.runs], engine.part)
+    plans = shard_plans([run.plan for run in study.runs], engine.own_shard)
     for run, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
-            folder = shard_folder(whole / run.name, engine.part)
+            folder = shard_folder(whole / run.name, engine.own_shard)
             pieces.append(_Piece(run.name, plan, folder, look and holds_run(folder, plan)))
     return pieces
 
@@ -202,7 +201,7 @@ def _print_plan(
     options: AtariOptions,
     running: Running,
     how: "Execution",
-    runs: "RunningEngine",
+    runs: "Engine",
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
@@ -260,16 +259,10 @@ def _measured(plan: "Plan", running: Running) -> float:
     )
 
 
-def _checked(plan: "Plan", how: "Execution", runs: "RunningEngine") -> str:
-    """One line of the memory that a run needs; what does not fit can also be cut smaller.
-
-    Its populations differ in their games and sizes alone: the largest one decides.
-    """
-    from valueshare.runs.plan import parts
-
-    largest = max(parts(plan), key=lambda part: part.agents.height)
+def _checked(plan: "Plan", how: "Execution", runs: "Engine") -> str:
+    """One line of the memory that a run needs; what does not fit can also be cut smaller."""
     try:
-        return runs.check(plan._replace(agents=largest.agents, pieces={}), how)
+        return runs.check(plan, how)
     except InvalidInput as error:
         if "would fit" not in str(error):
             raise

@@ -3,7 +3,7 @@
 import shlex
 from typing import TYPE_CHECKING, Literal
 
-from valueshare.commands.arguments import Engine, Flag, OutFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
 from valueshare.commands.training import holds_run, to_the_end, training_library
 from valueshare.runs.places import located
 from valueshare.runs.signals import stop_on_signals
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reproduce_lunarlander(
-    engine: Engine,
+    engine: EngineArguments,
     scale: Literal["smoke", "small", "paper"] = "small",
     out: OutFolder = None,
     eval_episodes: int = 0,

@@ -47,7 +47,7 @@ def play(
 
         def at_moment(_moment: "Moment") -> None:
             if stop():
-                raise Stopped("nothing was written")
+                raise Stopped("nothing was written", exit_code=stop.exit_code)
 
         played = videos.play(
             run,

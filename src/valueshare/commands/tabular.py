@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import Engine, Flag, OutFolder, RunFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     Scale,
@@ -19,7 +19,7 @@ from valueshare.runs.places import Place, located
 
 
 def reproduce_gridworld(
-    engine: Engine,
+    engine: EngineArguments,
     scale: Scale = "paper",
     out: RunFolder = "results/gridworld",
     overwrite: Flag = False,
@@ -38,7 +38,7 @@ def reproduce_gridworld(
 
 def tabular(
     study: OmitArgPrefixes[TabularStudy],
-    engine: Engine,
+    engine: EngineArguments,
     out: OutFolder = None,
     overwrite: Flag = False,
 ) -> None:
@@ -110,8 +110,8 @@ def _run_shard(
     from valueshare.runs.copies import filled
     from valueshare.runs.directory import holds, results_folder
 
-    timesteps = cell_timesteps(studies, shard_cells(studies, engine.part))
-    out = shard_folder(whole, engine.part)
+    timesteps = cell_timesteps(studies, shard_cells(studies, engine.own_shard))
+    out = shard_folder(whole, engine.own_shard)
     config = results_config(studies, engine.shard)
     with filled(out) as here:
         if holds(here, config) and not overwrite:

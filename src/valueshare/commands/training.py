@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from valueshare.commands.arguments import Engine, Flag, OutFolder, RunFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
 from valueshare.errors import InvalidInput
 from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
@@ -27,7 +27,7 @@ FAILED = 1
 def train(
     env: tuple[str, ...],
     settings: OmitArgPrefixes[Options],
-    engine: Engine,
+    engine: EngineArguments,
     algorithm: tuple[str, ...] = ("ib-dqn",),
     k: tuple[float, ...] = (0.0,),
     seeds: int = 8,
@@ -44,23 +44,19 @@ def train(
     """Train every combination of environment, algorithm, k, settings and seed.
 
     Args:
-        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or Atari
-            games, like Pong.
+        env: With Box observations and Discrete actions, like LunarLander-v3; or games, like Pong.
         settings: What is left out is the environment's preset; --plan shows it.
         engine: Where it runs.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients, for the algorithms that have one; 0 shares no value.
         seeds: How many agents of each combination ...
         first_seed: ... with this seed and those that follow it.
-        out: Folder of the run, or an address like s3://bucket/run; left out:
-            runs/ENVIRONMENT-ALGORITHM.
+        out: Folder or address, like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
         device: cpu, cuda or cuda:0.
         compile: Compile the learning and acting steps, which takes a while at the start.
-        backend: Where environments come from; auto is ALE for Atari games, then EnvPool where it
-            has them.
+        backend: Of the environments; auto: ALE for Atari games, else EnvPool if it has them.
         threads: Of the environments; 0 is one a core.
-        groups: Of agents that take turns in acting, for the same results: with a GPU, it works for
-            one while the environments of another run.
+        groups: Of agents, in turns: a GPU acts for one while the environments of another run.
         tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
@@ -113,7 +109,7 @@ def train(
 
 def resume(
     run: Positional[RunFolder],
-    engine: Engine,
+    engine: EngineArguments,
     threads: int = 0,
     groups: int = 1,
     tensorboard: Flag = False,
@@ -141,7 +137,7 @@ def resume(
             )
             return resumed
 
-        to_the_end(go_on, shard_folder(located(run), engine.part), stop)
+        to_the_end(go_on, shard_folder(located(run), engine.own_shard), stop)
 
 
 def to_the_end(
@@ -176,8 +172,8 @@ def to_the_end(
         print("\n".join(summary(run)))
     elif not _is_there(folder):
         _say_and_exit("stopped; nothing was written", stop.exit_code)
-    else:
-        _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code)
+    else:  # without a signal, somebody else has ended it
+        _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
     return True
 
 

@@ -71,7 +71,7 @@ def sweep_studies(
 ) -> tuple[pl.DataFrame, float]:
     """The sweeps of all studies, or the shard's rows of them; and the seconds they took."""
     mdps = [study_mdp(study) for study in studies]
-    cells = shard_cells(studies, engine.part)
+    cells = shard_cells(studies, engine.own_shard)
     tables, seconds = _tables(studies, mdps, cells, progress, engine)
     cases = [pl.lit(studies[cell.study].case, pl.Float64).alias("step_reward") for cell in cells]
     own = [table.with_columns(case) for table, case in zip(tables, cases, strict=True)]

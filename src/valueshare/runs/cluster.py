@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.signals import EXIT_CODES
 
@@ -31,7 +31,7 @@ class Node(NamedTuple):
     memory: float  # bytes that Ray may give to tasks
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """What one population is given."""
 
     cpus: int
@@ -64,7 +64,7 @@ def joined(options: EngineOptions) -> Iterator[Any]:
             )
         except (Exception, SystemExit) as error:
             raise InvalidInput(
-                f"cannot join the Ray cluster at {options.ray_address} ({_first_line(error)}): "
+                f"cannot join the Ray cluster at {options.ray_address} ({first_line(error)}): "
                 "run this on a node of it, with the same versions of Ray and Python"
             ) from error
     try:
@@ -88,7 +88,7 @@ def nodes(ray: Any) -> list[Node]:
     ]
 
 
-def place_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Place:
+def slot_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Slot:
     """What one population gets; more than any node has is refused."""
     gpus = options.ray_gpus if device.startswith("cuda") else 0.0
     most_gpus = max(node.gpus for node in there)
@@ -112,7 +112,7 @@ def place_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Plac
             f"ray-cpus = {cpus}: no node of the cluster"
             f"{' that has the GPUs' if gpus else ''} has more than {most_cpus:g} CPUs"
         )
-    return Place(cpus, gpus)
+    return Slot(cpus, gpus)
 
 
 def spread(
@@ -126,8 +126,8 @@ def spread(
     For short work that leaves no files. One that is lost more often than may be ends all of it.
     """
     with joined(options) as ray:
-        place = place_of(options, "cpu", nodes(ray))
-        remote = ray.remote(function).options(num_cpus=place.cpus, max_retries=options.ray_retries)
+        slot = slot_of(options, "cpu", nodes(ray))
+        remote = ray.remote(function).options(num_cpus=slot.cpus, max_retries=options.ray_retries)
         refs = [remote.remote(text) for text in texts]
         number, waiting = {ref: i for i, ref in enumerate(refs)}, list(refs)
         try:
@@ -145,12 +145,7 @@ def spread(
 def reason_of(error: BaseException) -> str:
     """Why a task failed, in one line."""
     cause = getattr(error, "cause", None)
-    return _first_line(cause if isinstance(cause, BaseException) else error)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".:") if lines else type(error).__name__
+    return first_line(cause if isinstance(cause, BaseException) else error)
 
 
 def _require_ray() -> Any:

@@ -19,7 +19,7 @@ from valueshare.runs.directory import CONFIG, read_config
 from valueshare.runs.leases import LEASE
 from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.places import Place, Url
-from valueshare.runs.remote import Copy, is_small
+from valueshare.runs.remote import FIRST_SENT, Copy, is_small
 from valueshare.runs.stores import Store
 
 COPIES = "valueshare-copies"  # below the system's place for temporary files
@@ -45,17 +45,6 @@ def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
                 kept = _kept(copy.folder)
                 said += f"; what it lacks is in {kept}: copy these files there before going on"
             raise OSError(error.errno, said) from error
-
-
-@contextmanager
-def reading_copy(place: Place) -> Iterator[Path]:
-    """A folder with what reading a run needs; its own, where it is on this filesystem."""
-    if isinstance(place, Path):
-        yield place
-        return
-    with working_copy(place) as copy:
-        copy.pull(is_small)
-        yield copy.folder
 
 
 class ReadingCopies:
@@ -120,11 +109,14 @@ def stored_config(place: Place) -> dict[str, Any] | None:
 
 
 def check_free(copy: Copy) -> None:
-    """Refuse an address with files that are no run; of a run that is there, fetch the settings."""
+    """Refuse an address with files that are no run; of a run that is there, fetch what tells of it.
+
+    What a driver sends before the configuration is none yet: it may have been killed then.
+    """
     names = copy.store.sizes()
     if CONFIG in names:
-        copy.pull(lambda name: name == CONFIG)
-    elif any(name != LEASE and not name.startswith(".") for name in names):
+        copy.pull(is_small)
+    elif any(name not in (LEASE, *FIRST_SENT) and not name.startswith(".") for name in names):
         raise InvalidInput(f"{copy.url} holds something else than a run: choose another --out")
 
 

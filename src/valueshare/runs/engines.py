@@ -30,22 +30,19 @@ class EngineOptions:
     """Where the populations run, and how the table is cut; nothing of it changes a number."""
 
     engine: Literal["local", "ray"] = "local"
-    """local: on this machine, one population after the other; ray: on a cluster, side by side."""
+    """local: on this machine; ray: on a cluster."""
     workers: int = 1
-    """Processes of the local engine on a CPU: populations run side by side in so many, and are cut
-    for them where there are too few; about one a core. 1: all in this process."""
+    """Processes on a CPU, about one a core: populations run side by side, cut where too few."""
     ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
     """Of the cluster; auto is the one that this machine is a node of."""
     ray_cpus: int = 0
-    """CPUs of one population, and threads of its environments; 0: one, and with GPUs a node's CPUs
-    shared among its GPUs."""
+    """CPUs of one population, and its threads; 0: one, or with GPUs its share of a node's."""
     ray_gpus: float = 1.0
     """GPUs of one population where training is on CUDA; 0.5 puts two on a GPU."""
     ray_retries: int = 3
     """How often a population whose worker was lost begins again from its last checkpoint."""
     population_agents: int = 0
-    """At most so many agents in a population; 0: all that can share one, and on Ray all that fit
-    into a worker's memory."""
+    """At most so many agents a population; 0: all that can share one, on Ray all that fit."""
     shard: Annotated[str, arg(metavar="I/N", help_behavior_hint="(default: the whole)")] = ""
     """Run the I-th of N parts of the table, from 1/N to N/N, in a folder of its own."""
 
@@ -72,10 +69,10 @@ class EngineOptions:
                 f"population-agents = {self.population_agents}: write a number >= 1, or leave it "
                 "out"
             )
-        _ = self.part
+        _ = self.own_shard
 
     @property
-    def part(self) -> Shard | None:
+    def own_shard(self) -> Shard | None:
         """The shard, if only one is to be run."""
         return parse_shard(self.shard) if self.shard else None
 

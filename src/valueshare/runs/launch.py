@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -10,8 +11,10 @@ import torch
 from rich.console import Console
 
 from valueshare.envs import environment_spec
+from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import check_evaluation
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import memory, run_folder
@@ -19,7 +22,7 @@ from valueshare.runs.display import Display
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.events import Events
 from valueshare.runs.networks import check_network
-from valueshare.runs.places import Place
+from valueshare.runs.places import Place, Url
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import cut
@@ -36,17 +39,17 @@ class Execution(NamedTuple):
     should_stop: Callable[[], bool] | None = None  # asked at every step
     groups: int = 1  # of agents that take turns in acting
     engine: EngineOptions = EngineOptions()
-    url: str | None = None  # where the run is, if its folder is a copy of what is there
+    url: Url | None = None  # where the run is, if its folder is a copy of what is there
 
 
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """How a population ended."""
 
     finished: bool
     reason: str | None = None  # why not, unless it was asked to end
 
 
-Report = Callable[[str, Outcome], None]  # called once for every population that has ended
+Report = Callable[[str, Ending], None]  # called once for every population that has ended
 
 
 class Engine(Protocol):
@@ -106,7 +109,7 @@ class Local:
                     "the device ran out of memory; all finished phases are safe: free some of it, "
                     f"then valueshare resume {folder}"
                 ) from error
-            report(part.name, Outcome(finished))
+            report(part.name, Ending(finished))
             if not finished:
                 return
 
@@ -114,30 +117,31 @@ class Local:
         return None
 
 
-def check(plan: Plan, network: NetworkFactory | None = None, threads: int | None = None) -> str:
-    """Everything that can be found wrong before a run here; one line of the memory it needs.
-
-    Populations run one after the other, so the largest one decides.
-    """
-    return Local().check(plan, Execution(network, threads))
-
-
 def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
-    """What populations need, by name, once settings and networks are found to be right."""
+    """What populations need, by name, once settings and networks are found to be right.
+
+    Those that differ in names and numbers of agents alone need the same, an agent.
+    """
     if how.threads is not None and how.threads < 1:
         raise InvalidInput(f"threads = {how.threads}: write at least 1, or leave it out")
     if how.groups < 1:
         raise InvalidInput(f"groups = {how.groups}: write at least 1, or leave it out")
-    return {part.name: _checked_need(part, how.network) for part in parts(plan)}
+    kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.Need] = {}
+    needs = {}
+    for part in parts(plan):
+        spec = environment_spec(part.env, part.backend, part.settings.atari_protocol)
+        if how.network is not None:
+            check_network(part, spec, how.network)
+        kind = part.settings, replace(spec, name=""), str(part.agents["algorithm"][0])
+        if kind not in kinds:
+            kinds[kind] = _checked_need(part, spec, how.network)
+        needs[part.name] = kinds[kind]._replace(agents=part.agents.height)
+    return needs
 
 
-def _checked_need(part: Part, network: NetworkFactory | None) -> memory.Need:
-    settings = part.settings
-    spec = environment_spec(part.env, part.backend, settings.atari_protocol)
-    limit = settings.eval_episode_limit
-    check_evaluation(settings, spec.episode_limit if limit is None else limit)
-    if network is not None:
-        check_network(part, spec, network)
+def _checked_need(part: Part, spec: EnvironmentSpec, network: NetworkFactory | None) -> memory.Need:
+    limit = part.settings.eval_episode_limit
+    check_evaluation(part.settings, spec.episode_limit if limit is None else limit)
     return memory.need(part, network)
 
 
@@ -150,16 +154,16 @@ def launch(plan: Plan, folder: Path, how: Execution, console: Console, runs: Eng
     records = run_folder.read_records(folder, skip_damaged=True)  # those are made again
     display = Display(parts(plan), plan.agents, records, console)
     events = Events(folder, plan.agents, records) if how.tensorboard else None
-    outcomes: dict[str, Outcome] = {}
+    endings: dict[str, Ending] = {}
 
     def on_phase(part: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(part, step, new)
         if events is not None:
             events.on_phase(new)
 
-    def report(part: str, outcome: Outcome) -> None:
-        outcomes[part] = outcome
-        display.end(part, finished=outcome.finished)
+    def report(part: str, ending: Ending) -> None:
+        endings[part] = ending
+        display.end(part, finished=ending.finished)
 
     listener = Listener(
         on_step=display.on_step,
@@ -176,8 +180,8 @@ def launch(plan: Plan, folder: Path, how: Execution, console: Console, runs: Eng
             events.close()
     if (line := runs.took(plan, folder, time.monotonic() - began)) is not None:
         say(console, line)
-    finished = all(part.name in outcomes and outcomes[part.name].finished for part in parts(plan))
-    failures = {name: end.reason for name, end in outcomes.items() if end.reason is not None}
+    finished = all(part.name in endings and endings[part.name].finished for part in parts(plan))
+    failures = {name: end.reason for name, end in endings.items() if end.reason is not None}
     return Run(folder, plan.agents, run_folder.read_records(folder), finished, failures)
 
 

@@ -33,14 +33,14 @@ class Lease:
         self._store, self._token, self._beat = store, secrets.token_hex(8), 0
         self.lost = False  # another process has taken it: this one was silent for too long
 
-    def write(self) -> None:
+    def write(self, *, patient: bool = False) -> None:
         self._beat += 1
         values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS}
         values["renewed"] = round(time.time())
-        self._store.write(LEASE, json.dumps(values).encode(), patient=False)
+        self._store.write(LEASE, json.dumps(values).encode(), patient=patient)
 
-    def is_own(self) -> bool:
-        return (_read(self._store) or {}).get("token") == self._token
+    def is_own(self, *, patient: bool = False) -> bool:
+        return (_read(self._store, patient=patient) or {}).get("token") == self._token
 
     def renew(self) -> None:
         """Nothing is wrong with a store that is silent for a moment: the next time may do."""
@@ -61,24 +61,24 @@ class Lease:
 def leased(store: Store, say: Callable[[str], None]) -> Iterator[Lease]:
     """Hold the run at an address while it is written to; refused where another process does."""
     _wait_for(store, say)
-    lease = Lease(store)
-    lease.write()
-    time.sleep(SETTLE_SECONDS)
-    if not lease.is_own():
-        raise _refused(store)
-    ended = Event()
+    lease, ended = Lease(store), Event()
 
     def renew() -> None:
         while not ended.wait(RENEW_SECONDS) and not lease.lost:
             lease.renew()
 
     thread = Thread(target=renew, daemon=True)
-    thread.start()
     try:
+        lease.write(patient=True)
+        time.sleep(SETTLE_SECONDS)
+        if not lease.is_own(patient=True):
+            raise _refused(store)
+        thread.start()
         yield lease
     finally:
         ended.set()
-        thread.join()
+        if thread.ident is not None:  # it was started
+            thread.join()
         with suppress(Unreachable):  # then it runs out
             lease.release()
 
@@ -106,9 +106,9 @@ def _refused(store: Store) -> InvalidInput:
     return InvalidInput(f"{store.url} is being trained by another process: let it end")
 
 
-def _read(store: Store) -> dict[str, Any] | None:
+def _read(store: Store, *, patient: bool = True) -> dict[str, Any] | None:
     """The lease; empty where it is just being written, None where there is none."""
-    text = store.read(LEASE)
+    text = store.read(LEASE, patient=patient)
     if text is None:
         return None
     try:

@@ -6,6 +6,7 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from valueshare.errors import InvalidInput
 
@@ -26,7 +27,7 @@ class Url:
 
     @property
     def name(self) -> str:
-        return self.full.rpartition("/")[2]
+        return str(self).rpartition("/")[2]  # ftp://USER:PASSWORD@HOST is host
 
     @property
     def secret(self) -> str:
@@ -47,7 +48,8 @@ class Url:
         """What others say of the address, without the secret in it."""
         text = text.replace(self.full, str(self))
         for word in (f"{self.secret}@", self.secret, self.secret.partition(":")[2]):
-            text = text.replace(word, "") if word.strip("@") else text
+            for said in (word, unquote(word)):
+                text = text.replace(said, "") if said.strip("@") else text
         return text
 
 

@@ -21,14 +21,13 @@ from valueshare.errors import InvalidInput
 from valueshare.population.train import checked_device
 from valueshare.runs import memory, worker
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Execution, Outcome, Report, checked_needs
+from valueshare.runs.launch import Ending, Execution, Report, checked_needs
 from valueshare.runs.places import Place
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import is_part_finished
 from valueshare.runs.shards import balanced, cut, length, longest_first
-from valueshare.runs.tasks import Listener, Task
-from valueshare.runs.telling import tell
+from valueshare.runs.tasks import Listener, Task, tell
 
 POLL_SECONDS = 0.1
 END_SECONDS = 10.0  # for processes that were killed
@@ -103,7 +102,7 @@ class Processes:
                 while waiting and len(running) < places:
                     name = waiting.pop(0)
                     if is_part_finished(folder, own[name]):
-                        report(name, Outcome(finished=True))
+                        report(name, Ending(finished=True))
                         continue
                     where = str(folder.resolve())
                     task = Task(where, name, plan.device, threads, how.groups, how.url)
@@ -112,7 +111,7 @@ class Processes:
                 for name in running:
                     told[name] = tell(folder, own[name], told[name], listener)
                 for name in ended:
-                    report(name, running.pop(name).outcome())
+                    report(name, running.pop(name).ending())
                 if listener.should_stop is not None and listener.should_stop():
                     return
                 time.sleep(POLL_SECONDS)
@@ -146,7 +145,7 @@ class _Worker:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
-    def outcome(self) -> Outcome:
+    def ending(self) -> Ending:
         """How it ended; what the caller or the machine's owner can mend is raised as it was there.
 
         Where it says nothing of itself, it was ended by a signal.
@@ -154,7 +153,7 @@ class _Worker:
         code, answer = self._process.returncode, self._answer()
         self.close()
         if code == 0:
-            return Outcome(finished=True)
+            return Ending(finished=True)
         why = str(answer.get("why", f"its process ended with code {code}"))
         if code == worker.REFUSED:
             raise InvalidInput(why)
@@ -164,7 +163,7 @@ class _Worker:
             why = f"its process was killed ({signal.Signals(-code).name})"
             if -code == signal.SIGKILL:
                 why += ", as the system does when memory runs out"
-        return Outcome(finished=False, reason=why)
+        return Ending(finished=False, reason=why)
 
     def kill(self) -> None:
         if self._process.returncode is None:

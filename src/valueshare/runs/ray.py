@@ -22,19 +22,18 @@ from valueshare.runs.cluster import (
     Node,
     joined,
     nodes,
-    place_of,
     reason_of,
+    slot_of,
 )
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Execution, Outcome, Report, checked_needs
+from valueshare.runs.launch import Ending, Execution, Report, checked_needs
 from valueshare.runs.places import Place, Url
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.progress import Progress, read_progress
 from valueshare.runs.remote import Copy, is_small
 from valueshare.runs.shards import cut, ends, longest_first
 from valueshare.runs.sight import check_reach, check_sight
-from valueshare.runs.tasks import Listener, Task
-from valueshare.runs.telling import tell
+from valueshare.runs.tasks import Listener, Task, tell
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers that were told to end
@@ -61,8 +60,8 @@ class OnRay:
             raise InvalidInput("a network of one's own trains here alone: write engine local")
         device = _device(plan)
         check_replay_device(_replay_device(plan), device)
-        place = place_of(self._options, plan.device, self._nodes)
-        able = [node for node in self._nodes if place.fits(node)]
+        slot = slot_of(self._options, plan.device, self._nodes)
+        able = [node for node in self._nodes if slot.fits(node)]
         most = max(node.memory for node in able)
         needs = checked_needs(plan, how)
         wanted = {name: _host_bytes(need, device) for name, need in needs.items()}
@@ -74,11 +73,11 @@ class OnRay:
                 "replay-capacity"
             )
         self._wanted = wanted
-        slots = sum(place.times(node) for node in able)
-        gpus = f" and {_counted(place.gpus, 'GPU')}" if place.gpus else ""
+        slots = sum(slot.times(node) for node in able)
+        gpus = f" and {_counted(slot.gpus, 'GPU')}" if slot.gpus else ""
         return (
             f"at most {memory.shown(wanted[name])} for a population; room for {slots} at once on "
-            f"{_counted(len(able), 'node')}, with {_counted(place.cpus, 'CPU')}{gpus} each"
+            f"{_counted(len(able), 'node')}, with {_counted(slot.cpus, 'CPU')}{gpus} each"
         )
 
     def fitted(self, plan: Plan) -> Plan:
@@ -87,9 +86,9 @@ class OnRay:
         plan = cut(plan, most) if most else plan
         if plan.network is not None:
             return plan  # refused by `check`
-        device, place = _device(plan), place_of(self._options, plan.device, self._nodes)
-        host = int(max(node.memory for node in self._nodes if place.fits(node)))
-        room = self._gpu_room(place.gpus) if place.gpus else host
+        device, slot = _device(plan), slot_of(self._options, plan.device, self._nodes)
+        host = int(max(node.memory for node in self._nodes if slot.fits(node)))
+        room = self._gpu_room(slot.gpus) if slot.gpus else host
         limits = {}
         for part in parts(plan._replace(pieces={})):
             need = memory.need(part)
@@ -114,8 +113,8 @@ class OnRay:
         Speeds are those of the run so far. Where it has not begun, they are measured if that is
         wanted, or if the order matters: otherwise all populations begin at once.
         """
-        own, place = parts(plan), place_of(self._options, plan.device, self._nodes)
-        slots = sum(place.times(node) for node in self._nodes)
+        own, slot = parts(plan), slot_of(self._options, plan.device, self._nodes)
+        slots = sum(slot.times(node) for node in self._nodes)
         before = {part.name: Progress() for part in own}
         if folder is not None:
             before = {part.name: read_progress(folder, part.name) for part in own}
@@ -126,7 +125,7 @@ class OnRay:
         }
         unknown = [part for part in own if part.name not in self._rates]
         if unknown and (measure or len(own) > slots):
-            self._measure(plan, unknown, place.cpus)
+            self._measure(plan, unknown, slot.cpus)
         if len(self._rates) < len(own):
             return None
         left = {
@@ -135,24 +134,24 @@ class OnRay:
             for part in own
         }
         wall = ends([left[name] for name in longest_first(left)], slots)[-1]
-        return f"expected: {_hours(wall, sum(left.values()), place.gpus)}, without evaluations"
+        return f"expected: {_hours(wall, sum(left.values()), slot.gpus)}, without evaluations"
 
     def run(
         self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
     ) -> None:
-        ray, place = self._ray, place_of(self._options, plan.device, self._nodes)
+        ray, slot = self._ray, slot_of(self._options, plan.device, self._nodes)
         own = {part.name: part for part in parts(plan)}
         seconds = {name: p.agent_steps / self._rates.get(name, 1.0) for name, p in own.items()}
         remote = ray.remote(worker.work)
-        device = "cuda" if place.gpus else "cpu"  # Ray shows a worker its own GPU alone
-        threads = how.threads or place.cpus
+        device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
+        threads = how.threads or slot.cpus
         tasks = {}
         for name in longest_first(seconds):
             where = "" if how.url else str(folder.resolve())  # at an address, a worker has its own
             task = Task(where, name, device, threads, how.groups, how.url)
             options = {
-                "num_cpus": place.cpus,
-                "num_gpus": place.gpus,
+                "num_cpus": slot.cpus,
+                "num_gpus": slot.gpus,
                 "memory": self._wanted[name],
                 "max_retries": self._options.ray_retries,
                 "name": name,
@@ -160,7 +159,7 @@ class OnRay:
             tasks[remote.options(**options).remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in own}
         told, said = dict(before), dict.fromkeys(own, 0)
-        copy = Copy(folder, Url(how.url)) if how.url else None
+        copy = Copy(folder, how.url) if how.url else None
         try:
             while tasks:
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
@@ -173,7 +172,7 @@ class OnRay:
                         said[name] = lost
                         listener.on_note(f"{name} was lost and goes on from its last checkpoint")
                 for ref in done:
-                    report(tasks.pop(ref), self._outcome(ref))
+                    report(tasks.pop(ref), self._ending(ref))
                 if listener.should_stop is not None and listener.should_stop():
                     break
         finally:
@@ -186,18 +185,18 @@ class OnRay:
         gpus = self._options.ray_gpus if plan.device.startswith("cuda") else 0.0
         return f"took: {_hours(seconds, spent, gpus)}"
 
-    def _outcome(self, ref: Any) -> Outcome:
+    def _ending(self, ref: Any) -> Ending:
         errors = self._ray.exceptions
         try:
-            return Outcome(finished=bool(self._ray.get(ref)))
+            return Ending(finished=bool(self._ray.get(ref)))
         except errors.TaskCancelledError:
-            return Outcome(finished=False)
+            return Ending(finished=False)
         except errors.RayTaskError as error:
-            return Outcome(finished=False, reason=reason_of(error))
+            return Ending(finished=False, reason=reason_of(error))
         except errors.RayError as error:
             tries = self._options.ray_retries + 1
             times = "once" if tries == 1 else f"{tries} times"
-            return Outcome(
+            return Ending(
                 finished=False, reason=f"its worker was lost {times} ({reason_of(error)})"
             )
 
@@ -219,16 +218,16 @@ class OnRay:
 
     def _measure(self, plan: Plan, unknown: Sequence[Part], cpus: int) -> None:
         """A few seconds of each kind of population, where it will run."""
-        place = place_of(self._options, plan.device, self._nodes)
+        slot = slot_of(self._options, plan.device, self._nodes)
         remote = self._ray.remote(worker.speed).options(
-            num_cpus=place.cpus, num_gpus=place.gpus, max_retries=1
+            num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=1
         )
         kinds: dict[tuple[object, ...], list[Part]] = {}
         for part in unknown:
             algorithms = tuple(sorted(part.agents["algorithm"].unique()))
             family = plan.families.get(part.env, part.env)
             kinds.setdefault((family, algorithms, part.agents.height), []).append(part)
-        on_worker = plan._replace(device="cuda" if place.gpus else "cpu")
+        on_worker = plan._replace(device="cuda" if slot.gpus else "cpu")
         asked = {
             kind: remote.remote(speed.request(on_worker, members[0], cpus))
             for kind, members in kinds.items()

@@ -19,6 +19,7 @@ from valueshare.runs.stores import Store, Unreachable
 
 Wanted = Callable[[str], bool]
 
+FIRST_SENT = ("agents.parquet", "provenance.json")  # of a new run, and then its configuration
 PROGRESS_SECONDS = 5.0  # between looks at progress from afar
 
 # A store's names become paths: nothing may lead out of the folder.
@@ -29,6 +30,7 @@ _SMALL = re.compile(
     rf"|checkpoints/[^/]+/checkpoint-\d+\.json|{PROGRESS}/[^/]+\.json)"
 )
 _CHANGING = re.compile(rf"(.*/)?(provenance\.json|{PROGRESS}/[^/]+\.json)")
+_PROGRESS = re.compile(rf"{PROGRESS}/[\w-]+\.json")  # of one population
 _PHASE = re.compile(r"-(\d{6})")
 _MANIFEST = re.compile(r".*/checkpoint-\d+\.json")
 _SCRATCH = (".partial", ".lock", ".unsent")
@@ -122,7 +124,7 @@ class Copy:
         self._due = now + PROGRESS_SECONDS
         with suppress(Unreachable):  # the next look may do
             for name, stamp in self.store.stamps(PROGRESS).items():
-                if self._seen.get(name) == stamp or not is_small(name):
+                if self._seen.get(name) == stamp or not _PROGRESS.fullmatch(name):
                     continue
                 part = Path(name).stem
                 before = read_progress(self.folder, part).phases

@@ -31,7 +31,7 @@ from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
 from valueshare.records import CHECKPOINTS, RECORDS, read_tables
-from valueshare.runs.copies import reading_copy, working_copy
+from valueshare.runs.copies import reading_copies, working_copy
 from valueshare.runs.directory import CONFIG, read_config, results_folder
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
 from valueshare.runs.places import Place, located
@@ -72,8 +72,11 @@ class Run(NamedTuple):
             return read_weights(copy.folder, agent)
 
 
-def check_absent(folder: Path, plan: Plan) -> None:
-    """Refuse a folder that is in use, and say what to do with what is in it."""
+def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
+    """Refuse a folder that is in use, and say what to do with what is in it.
+
+    How it was cut there is no other setting. A copy of what is at an address has no states.
+    """
     stored = read_config(folder)
     if stored is None:
         return  # absent, empty, or something else, which `results_folder` refuses
@@ -85,7 +88,8 @@ def check_absent(folder: Path, plan: Plan) -> None:
         raise InvalidInput(
             f"{folder} holds a run with other settings ({other}): choose another --out"
         )
-    if is_finished(folder, plan):
+    done = is_committed if copied else is_finished
+    if done(folder, plan._replace(pieces=stored.get("pieces", {}))):
         raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
     raise InvalidInput(f"{folder} holds this run, unfinished: write valueshare resume {folder}")
 
@@ -129,17 +133,24 @@ def open_plan(folder: Path) -> Plan:
 def open_run(folder: str | Path) -> Run:
     """The run in a folder or at an address, with its records so far."""
     place = located(folder)
-    with reading_copy(place) as own:
+    with reading_copies([place]) as copies:
+        (own,) = copies.folders
         plan = open_plan(own)
-        finished = is_finished(own, plan) if own == place else is_committed(own, plan)
-        return Run(place, plan.agents, read_records(own), finished)
+        done = is_finished if own == place else is_committed
+        return Run(place, plan.agents, read_records(own), done(own, plan))
 
 
 def note_resumption(folder: Path, command: str, device: str) -> None:
-    """Add to `provenance.json` that the run goes on, where and with what."""
-    stored = json.loads((folder / PROVENANCE).read_text())
-    stored["resumed"].append(_origin(command, device))
-    write_json(folder / PROVENANCE, stored)
+    """Add to `provenance.json` that the run goes on, where and with what.
+
+    One that cannot be read, cut short at an address say, begins anew: no number depends on it.
+    """
+    try:
+        stored = json.loads((folder / PROVENANCE).read_text())
+        before = list(stored["resumed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        stored, before = {}, []
+    write_json(folder / PROVENANCE, {**stored, "resumed": [*before, _origin(command, device)]})
 
 
 def is_finished(folder: Path, plan: Plan) -> bool:

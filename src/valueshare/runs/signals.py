@@ -24,6 +24,10 @@ Handler = Callable[[int, FrameType | None], None]
 class Stopped(BaseException):
     """The run was asked to end and did not come to its next tick in time, or was asked twice."""
 
+    def __init__(self, *words: str, exit_code: int = INTERRUPTED) -> None:
+        super().__init__(*words)
+        self.exit_code = exit_code
+
 
 class StopRequest:
     """Whether a signal has asked the run to end; call it to find out."""
@@ -40,12 +44,12 @@ class StopRequest:
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
-            raise Stopped
+            raise Stopped(exit_code=self.exit_code)
         self.signal = signal.Signals(number)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
 
     def lose_patience(self, _number: int, _frame: FrameType | None) -> None:
-        raise Stopped
+        raise Stopped(exit_code=self.exit_code)
 
 
 @contextmanager

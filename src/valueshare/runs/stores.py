@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from threading import local
 from typing import Any, TypeVar
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.runs.places import Url
 
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
@@ -29,16 +30,14 @@ class Store:
 
     def __init__(self, url: Url) -> None:
         self.url = url
-        fsspec = _require_fsspec()
-        options = {"auto_mkdir": True} if url.scheme == "local" else {}
+        self._fsspec, self._of_thread = _require_fsspec(), local()
         try:
-            self._files, self._root = fsspec.core.url_to_fs(url.full, **options)
+            _ = self._files
         except ImportError as missing:  # fsspec says which package it wants
-            reason = url.scrubbed(_first_line(missing)).rstrip(".")
+            reason = url.scrubbed(first_line(missing)).rstrip(".")
             raise InvalidInput(f"{url.scheme}:// has no driver here: {reason}") from None
         except Exception as error:
             raise InvalidInput(f"{url} is no place for a run: {_reason(url, error)}") from None
-        self._root = str(self._root).rstrip("/")
 
     def sizes(self, below: str = "") -> dict[str, int]:
         """The bytes of every file, by name."""
@@ -48,7 +47,7 @@ class Store:
         """Something that changes when a file does, by name."""
         return {name: str(sorted(about.items())) for name, about in self._found(below).items()}
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, *, patient: bool = True) -> bytes | None:
         """A small file; None where there is none."""
 
         def read() -> bytes | None:
@@ -57,12 +56,15 @@ class Store:
             except FileNotFoundError:
                 return None
 
-        return self._tried(f"read {name} of", read)
+        return self._tried(f"read {name} of", read, patient=patient)
 
     def write(self, name: str, data: bytes, *, patient: bool = True) -> None:
         """A small file."""
-        pipe = self._files.pipe_file
-        self._tried(f"write {name} to", lambda: self._made(name, pipe, data), patient=patient)
+
+        def write() -> None:
+            self._made(name, self._files.pipe_file, data)
+
+        self._tried(f"write {name} to", write, patient=patient)
 
     def put(self, path: Path, name: str) -> None:
         """Copy a file from here."""
@@ -102,6 +104,15 @@ class Store:
                 return
 
         self._tried(f"delete {name} of", delete)
+
+    @property
+    def _files(self) -> Any:
+        """The protocol's program; each thread has its own, as its connection may be of one."""
+        if not hasattr(self._of_thread, "files"):
+            options = {"auto_mkdir": True} if self.url.scheme == "local" else {}
+            found, root = self._fsspec.core.url_to_fs(self.url.full, **options)
+            self._of_thread.files, self._root = found, str(root).rstrip("/")
+        return self._of_thread.files
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -148,12 +159,7 @@ def _reason(url: Url, error: BaseException) -> str:
     number = getattr(error, "errno", None)
     if isinstance(error, OSError) and number:
         return os.strerror(number).lower()
-    return url.scrubbed(_first_line(error))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".:") if lines else type(error).__name__
+    return url.scrubbed(first_line(error))
 
 
 def _require_fsspec() -> Any:

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.population.checkpoint import Folder
 from valueshare.population.state import NetworkFactory, State
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.runs.copies import working_copy
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.places import Url
-from valueshare.runs.plan import Plan, parts
-from valueshare.runs.progress import ProgressFile, progress_lock
+from valueshare.runs.plan import Part, Plan, parts
+from valueshare.runs.progress import Progress, ProgressFile, progress_lock, read_progress
 from valueshare.runs.remote import Copy
 from valueshare.runs.run_folder import is_part_finished, open_plan
 
@@ -33,17 +34,16 @@ class Task(NamedTuple):
     device: str
     threads: int | None = None  # of the environments
     groups: int = 1  # of agents that take turns
-    url: str | None = None  # where the run is, if the folder is a copy; no folder: make one
-
-    def __repr__(self) -> str:
-        return f"Task({self.part})"  # an address may have a password in it
+    url: Url | None = None  # where the run is, if the folder is a copy; no folder: make one
 
     def to_json(self) -> str:
-        return json.dumps(self._asdict())
+        """For the process that carries it out, and nobody else: an address may have a password."""
+        return json.dumps({**self._asdict(), "url": self.url and self.url.full})
 
     @classmethod
     def from_json(cls, text: str) -> "Task":
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        return cls(**{**values, "url": Url(values["url"]) if values["url"] else None})
 
 
 class Listener(NamedTuple):
@@ -69,11 +69,10 @@ def run_part(
     """
     if task.url is None:
         return _run_part(Path(task.folder), task, listener, network, plan)
-    url = Url(task.url)
     if task.folder:
-        copy = Copy(Path(task.folder), url)
+        copy = Copy(Path(task.folder), task.url)
         return _run_part(copy.folder, task, listener, network, plan, copy)
-    with working_copy(url) as copy:
+    with working_copy(task.url) as copy:
         return _run_part(copy.folder, task, listener, network, plan, copy)
 
 
@@ -135,3 +134,20 @@ def _run_part(
         raise InvalidInput(
             f"{part.name} of {folder} is being trained by another process: let it end"
         ) from error
+
+
+def tell(folder: Path, part: Part, before: Progress, listener: Listener) -> Progress:
+    """Pass on what a worker has written since; what an earlier process wrote is not news."""
+    now = read_progress(folder, part.name)
+    if now._replace(seconds=before.seconds) == before:
+        return before
+    files = Folder(folder, part.name)
+    try:
+        new = [pl.read_parquet(files.records(phase)) for phase in range(before.phases, now.phases)]
+    except (OSError, pl.exceptions.PolarsError):
+        return before  # not yet to be seen from here: at the next look
+    for phase, records in enumerate(new, before.phases):
+        listener.on_phase(part.name, part.settings.phase_end(phase), records)
+    if now.step != part.settings.phase_end(max(0, now.phases - 1)):
+        listener.on_step(part.name, now.step)
+    return now

@@ -93,7 +93,9 @@ def main() -> None:
 
     Its other end is the driver's: it closes when the driver ends, however that happens.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends its workers
+    # Sent to all, by a terminal or a scheduler, they are for the driver: it ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     text = sys.stdin.buffer.readline()
     threading.Thread(target=_end_with_driver, daemon=True).start()
     code, why, number = 0, "", None
