@@ -85,8 +85,9 @@ class Local:
     def check(self, plan: Plan, how: Execution) -> str:
         device = checked_device(plan.device)
         needs = checked_needs(plan, how)
-        by_size = sorted(needs.values(), key=lambda need: need.total(device))
-        return [memory.check(need, device) for need in by_size][-1]
+        largest_first = sorted(needs.values(), key=lambda need: -need.total(device))
+        line, *_ = [memory.check(need, device) for need in largest_first]
+        return line
 
     def fitted(self, plan: Plan) -> Plan:
         return cut(plan, self._most) if self._most else plan
