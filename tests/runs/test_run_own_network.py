@@ -1,6 +1,7 @@
 """Networks of one's own: the examples of docs/training.md run, and what cannot work is refused."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,18 @@ class PlainK(nn.Module):
         return z + self.k * z.mean(-1, keepdim=True)
 
 
+def _all(module: nn.Module, make: Callable[[Tensor], object]) -> None:
+    for value in module.parameters():
+        make(value)
+
+
 def test_what_can_be_a_network() -> None:
     check(lambda shape, k: linear(2, nn.LayerNorm(2), MeanExpansion(k)), k=(0, 4, 32_768))
     check(lambda shape, k: linear(3), "rdq")
     check(lambda shape, k: ByQuantile(exchanged=False), "iqn")
-    check(lambda shape, k: PlainK(0.0))  # the same for every k, so nothing is lost
+    check(lambda shape, k: PlainK(k), k=(0,))  # nothing of it is lost
+    zeros = nn.init.zeros_  # outputs are all 0 at first, whatever k is
+    check(lambda shape, k: linear(2, MeanExpansion(k)).apply(lambda m: _all(m, zeros)))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +99,7 @@ def test_what_can_be_a_network() -> None:
             "other weights or buffers for k = 4 than for k = 0",
         ),
         (lambda s, k: PlainK(k), "ib-dqn", "for k = 4 that is in none of its buffers"),
+        (lambda s, k: linear(2), "ib-dqn", "does the same for k = 4 as for k = 0"),
     ],
 )
 def test_what_cannot(network: Any, algorithm: str, message: str) -> None:
@@ -109,7 +118,7 @@ def test_trying_leaves_the_callers_random_numbers_alone() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    check(lambda shape, k: linear(2))
+    check(lambda shape, k: linear(2, MeanExpansion(k)))
     assert torch.equal(torch.rand(2), expected)
 
 

@@ -16,8 +16,11 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
+from valueshare.population.settings import MOST
 
 T = TypeVar("T")
+
+LARGEST_K = 1e30  # times a value it is still finite in float32
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "agent": pl.Int64,
@@ -51,8 +54,10 @@ class AgentSettings:
         for name in ("discount", "epsilon_start", "epsilon_end"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a number in [0, 1]")
-        if self.epsilon_steps < 0 or not (0 <= self.beta < math.inf):
-            raise InvalidInput("epsilon_steps and beta are numbers >= 0")
+        if not 0 <= self.epsilon_steps <= MOST or not (0 <= self.beta < math.inf):
+            raise InvalidInput(
+                f"epsilon_steps and beta are finite numbers >= 0, the former at most {MOST:,}"
+            )
 
 
 def agent_table(
@@ -71,6 +76,8 @@ def agent_table(
     seeds = list(seeds)
     if len(set(seeds)) != len(seeds) or not seeds:
         raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
+    if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
+        raise InvalidInput(f"seeds to {max(seeds)}: write numbers of at most 64 bits, signed")
     if not listed(k):
         raise InvalidInput("no k is given: write at least one number")
     envs: list[str] = listed(env)
@@ -78,8 +85,8 @@ def agent_table(
     for e, a in product(envs, algorithms):
         ks = listed(k) if algorithm_named(a).uses_k else [0.0]
         for value, settings, seed in product(ks, listed(own), seeds):
-            if not (0 <= value < math.inf):
-                raise InvalidInput(f"k = {value}: write a finite number >= 0")
+            if not (0 <= value <= LARGEST_K):
+                raise InvalidInput(f"k = {value}: write a finite number >= 0, at most 1e30")
             row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
             rows.append({"agent": len(rows), **row})
     table = pl.DataFrame(rows, schema_overrides=SCHEMA).select(*SCHEMA)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from valueshare.errors import InvalidInput
 
 REPLAY_DEVICES = ("cpu", "cuda", "disk")
+MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
+WIDEST = 1_000_000  # units of a layer
 NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
 
 
@@ -80,6 +82,9 @@ class TrainingSettings:
         for name in _AT_LEAST_ZERO:
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 0")
+        for name in (*_AT_LEAST_ONE, *_AT_LEAST_ZERO):
+            if getattr(self, name) > MOST:
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number <= {MOST:,}")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number > 0")
@@ -92,8 +97,8 @@ class TrainingSettings:
             raise InvalidInput(
                 f"replay_device = {self.replay_device!r}: write one of {', '.join(REPLAY_DEVICES)}"
             )
-        if any(size < 1 for size in self.hidden):
-            raise InvalidInput(f"hidden = {self.hidden}: layer sizes are numbers >= 1")
+        if not all(1 <= size <= WIDEST for size in self.hidden):
+            raise InvalidInput(f"hidden = {self.hidden}: layer sizes are from 1 to {WIDEST:,}")
         if not 0 <= self.eval_epsilon <= 1:
             raise InvalidInput(f"eval_epsilon = {self.eval_epsilon}: a probability lies in [0, 1]")
         if len(self.adam_betas) != 2:

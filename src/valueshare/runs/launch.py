@@ -143,7 +143,15 @@ def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
 def _checked_need(part: Part, spec: EnvironmentSpec, network: NetworkFactory | None) -> memory.Need:
     limit = part.settings.eval_episode_limit
     check_evaluation(part.settings, spec.episode_limit if limit is None else limit)
-    return memory.need(part, network)
+    try:
+        return memory.need(part, network)
+    except RuntimeError as error:  # building one agent's network
+        if "allocate memory" not in str(error):
+            raise
+        raise InvalidInput(
+            f"hidden = {part.settings.hidden}: one such network does not fit into memory; write "
+            "smaller layers"
+        ) from error
 
 
 def launch(plan: Plan, folder: Path, how: Execution, console: Console, runs: Engine) -> Run:

@@ -4,7 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.func import stack_module_state
+from torch.func import functional_call, stack_module_state
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
@@ -49,6 +49,23 @@ def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) ->
                 f"the network does something for k = {k:g} that is in none of its buffers: keep k "
                 "in a buffer, as MeanExpansion does"
             )
+        if k and torch.equal(_shaken(module, inputs), _shaken(shared, inputs)):
+            raise InvalidInput(
+                f"the network does the same for k = {k:g} as for k = 0: end it with "
+                "MeanExpansion(k), or give k = 0 alone"
+            )
+
+
+@torch.no_grad()
+def _shaken(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """Outputs with random weights, the same for every module: a last layer may begin with zeros."""
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        for name, value in module.named_parameters()
+    }
+    outputs: Tensor = functional_call(module, weights, inputs)
+    return outputs
 
 
 def _sizes(module: nn.Module) -> dict[str, tuple[int, ...]]:
