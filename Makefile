@@ -28,6 +28,7 @@ check: $(VENV)/.dev
 	$(BIN)/python -m mypy
 
 install: $(VENV)/.dev
+	@echo "ready: $(BIN)/valueshare"
 
 # The stamps are newer than what they were made from: the second time costs nothing.
 $(VENV)/.core: $(SPEC) | $(BIN)/python

@@ -25,7 +25,10 @@ def read_tables(folder: Path, *, skip_damaged: bool = False) -> list[pl.DataFram
         if table is not None:
             tables.append(table)
         elif not skip_damaged:
-            raise InvalidInput(f"{path} is damaged: valueshare resume {folder} makes it again")
+            raise InvalidInput(
+                f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
+                "before it is whole; otherwise start the run again in a new folder"
+            )
     return tables
 
 
