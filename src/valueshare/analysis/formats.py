@@ -89,6 +89,8 @@ def read_run_folder(folder: Path) -> Part:
     if strangers:
         raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
     config = _json(folder / "config.json")
+    if config is None and (folder / "config.json").exists():
+        raise InvalidInput(f"{folder / 'config.json'} is damaged: it says what ran, put it back")
     whole = _typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = _unfinished(agents, records, config)
