@@ -115,7 +115,9 @@ def contents(replay: Transitions) -> list[list[Whole]]:
     live = transitions.live(replay)
     index = torch.arange(max(1, int(live.max()))).expand(AGENTS, -1)
     batch = transitions.gather(replay, index)
-    pixels = [obs.flatten(3)[..., 0] if obs.ndim > 3 else obs for obs in (batch[0], batch[4])]
+    pixels = [obs.reshape(*obs.shape[:3], -1) for obs in (batch.obs_tm1, batch.obs_t)]
+    assert all((own == own[..., :1]).all() for own in pixels)  # a frame is one number all over
+    pixels = [own[..., 0] for own in pixels]
     return [
         [
             Whole(tuple(stack), action, round(discount, 6), tuple(following))
@@ -128,11 +130,17 @@ def contents(replay: Transitions) -> list[list[Whole]]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(history=ticks, size=st.integers(1, 4), capacity=st.integers(1, 20), spare=st.integers(3, 30))
+@given(
+    history=ticks,
+    size=st.integers(1, 4),
+    capacity=st.integers(1, 20),
+    spare=st.integers(3, 30),
+    shape=st.sampled_from([(), (2, 3), (2, 2), (4, 3)]),  # the last two are whole words: see gather
+)
 def test_every_live_stack_is_the_one_that_was_seen(
-    history: list[Tick], size: int, capacity: int, spare: int
+    history: list[Tick], size: int, capacity: int, spare: int, shape: tuple[int, ...]
 ) -> None:
-    replay, naive = play(history, size, capacity, rows=max(4, size + spare))
+    replay, naive = play(history, size, capacity, max(4, size + spare), shape)
     assert contents(replay) == [[whole for _, whole in buffer.stored] for buffer in naive]
 
 

@@ -24,6 +24,7 @@ Everything is a tensor on one device and is updated in place without a look from
 indices are int64. Legend: P agents, B minibatch, C transitions, R rows, S frames in a stack.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -182,22 +183,28 @@ def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batc
     Shapes of the observations: [P, B, ...], of stacks [P, B, S, ...].
     """
     slot = (replay.oldest[:, None] + index) % replay.action.shape[1]  # [P, B]
-    row = _pick(replay.row, slot)
-    if len(replay.back):
-        age = _pick(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
-        seen = row[..., None] - torch.minimum(age, replay.back)  # [P, B, S]
-        # A step on, the stack reaches a row further back, until there are S frames.
-        led_to = row[..., None] + 1 - torch.minimum(age + 1, replay.back)
-    else:
-        seen, led_to = row, row + 1
-    length = replay.observation.shape[1]
+    row, length = _pick(replay.row, slot), replay.observation.shape[1]
     into: Batch | tuple[None, ...] = (None,) * len(Batch._fields) if out is None else out
+    if not len(replay.back):
+        seen = _pick(replay.observation, row % length, into[0])
+        led_to = _pick(replay.observation, (row + 1) % length, into[4])
+    else:
+        age = _pick(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
+        stack = row[..., None] - torch.minimum(age, replay.back)  # [P, B, S]
+        # A step on, a stack has lost its oldest frame, and one more row is its newest.
+        rows = torch.cat([stack, row[..., None] + 1], -1) % length  # [P, B, S + 1]
+        if out is None:
+            frames = _pick_frames(replay.observation, rows)
+            seen, led_to = frames[:, :, :-1], frames[:, :, 1:]
+        else:
+            seen = _pick(replay.observation, rows[..., :-1], into[0])
+            led_to = _pick(replay.observation, rows[..., 1:], into[4])
     return Batch(
-        obs_tm1=_pick(replay.observation, seen % length, into[0]),
+        obs_tm1=seen,
         a_tm1=_pick(replay.action, slot, into[1]),
         r_t=_pick(replay.reward, slot, into[2]),
         discount_t=_pick(replay.discount, slot, into[3]),
-        obs_t=_pick(replay.observation, led_to % length, into[4]),
+        obs_t=led_to,
     )
 
 
@@ -270,6 +277,20 @@ def _pick(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
         return entries.index_select(0, flat).reshape(*slot.shape, *ring.shape[2:])
     torch.index_select(entries, 0, flat, out=out.view(-1, *ring.shape[2:]))
     return out
+
+
+def _pick_frames(ring: Tensor, slot: Tensor) -> Tensor:
+    """`_pick` for frames, in words of eight bytes where they are made of such.
+
+    A ring of a million frames is far larger than what a GPU has addresses of at hand. So every row
+    is read once, in few pieces, into memory of its own: compiled code would otherwise read single
+    bytes of the ring wherever a convolution wants them, and one byte for several of its windows.
+    """
+    size = math.prod(ring.shape[2:]) * ring.itemsize
+    if size % 8:
+        return _pick(ring, slot)
+    words = _pick(ring.flatten(2).view(torch.int64), slot)  # [P, B, ..., size / 8]
+    return words.view(ring.dtype).reshape(*slot.shape, *ring.shape[2:])
 
 
 def _write_row(replay: Transitions, number: Tensor, observation: Tensor) -> None:
