@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from valueshare.nn import heads, quantile
-from valueshare.nn.convolution import Convolution, patch_weights, patches
+from valueshare.nn.convolution import Convolution, blocks, patch_weights, patches
 
 
 @contextmanager
@@ -41,8 +41,9 @@ def grouped(layer: Convolution, image: Tensor) -> Tensor:
 
 def nested(layer: Convolution, image: Tensor) -> Tensor:
     """Patches made first across, then down: two joins of m pieces instead of one of m²."""
-    blocks, m, down, across = blocks_of(layer, image)
-    wide = torch.cat([blocks[..., j : j + across, :] for j in range(m)], -1)
+    m, grid = layer.kernel // layer.stride, blocks(image, layer.stride)
+    down, across = (size - m + 1 for size in grid.shape[-3:-1])
+    wide = torch.cat([grid[..., j : j + across, :] for j in range(m)], -1)
     rows = torch.cat([wide[..., i : i + down, :, :] for i in range(m)], -1)
     return product_of(layer, rows)
 
@@ -67,17 +68,20 @@ def split(layer: Convolution, image: Tensor) -> Tensor:
     return product.reshape(*rows.shape[:-1], -1) + layer.bias
 
 
-def shifted(layer: Convolution, image: Tensor) -> Tensor:
-    """Every block times the weights of all its places in a patch; then a sum of shifted slices.
+def joined(layer: Convolution, image: Tensor) -> Tensor:
+    """Patches of every layer, of those with 2x2 blocks too."""
+    return product_of(layer, patches(image, layer.kernel, layer.stride))
 
-    No patches are made, and nothing is joined; blocks at the edges are multiplied in vain.
-    """
-    blocks, m, down, across = blocks_of(layer, image)
+
+def shifted(layer: Convolution, image: Tensor) -> Tensor:
+    """Shifts in every layer, in that with 3x3 blocks too, where edges cost 65 % more."""
+    m, grid = layer.kernel // layer.stride, blocks(image, layer.stride)
+    down, across = (size - m + 1 for size in grid.shape[-3:-1])
     columns = patch_weights(layer.weight, layer.stride) * layer.scale
     outputs = columns.shape[-1]
     places = columns.reshape(m * m, -1, outputs).transpose(0, 1).reshape(-1, m * m * outputs)
-    products = (blocks.flatten(0, -2).to(columns.dtype) @ places).reshape(
-        *blocks.shape[:-1], m, m, outputs
+    products = (grid.flatten(0, -2).to(columns.dtype) @ places).reshape(
+        *grid.shape[:-1], m, m, outputs
     )
     total: Tensor = layer.bias
     for i in range(m):
@@ -86,35 +90,19 @@ def shifted(layer: Convolution, image: Tensor) -> Tensor:
     return total
 
 
-def shifted_but_last(layer: Convolution, image: Tensor) -> Tensor:
-    """Shifted where a patch is 2x2 blocks; patches where it is 3x3, and edges cost 65 % more."""
-    return shifted(layer, image) if layer.kernel // layer.stride == 2 else usual(layer, image)
-
-
-def blocks_of(layer: Convolution, image: Tensor) -> tuple[Tensor, int, int, int]:
-    """The image in blocks [..., h, w, s·s·C], m, and how many patches there are each way."""
-    *leading, height, width, channels = image.shape
-    s, m = layer.stride, layer.kernel // layer.stride
-    down, across = ((pixels - layer.kernel) // s + 1 for pixels in (height, width))
-    h, w = down + m - 1, across + m - 1
-    grid = image[..., : h * s, : w * s, :].reshape(*leading, h, s, w, s, channels)
-    return grid.transpose(-4, -3).flatten(-3), m, down, across
-
-
 def product_of(layer: Convolution, rows: Tensor) -> Tensor:
     columns = patch_weights(layer.weight, layer.stride) * layer.scale
     product = rows.flatten(0, -2).to(columns.dtype) @ columns
     return product.reshape(*rows.shape[:-1], -1) + layer.bias
 
 
-usual = Convolution.forward
 FORMS: dict[str, Callable[[Convolution, Tensor], Tensor]] = {
     "grouped": grouped,
     "nested": nested,
     "unfolded": unfolded,
     "split": split,
+    "joined": joined,
     "shifted": shifted,
-    "shifted but last": shifted_but_last,
 }
 
 

@@ -49,7 +49,7 @@ class Row(NamedTuple):
 ROWS = {
     "dqn": Row("dqn"),
     "dqn acting": Row("dqn", "act"),
-    "dqn shifted but last": Row("dqn", form="shifted but last"),
+    "dqn joined": Row("dqn", form="joined"),
     "iqn": Row("iqn"),
     "dqn split": Row("dqn", form="split"),
     "dqn nested": Row("dqn", form="nested"),

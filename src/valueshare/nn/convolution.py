@@ -1,10 +1,18 @@
 """Convolutions as matrix products, which a population turns into one batched product.
 
 Stacked over agents, `torch.nn.Conv2d` becomes a grouped convolution, the slow path of GPUs. Here
-the image is cut into patches and multiplied by the weights: one product an agent, and one batched
-product for all of them. The patches are made of slices, whose derivative is a sum of shifted
-slices: every pixel gathers what the patches say of it. Nothing is scattered with atomic additions,
-which are slow and add up in another order every time.
+the image is cut into blocks of stride x stride pixels, so that a patch, what the kernel covers, is
+m x m blocks, m = kernel / stride, and neighbouring patches are one block apart. Then there are two
+ways, one product an agent in both, and one batched product for all of them:
+
+- *Patches*: each is joined of its blocks and multiplied by the weights. Its derivative is a sum of
+  shifted slices: every pixel gathers what the patches say of it.
+- *Shifts*, on a GPU where m = 2: every block is multiplied by the weights of all its places in a
+  patch, and the products are added up, shifted. Nothing is joined, which outweighs that blocks at
+  the edges are multiplied in vain. (With m = 3 they are too many, and on a CPU it is slower.)
+
+In neither is anything scattered with atomic additions, which are slow and add up in another order
+every time.
 """
 
 import torch
@@ -34,12 +42,12 @@ class Convolution(nn.Module):
         self.weight, self.bias = like.parameters()
 
     def forward(self, image: Tensor) -> Tensor:
-        rows = patches(image, self.kernel, self.stride)  # [..., H', W', K]
         # The scale goes to the few weights instead of the many pixels; bytes then stay whole
         # numbers, which even the short mantissas of TensorFloat-32 hold exactly.
         columns = patch_weights(self.weight, self.stride) * self.scale  # [K, outputs]
-        product = rows.flatten(0, -2).to(columns.dtype) @ columns
-        return product.reshape(*rows.shape[:-1], -1) + self.bias
+        if image.is_cuda and self.kernel // self.stride == 2:
+            return by_shifts(image, columns, self.stride) + self.bias
+        return _product(patches(image, self.kernel, self.stride), columns) + self.bias
 
     def extra_repr(self) -> str:
         outputs, channels = self.weight.shape[-4:-2]
@@ -49,20 +57,48 @@ class Convolution(nn.Module):
 def patches(image: Tensor, kernel: int, stride: int) -> Tensor:
     """All patches of an image, K = kernel²·C numbers each.
 
-    The image is cut into blocks of stride x stride pixels, so that neighbouring patches are one
-    block apart, and a patch is m x m blocks, m = kernel / stride. The K numbers are in the order
-    (block row, block column, row in the block, column in the block, channel).
-    Shapes: [..., H, W, C] -> [..., H', W', K], H' = (H - kernel) // stride + 1.
+    The K numbers are in the order (block row, block column, row in the block, column in the block,
+    channel). Shapes: [..., H, W, C] -> [..., H', W', K], H' = (H - kernel) // stride + 1.
+    """
+    m = kernel // stride
+    grid = blocks(image, stride)
+    return torch.cat([_at(grid, m, i, j) for i in range(m) for j in range(m)], -1)
+
+
+def by_shifts(image: Tensor, columns: Tensor, stride: int) -> Tensor:
+    """`patches @ columns` for m = 2, without the patches.
+
+    Shapes: [..., H, W, C], [K, outputs] -> [..., H', W', outputs].
+    """
+    outputs = columns.shape[-1]
+    places = columns.reshape(4, -1, outputs).transpose(0, 1).flatten(1)  # [s·s·C, 4·outputs]
+    grid = blocks(image, stride)
+    products = _product(grid, places).reshape(*grid.shape[:-1], 2, 2, outputs)
+    a, b, c, d = (_at(products[..., i, j, :], 2, i, j) for i in (0, 1) for j in (0, 1))
+    return a + b + c + d
+
+
+def blocks(image: Tensor, stride: int) -> Tensor:
+    """An image in blocks of stride x stride pixels; pixels beyond the last whole one are cut off.
+
+    Shapes: [..., H, W, C] -> [..., h, w, s·s·C], h = H // stride = H' + m - 1.
     """
     *leading, height, width, channels = image.shape
-    m = kernel // stride
-    down, across = ((pixels - kernel) // stride + 1 for pixels in (height, width))
-    h, w = down + m - 1, across + m - 1
-    used = image[..., : h * stride, : w * stride, :]  # pixels beyond the last patch are cut off
+    h, w = height // stride, width // stride
+    used = image[..., : h * stride, : w * stride, :]
     grid = used.reshape(*leading, h, stride, w, stride, channels)
-    blocks = grid.transpose(-4, -3).flatten(-3)  # [..., h, w, s·s·C]
-    corners = [(i, j) for i in range(m) for j in range(m)]  # of each of the m x m blocks
-    return torch.cat([blocks[..., i : i + down, j : j + across, :] for i, j in corners], -1)
+    return grid.transpose(-4, -3).flatten(-3)
+
+
+def _at(grid: Tensor, m: int, i: int, j: int) -> Tensor:
+    """The block (i, j) of every patch. Shapes: [..., h, w, n] -> [..., H', W', n]."""
+    h, w = grid.shape[-3:-1]
+    return grid[..., i : i + h - m + 1, j : j + w - m + 1, :]
+
+
+def _product(rows: Tensor, columns: Tensor) -> Tensor:
+    product = rows.flatten(0, -2).to(columns.dtype) @ columns
+    return product.reshape(*rows.shape[:-1], -1)
 
 
 def patch_weights(weight: Tensor, stride: int) -> Tensor:
