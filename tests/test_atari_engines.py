@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from valueshare import cli, training
+from valueshare import training
 from valueshare.analysis.foreign import read_results
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
@@ -18,7 +18,7 @@ from valueshare.runs.plan import parts
 from valueshare.runs.run_folder import open_run
 from valueshare.runs.shards import shard_plans
 
-Said = tuple[int, str, str]
+Cli = Callable[..., tuple[int, str, str]]
 STUDIES = ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta")
 PLAN = ("--scale", "smoke", "--plan", "--rate", "100")
 
@@ -26,23 +26,6 @@ PLAN = ("--scale", "smoke", "--plan", "--rate", "100")
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Exit code, output and errors of a command."""
-
-    def run(*words: object) -> Said:
-        code: object = 0
-        try:
-            cli.main([str(word) for word in words])
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int)
-        return code, out, err
-
-    return run
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 64])
@@ -67,42 +50,42 @@ def test_shards_of_the_papers_study_are_an_exact_partition(count: int) -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_every_study_takes_the_engines_options(study: str, said: Callable[..., Said]) -> None:
-    code, text, _ = said("reproduce", study, *PLAN, "--population-agents", "1")
+def test_every_study_takes_the_engines_options(study: str, cli: Cli) -> None:
+    code, text, _ = cli("reproduce", study, *PLAN, "--population-agents", "1")
     assert code == 0
     assert "4 agents in 4 populations of at most 1," in text or (
         study == "atari-sensitivity" and "6 agents in 6 populations of at most 1," in text
     )
-    code, text, _ = said("reproduce", study, *PLAN, "--shard", "2/2")
+    code, text, _ = cli("reproduce", study, *PLAN, "--shard", "2/2")
     assert (code, " agents in all of shard 2/2, " in text) == (0, True)
-    code, _, err = said("reproduce", study, "--scale", "smoke", "--plan", "--engine", "ray",
+    code, _, err = cli("reproduce", study, "--scale", "smoke", "--plan", "--engine", "ray",
                         "--ray-address", "127.0.0.1:1")  # fmt: skip
     assert code == 2
     assert err.startswith("valueshare: there is no Ray cluster at 127.0.0.1:1: ")
 
 
-def test_memory_is_that_of_all_workers(said: Callable[..., Said]) -> None:
+def test_memory_is_that_of_all_workers(cli: Cli) -> None:
     words = ("reproduce", "atari57", *PLAN)
-    each = [said(*words, "--population-agents", "1", *more)[1] for more in ((), ("--workers", "2"))]
+    each = [cli(*words, "--population-agents", "1", *more)[1] for more in ((), ("--workers", "2"))]
     one, two = (float(text.partition("  memory: ")[2].split()[0]) for text in each)
     assert f"{one} MB needed, " in each[0]
     assert f"{two} GB needed by 2 populations at once, " in each[1]
     assert two == pytest.approx(2 * one / 1_000, abs=0.06)
 
 
-def test_options_that_do_not_go_together(tmp_path: Path, said: Callable[..., Said]) -> None:
+def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
     for words, message in (
         (["--engine", "ray", "--rate", "5"], "--rate is of one machine: leave it out"),
         (["--shard", "0/3"], "parts are counted from 1"),
         (["--shard", "1/9"], "the table has 4 agents; write at most so many shards"),
     ):
         out = tmp_path / "study"
-        code, _, err = said("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+        code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
         assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
         assert message in err
 
 
-def test_a_study_in_shards_is_the_study(tmp_path: Path, said: Callable[..., Said]) -> None:
+def test_a_study_in_shards_is_the_study(tmp_path: Path, cli: Cli) -> None:
     """Two runs of 2 agents each: 3 shards have one agent, one of either run, and one."""
     options = AtariOptions(
         scale="smoke", seeds=2, steps=120, eval_every=120, eval_timesteps=100, replay_capacity=200
@@ -113,7 +96,7 @@ def test_a_study_in_shards_is_the_study(tmp_path: Path, said: Callable[..., Said
     out = tmp_path / "all"
     for number in (1, 2, 3):
         command = [*words.split(), "--shard", f"{number}/3"]
-        code, text, _ = said(*command, "--rate", "100", "--out", out)
+        code, text, _ = cli(*command, "--rate", "100", "--out", out)
         assert code == 0
         assert text.endswith(f"when all shards are there: valueshare report {out}\n")
     folders = sorted(str(path.parent.relative_to(out)) for path in out.rglob("agents.parquet"))
@@ -131,5 +114,5 @@ def test_a_study_in_shards_is_the_study(tmp_path: Path, said: Callable[..., Said
     assert read_results([out]).table.height == 4 * 2
     stored = json.loads((out / "dqn" / "shard-2-of-3" / "provenance.json").read_text())
     assert stored["command"] == f"valueshare {words} --shard 2/3"
-    code, text, _ = said(*words.split(), "--shard", "2/3", "--out", out)  # nothing is run again
+    code, text, _ = cli(*words.split(), "--shard", "2/3", "--out", out)  # nothing is run again
     assert (code, text.count("this run is finished")) == (0, 2)

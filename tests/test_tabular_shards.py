@@ -1,6 +1,8 @@
 """Shards of a tabular study: every row exactly once, and together the study to the bit."""
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -63,6 +65,33 @@ def test_a_shard_is_a_folder_of_its_own(sharded: Path, capsys: pytest.CaptureFix
     main(["reproduce", "gridworld", "--scale", "smoke", "--out", str(sharded), "--shard", "2/5"])
     assert "this shard is there already" in capsys.readouterr().out
     assert (own / "records" / "runs.parquet").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("written", [1, 2, 6])
+def test_a_full_disk_leaves_nothing_of_the_whole(
+    sharded: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    written: int,
+) -> None:
+    """After so many synced files and folders; the tables come second, the page late."""
+    sync, done = os.fsync, list[int]()
+
+    def fsync(handle: int) -> None:
+        done.append(handle)
+        if len(done) > written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    out = tmp_path / "new" / "out"
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(sharded), "--out", str(out)])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err.count("\n")) == (2, 1)
+    assert f"no room on the disk for {out}: make room, or choose another --out" in said.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_all_shards_are_the_whole_to_the_bit(sharded: Path, tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(OSError):
@@ -32,7 +35,7 @@ def write_whole(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
         sync_directory(path.parent)
     except BaseException as error:
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in FULL:
             raise NoRoom(error.errno, f"no room on the disk for {path.name}") from error
         raise
     return digest.hexdigest()
@@ -65,6 +68,28 @@ def sync_tree(folder: Path) -> None:
     for path in folder.rglob("*"):
         _sync(path)
     _sync(folder)
+
+
+def make_parents(target: Path) -> list[Path]:
+    """Create the folders above the target; answer those that were missing, innermost first."""
+    missing = [parent for parent in target.parents if not parent.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except BaseException:
+        remove_empty(missing)
+        raise
+    return missing
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not made after all, or no longer empty
+            folder.rmdir()
+
+
+def reason(error: OSError) -> str:
+    """What the system says of a failure, as part of a line."""
+    return (error.strerror or str(error)).lower()
 
 
 def _sync(path: Path) -> None:

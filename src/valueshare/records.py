@@ -1,15 +1,49 @@
 """The records of a run as they are on disk; reading them needs no PyTorch."""
 
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.files import file_digest
+from valueshare.files import file_digest, write_whole
 
 RECORDS, CHECKPOINTS = "records", "checkpoints"
+FORMAT = 1  # of the run folder; a newer one is refused
+
+
+def check_format(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a run folder that a newer version wrote; `config` is what its config.json says."""
+    found = config.get("format")
+    if not isinstance(found, int):
+        raise InvalidInput(
+            f"{folder / 'config.json'} is damaged: its format is {found!r}, not {FORMAT}; put it "
+            "back as it was"
+        )
+    if found > FORMAT:
+        raise InvalidInput(
+            f"{folder} was written by a newer valueshare ({config.get('valueshare')}), format "
+            f"{found}; this one reads up to {FORMAT}: upgrade valueshare"
+        )
+
+
+def run_config(folder: Path) -> dict[str, Any] | None:
+    """The settings of a run folder, None where none are; damaged and newer ones are refused."""
+    file = folder / "config.json"
+    try:
+        values = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        values = None
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{file} is damaged: it says what ran, put it back")
+    if "format" in values:  # folders that others made in this form have none
+        check_format(folder, values)
+    return values
 
 
 def read_tables(folder: Path, *, skip_damaged: bool = False) -> list[pl.DataFrame]:
@@ -30,6 +64,13 @@ def read_tables(folder: Path, *, skip_damaged: bool = False) -> list[pl.DataFram
                 "before it is whole; otherwise start the run again in a new folder"
             )
     return tables
+
+
+def write_table(path: Path, table: pl.DataFrame) -> str:
+    """A table as Parquet, whole or not at all; its checksum. A full disk is an `OSError`."""
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    return write_whole(path, [buffer.getbuffer()])
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:

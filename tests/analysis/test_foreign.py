@@ -12,6 +12,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
+from valueshare.records import FORMAT
 
 HEADER = "environment,algorithm,seed,step,score\n"
 
@@ -100,6 +101,11 @@ def test_tidy_csv_and_parquet(text: Callable[..., Path], tmp_path: Path) -> None
     assert again.drop("source").equals(table.drop("source"))
     table.write_csv(tmp_path / "whole.csv")  # what was read can be written and read again
     assert read_results(tmp_path / "whole.csv").table.drop("source").equals(table.drop("source"))
+
+
+def test_empty_lines_of_a_csv_are_no_rows(text: Callable[..., Path]) -> None:
+    file = text(HEADER + "Pong,DQN,0,100,1.5\n\nPong,DQN,0,200,\n,,,,\n\n")
+    assert read_results(file).table.select("step", "score").rows() == [(100, 1.5), (200, None)]
 
 
 def test_columns_in_other_letters_and_scores_that_are_whole_at_first(
@@ -227,7 +233,9 @@ def refused(*paths: Path, metric: str = "score") -> str:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (HEADER, "holds no records"),
+        (HEADER, "has a header and no rows"),
+        (HEADER + "\n\n", "has a header and no rows"),
+        (HEADER + ",,,,\n", "has a header and no rows"),
         ("environment,algorithm,seed,step\nPong,dqn,0,1\n", "has no column 'score'"),
         ("algorithm,seed,step,score\ndqn,0,1,1\n", "has no column 'environment'"),
         (HEADER + "Pong,dqn,0,10,nan\n", "row 1: score is nan"),
@@ -277,6 +285,28 @@ def test_run_folders_that_are_none(tmp_path: Path) -> None:
     strange = run_folder(tmp_path / "strange")
     pl.read_parquet(strange / "agents.parquet").head(1).write_parquet(strange / "agents.parquet")
     assert "2 records are of agents not in agents.parquet" in refused(strange)
+
+
+def told_format(folder: Path, value: object) -> None:
+    """As a run folder says it, with the version that wrote it."""
+    file = folder / "config.json"
+    told = json.loads(file.read_text()) | {"format": value, "valueshare": "9.0"}
+    file.write_text(json.dumps(told))
+
+
+def test_a_run_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    told_format(folder, FORMAT)
+    read_results(folder)
+    told_format(folder, FORMAT + 1)
+    (folder / "agents.parquet").write_bytes(b"of the future")  # whatever else is new in it
+    for given in (folder, tmp_path):
+        assert refused(given) == (
+            f"{folder} was written by a newer valueshare (9.0), format {FORMAT + 1}; this one "
+            f"reads up to {FORMAT}: upgrade valueshare"
+        )
+    told_format(folder, "one")
+    assert f"{folder / 'config.json'} is damaged: its format is 'one', not 1" in refused(folder)
 
 
 def test_a_metric_that_is_not_there(tmp_path: Path) -> None:

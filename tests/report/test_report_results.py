@@ -286,7 +286,12 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     assert source["path"] == "run"  # and not where it lies on this machine
     assert str(run) not in (folder / "report.json").read_text()
     said = capsys.readouterr().out
-    assert said.splitlines()[:3] == about["verdict"]
+    lines = said.splitlines()
+    assert [line.partition(":")[0] for line in lines[-3:]] == [
+        str(folder / name) for name in ("figures", "tables", "report.html")
+    ]
+    assert lines[-6:-3] == about["verdict"]  # the last that is seen before the paths
+    assert "not drawn" not in said  # what was asked for is there
     assert about["verdict"][0] == "these are synthetic records: no agent was trained"
     assert about["verdict"][2].startswith("Of 6 comparisons")
     assert "figures: iqm, auc-change" in said
@@ -353,7 +358,11 @@ def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixtu
     report((file,), out=tmp_path / "out", resamples=FEW)
     said = capsys.readouterr().out
     assert "figures: learning-curves, geometry" in said
-    assert "not drawn: iqm, which needs Atari games only" in said
+    (line,) = (line for line in said.splitlines() if "not drawn" in line)
+    assert line.startswith("not drawn: iqm, performance-profile, auc-change, ")
+    assert line.endswith("; --figures NAME says what one needs")
+    needs = json.loads((tmp_path / "out" / "report.json").read_text())["not_drawn"]
+    assert needs["iqm"].startswith("Atari games only")
     assert "1 of 4 runs lack evaluations" in said
     # Of steps 10, 20, 30: seed 0 has 1, 2, 3, seed 1 one more each. A2C's seed 1 ended before them.
     row = (tmp_path / "out" / "tables" / "scores.md").read_text().splitlines()[2]

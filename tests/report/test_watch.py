@@ -59,6 +59,15 @@ def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run")
 
 
+def test_a_run_of_a_newer_version_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "new", phases=0)
+    told = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(told | {"format": 99, "valueshare": "9.0"}))
+    for given in (run, run.parent):
+        with pytest.raises(InvalidInput, match=r"new was written by a newer valueshare \(9\.0\)"):
+            Follower([given])
+
+
 Served = tuple[Follower, int]
 
 

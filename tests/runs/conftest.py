@@ -1,8 +1,10 @@
-"""A run small enough for tests, and the command line without a process of its own."""
+"""Runs small enough for tests, and commands in processes of their own."""
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,15 +22,7 @@ SMALL = [
 ]
 
 
-class Said(NamedTuple):
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Said]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -37,24 +31,46 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    def run(*words: object) -> Said:
-        capsys.readouterr()
-        code: object = 0
-        try:
-            main([str(word) for word in words])
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        said = capsys.readouterr()
-        assert isinstance(code, int)
-        return Said(code, said.out, said.err)
-
-    return run
+def small() -> list[str]:
+    return SMALL
 
 
 @pytest.fixture
-def small() -> list[str]:
-    return SMALL
+def tiny() -> dict[str, Any]:
+    """Options of `valueshare.train`: 60 steps, evaluated at 0, 30 and 60."""
+    return {
+        "steps": 60,
+        "eval_every": 30,
+        "eval_episodes": 1,
+        "eval_episode_limit": 10,
+        "hidden": [8],
+        "minibatch": 4,
+        "replay_start": 10,
+        "progress": False,
+    }
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a command as a process of its own; whatever still runs afterwards is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*before, sys.executable, "-m", "valueshare", *(str(word) for word in words)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # so that its group can be sent what Ctrl-C sends
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

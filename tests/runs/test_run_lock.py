@@ -13,18 +13,6 @@ from valueshare.errors import InvalidInput
 from valueshare.runs import directory, run_folder
 from valueshare.runs.launch import launch
 
-TINY: dict[str, Any] = {
-    "seeds": 1,
-    "steps": 60,
-    "eval_every": 30,
-    "eval_episodes": 1,
-    "eval_episode_limit": 10,
-    "hidden": [8],
-    "minibatch": 4,
-    "replay_start": 10,
-    "progress": False,
-}
-
 
 def is_held(folder: Path) -> bool:
     try:
@@ -35,10 +23,12 @@ def is_held(folder: Path) -> bool:
 
 
 def test_a_resumption_is_noted_and_run_under_one_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    run = valueshare.train("CartPole-v1", "dqn", out=folder, should_stop=lambda: True, **TINY)
+    run = valueshare.train(
+        "CartPole-v1", "dqn", out=folder, seeds=1, should_stop=lambda: True, **tiny
+    )
     assert not run.finished
     assert not is_held(folder)
     log: list[str] = []
@@ -66,7 +56,9 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
     assert log == ["held", "noted", "launched", "let go"]
 
 
-def test_a_new_run_is_held_when_it_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_run_is_held_when_it_appears(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "run"
     take_place, seen = directory._take_place, []
 
@@ -80,6 +72,6 @@ def test_a_new_run_is_held_when_it_appears(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(directory, "_take_place", appear)
     monkeypatch.setattr(training, "launch", logged_launch)
-    valueshare.train("CartPole-v1", "dqn", out=folder, **TINY)
+    valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, **tiny)
     assert seen == [True, True]
     assert not is_held(folder)

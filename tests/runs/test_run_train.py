@@ -22,17 +22,6 @@ from valueshare.nn.torsos import NetworkShape
 from valueshare.population.phase import records_schema
 from valueshare.runs.plan import parts
 
-TINY: dict[str, Any] = {
-    "steps": 60,
-    "eval_every": 30,
-    "eval_episodes": 1,
-    "eval_episode_limit": 10,
-    "hidden": [8],
-    "minibatch": 4,
-    "replay_start": 10,
-    "progress": False,
-}
-
 
 def test_the_run_folder(uninterrupted: Path) -> None:
     names = {path.name for path in uninterrupted.iterdir()}
@@ -129,22 +118,19 @@ class Linear(nn.Module):
         return values
 
 
-def test_a_network_of_ones_own(tmp_path: Path) -> None:
+def test_a_network_of_ones_own(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    tiny |= {"seeds": 2, "network": Linear}
     folder = tmp_path / "own"
     ticks = iter(range(10**6))
     run = valueshare.train(
-        *("CartPole-v1", "dqn"),
-        **{**TINY, "seeds": 2, "out": folder, "network": Linear},
-        should_stop=lambda: next(ticks) > 50,
+        "CartPole-v1", "dqn", out=folder, should_stop=lambda: next(ticks) > 50, **tiny
     )
     assert not run.finished
     with pytest.raises(valueshare.InvalidInput, match=r"a network of its own.*Linear"):
         valueshare.resume(folder, progress=False)
     run = valueshare.resume(folder, network=Linear, progress=False)
     assert run.finished
-    whole = valueshare.train(
-        "CartPole-v1", "dqn", **{**TINY, "seeds": 2, "out": tmp_path / "whole", "network": Linear}
-    )
+    whole = valueshare.train("CartPole-v1", "dqn", out=tmp_path / "whole", **tiny)
     assert run.records.equals(whole.records)
     module = Linear(NetworkShape((4,), 2, (8,)), 0.0)
     module.load_state_dict(run.weights(1))

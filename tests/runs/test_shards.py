@@ -19,19 +19,6 @@ from valueshare.runs.plan import Plan, config, from_config, parts
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import cut, ends, longest_first, shard_plan
 
-TINY: dict[str, Any] = {
-    "k": [0, 4],
-    "seeds": 2,
-    "steps": 60,
-    "eval_every": 30,
-    "eval_episodes": 1,
-    "eval_episode_limit": 10,
-    "hidden": [8],
-    "minibatch": 4,
-    "replay_start": 10,
-    "progress": False,
-}
-
 
 def plan(long: int = 1_000) -> Plan:
     """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as told."""
@@ -99,10 +86,12 @@ def test_a_cut_keeps_the_order_and_is_stored() -> None:
     assert cut(PLAN, {"population-2": 1}).pieces == {"population-2": 4}
 
 
-def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path) -> None:
+def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    tiny |= {"k": [0, 4], "seeds": 2}
+
     def train(out: Path, **options: Any) -> Run:
         return valueshare.train(
-            "CartPole-v1", "ib-dqn", out=out, engine=EngineOptions(**options), **TINY
+            "CartPole-v1", "ib-dqn", out=out, engine=EngineOptions(**options), **tiny
         )
 
     whole = train(tmp_path / "whole").records
@@ -117,7 +106,7 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="this run, finished"):
         train(tmp_path / "all", shard="2/3")
     with pytest.raises(InvalidInput, match="holds a run with other settings"):
-        valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **TINY)
+        valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **tiny)
     again = valueshare.resume(tmp_path / "all", engine=EngineOptions(shard="2/3"), progress=False)
     assert again.finished
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from valueshare.analysis.tidy import OWN, listed
 from valueshare.errors import InvalidInput
-from valueshare.records import RECORDS, read_tables
+from valueshare.records import RECORDS, read_tables, run_config
 
 ALIASES = {"environment": "env", "game": "env"}
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
@@ -54,7 +54,8 @@ def read_tidy(file: Path) -> Part:
         given = pl.read_parquet(file) if file.suffix == ".parquet" else csv(file)
     except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
-    table = _renamed(given, file)
+    # An empty line of a CSV is read as a row of empty cells.
+    table = _renamed(given.filter(~pl.all_horizontal(pl.all().is_null())), file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
             shown, there = "environment" if name == "env" else name, listed(given.columns, 12)
@@ -66,13 +67,14 @@ def read_tidy(file: Path) -> Part:
                 f"{', '.join(METRICS)}"
             )
     if table.is_empty():
-        raise InvalidInput(f"{file} holds no records: it has a header and nothing else")
+        raise InvalidInput(f"{file} has a header and no rows: write a row an evaluation")
     # Both are made anew: an agent's number means nothing outside its file.
     return Part(_typed(table.drop("agent", "source", strict=False), file), "table")
 
 
 def read_run_folder(folder: Path) -> Part:
     """A run folder of this package, finished or as far as its last whole phase."""
+    config = run_config(folder)
     agents = _parquet(folder / "agents.parquet")
     tables = [table for table in read_tables(folder) if not table.is_empty()]
     if not tables:
@@ -88,9 +90,6 @@ def read_run_folder(folder: Path) -> Part:
     strangers = records.join(agents, on="agent", how="anti").height
     if strangers:
         raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
-    config = _json(folder / "config.json")
-    if config is None and (folder / "config.json").exists():
-        raise InvalidInput(f"{folder / 'config.json'} is damaged: it says what ran, put it back")
     whole = _typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = _unfinished(agents, records, config)

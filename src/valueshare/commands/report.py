@@ -34,14 +34,14 @@ def report(
         raise InvalidInput(f"{located(out)} is no folder: choose another --out")
     places = [located(run) for run in runs]
     written = report_places(places, out, figures, compare=compare, resamples=resamples)
-    for sentence in written.verdict:
+    for note in written.notes:
+        print(f"note: {note}")
+    if written.left_out:
+        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
+    for sentence in written.verdict:  # after all that may be long: it is what was asked
         print(sentence)
     print(f"{written.folder / 'figures'}: {', '.join(written.figures)}")
     if (written.folder / "tables").is_dir():
         print(f"{written.folder / 'tables'}: final scores as LaTeX, Markdown and CSV")
     if (written.folder / "report.html").is_file():
         print(f"{written.folder / 'report.html'}: all of it as one page")
-    for name, reason in written.left_out.items():
-        print(f"not drawn: {name}, which needs {reason}")
-    for note in written.notes:
-        print(f"note: {note}")

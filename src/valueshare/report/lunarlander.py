@@ -4,7 +4,6 @@ Works on any folder with `agents.parquet` and `records/*.parquet`, finished or n
 or without; `config.json` and `provenance.json` are told of where they are there.
 """
 
-import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from valueshare.analysis.aggregate import agent_means, auc, mean_intervals
 from valueshare.analysis.foreign import Results
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
-from valueshare.records import RECORDS, read_tables
+from valueshare.records import RECORDS, read_tables, write_table
 from valueshare.report import curves, page
 from valueshare.report.page_results import SCRIPTS, panel_data, panel_section
 from valueshare.report.study import Study, study_of
@@ -72,9 +71,7 @@ def write_lunarlander_report(run_folder: Path, out: Path | None = None) -> dict[
     }
     for name, figure in drawn.items():
         save(figure, drawings, name)
-    scores = io.BytesIO()
-    tables.scores.write_parquet(scores, compression="zstd")
-    write_whole(folder / "scores.parquet", [scores.getbuffer()])
+    write_table(folder / "scores.parquet", tables.scores)
     write_json(folder / "summary.json", summary)
     html = _page(tables, summary, drawings, config, origin, _study(agents, records))
     write_whole(folder / "report.html", [html.encode()])

@@ -16,6 +16,7 @@ import polars as pl
 from valueshare.analysis.foreign import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
+from valueshare.records import run_config
 from valueshare.report.page_results import Live, Picture, results_page, waiting_page
 from valueshare.report.results import FIGURES, drawn_from
 from valueshare.report.study import study_of
@@ -89,12 +90,14 @@ class Follower:
 
 
 def check(paths: Sequence[Path]) -> list[Path]:
-    """Refuse what will never have records: all else may have them later."""
+    """Refuse what will never have records that can be read: all else may have them later."""
     if not paths:
         raise InvalidInput("no runs are given: name run folders")
     for path in paths:
-        known = (path / "config.json").is_file() or any(path.rglob("agents.parquet"))
-        if not known:
+        runs = [file.parent for file in path.rglob("agents.parquet")]
+        for folder in runs:
+            run_config(folder)  # refuses one of a newer version
+        if not runs and not (path / "config.json").is_file():
             read_results(path)  # says what is wrong with it, if anything is
     return list(paths)
 

@@ -10,6 +10,7 @@ import polars as pl
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.files import write_json, write_whole
+from valueshare.records import write_table
 from valueshare.report import figures, page
 from valueshare.report.style import save
 from valueshare.runs.provenance import provenance
@@ -45,8 +46,8 @@ def write_results(result: TabularResult, folder: Path, *, command: str) -> None:
     records = folder / "records"
     records.mkdir()
     # In double precision: a run on its way to 1e100 would be infinite in single.
-    result.runs.write_parquet(records / "runs.parquet")
-    result.norms.write_parquet(records / "norms.parquet")
+    write_table(records / "runs.parquet", result.runs)
+    write_table(records / "norms.parquet", result.norms)
 
     origin = provenance(command)
     write_json(folder / "provenance.json", origin)

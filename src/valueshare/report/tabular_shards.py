@@ -20,6 +20,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import KIND, results_config, studies_of
 from valueshare.experiments.tabular import TabularResult, concluded
 from valueshare.files import write_json
+from valueshare.records import write_table
 from valueshare.runs.directory import read_config, results_folder
 from valueshare.runs.engines import Shard, parse_shard
 from valueshare.runs.provenance import provenance
@@ -40,7 +41,7 @@ def write_shard(
 ) -> None:
     """Fill the results folder of a shard."""
     (folder / RUNS).parent.mkdir()
-    runs.write_parquet(folder / RUNS)
+    write_table(folder / RUNS, runs)
     write_json(folder / "provenance.json", provenance(command))
     write_json(folder / "summary.json", {"timesteps": timesteps, "seconds": round(seconds, 3)})
 

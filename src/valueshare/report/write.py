@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.foreign import read_results
+from valueshare.analysis.foreign import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures
+from valueshare.report.folder import filled_whole, told_by_name
 from valueshare.report.page_about import short_names, shortened
 from valueshare.report.page_results import Picture, results_page
 from valueshare.report.page_verdict import asked_pairs, verdict
@@ -80,9 +81,18 @@ def write_report(
     if tabular:
         return _write_tabular(tabular[0], folder, names)
     results = read_results(paths)
-    made_up = (MADE_UP,) if is_synthetic(results) else ()
     study = study_of(results, resamples)
     asked_pairs(study, compare)  # refuses what is not there before anything is drawn
+    with filled_whole(folder) as filling:  # refuses before the work begins
+        written = _write_all(results, study, filling, names, compare)
+    return written._replace(folder=folder)
+
+
+def _write_all(
+    results: Results, study: Study, folder: Path, names: Sequence[str], compare: Sequence[str]
+) -> Written:
+    """Figures, tables, the page and what is told about them."""
+    made_up = (MADE_UP,) if is_synthetic(results) else ()
     drawn = drawn_from(results, names, study=study)
     notes = _write_tables(study, folder / "tables")
     for one in drawn:
@@ -174,7 +184,8 @@ def _write_tabular_shards(
             "--figures and --compare"
         )
     folder = default_folder(paths) if out is None else out
-    result = write_merged(shards, folder)
+    with told_by_name(folder):
+        result = write_merged(shards, folder)
     drawn = sorted(path.stem for path in (folder / "figures").glob("*.png"))
     return Written(folder, tuple(drawn), {}, tuple(summary(result)["notes"]))
 
@@ -210,8 +221,9 @@ def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
         )
         for name in chosen
     ]
-    for one in drawn:
-        save(one.figure, folder / "figures", one.name)
-    written = Written(folder, chosen, {}, tuple(summary.get("notes", ())))
-    _write_about(written, drawn, [{"path": str(path), "kind": "tabular"}])
-    return written
+    with filled_whole(folder) as filling:
+        for one in drawn:
+            save(one.figure, filling / "figures", one.name)
+        written = Written(filling, chosen, {}, tuple(summary.get("notes", ())))
+        _write_about(written, drawn, [{"path": str(path), "kind": "tabular"}])
+    return written._replace(folder=folder)

@@ -2,15 +2,23 @@
 
 import errno
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from valueshare.errors import InvalidInput
-from valueshare.files import sync_directory, sync_tree, write_json
+from valueshare.files import (
+    make_parents,
+    reason,
+    remove_empty,
+    sync_directory,
+    sync_tree,
+    write_json,
+)
 
 CONFIG = "config.json"
 
@@ -45,14 +53,14 @@ def results_folder(
     try:
         _check_target(target, config, overwrite)
         target = target.resolve()  # a link to a folder stays a link
-        made = _make_parents(target)
+        made = make_parents(target)
     except OSError as error:
-        raise InvalidInput(f"cannot write to {target}: {_reason(error)}") from error
+        raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
     try:
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        _remove_empty(made)
-        raise InvalidInput(f"cannot write to {target.parent}: {_reason(error)}") from error
+        remove_empty(made)
+        raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
     try:
         staging.chmod(0o755)
         write_json(staging / CONFIG, config)
@@ -66,10 +74,23 @@ def results_folder(
             _take_place(target, staging)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
-        _remove_empty(made)
+        remove_empty(made)
         raise
     for folder in (target.parent, *(parent.parent for parent in made)):
         sync_directory(folder)
+
+
+def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> None:
+    """Refuse what `results_folder` would refuse, before there is anything to write."""
+    try:
+        _check_target(target, config, overwrite)
+        above = next(parent for parent in target.absolute().parents if parent.exists())
+        if not above.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
 
 
 def _take_place(target: Path, staging: Path) -> None:
@@ -114,24 +135,3 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
         raise InvalidInput(
             f"{target} holds results of other settings: choose another --out, or add --overwrite"
         )
-
-
-def _make_parents(target: Path) -> list[Path]:
-    """Create the folders above the target; answer those that were missing, innermost first."""
-    missing = [parent for parent in target.parents if not parent.exists()]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except BaseException:
-        _remove_empty(missing)
-        raise
-    return missing
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):  # not made after all, or no longer empty
-            folder.rmdir()
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -14,11 +14,10 @@ import polars as pl
 from valueshare import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
-from valueshare.errors import InvalidInput
 from valueshare.population.agents import populations, table_digest
 from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
+from valueshare.records import FORMAT
 
-FORMAT = 1  # of the run folder; a newer one is refused
 KIND = "training"
 
 
@@ -129,15 +128,6 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         pieces=values.get("pieces", {}),
         shard=values.get("shard"),
     )
-
-
-def check_format(values: dict[str, Any]) -> None:
-    """Refuse what a newer version wrote."""
-    if not isinstance(values.get("format"), int) or values["format"] > FORMAT:
-        raise InvalidInput(
-            f"this run folder has format {values.get('format')}, and this version reads {FORMAT}: "
-            f"install the newer valueshare that wrote it, {values.get('valueshare')}"
-        )
 
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:

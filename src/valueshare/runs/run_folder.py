@@ -30,16 +30,15 @@ from valueshare.files import write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
-from valueshare.records import CHECKPOINTS, RECORDS, read_tables
+from valueshare.records import CHECKPOINTS, RECORDS, check_format, read_tables, run_config
 from valueshare.runs.copies import reading_copies, working_copy
-from valueshare.runs.directory import CONFIG, read_config, results_folder
+from valueshare.runs.directory import CONFIG, check_target, read_config, results_folder
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
 from valueshare.runs.places import Place, located
 from valueshare.runs.plan import (
     KIND,
     Part,
     Plan,
-    check_format,
     config,
     difference,
     from_config,
@@ -79,10 +78,11 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     """
     stored = read_config(folder)
     if stored is None:
-        return  # absent, empty, or something else, which `results_folder` refuses
+        check_target(folder, config(plan))  # absent, empty, or something else
+        return
     if stored.get("kind") != KIND:
         raise InvalidInput(f"{folder} holds results of another kind: choose another --out")
-    check_format(stored)
+    check_format(folder, stored)
     other = difference(stored, config(plan))
     if other is not None:
         raise InvalidInput(
@@ -95,37 +95,46 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
 
 
 @contextmanager
-def created(folder: Path, plan: Plan, command: str) -> Iterator[None]:
+def created(folder: Path, plan: Plan, command: str, *, tensorboard: bool = False) -> Iterator[None]:
     """Make the folder of a run that has not begun, and hold it while the context lasts.
 
     It appears whole or not at all, and is held before it appears: no other process can resume it
-    between its making and its first step.
+    between its making and its first step. Whether it has events is noted for who goes on with it.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
             plan.agents.write_parquet(staging / AGENTS)
             (staging / RECORDS).mkdir()
             (staging / CHECKPOINTS).mkdir()
-            write_json(staging / PROVENANCE, {**_origin(command, plan.device), "resumed": []})
+            about = {**_origin(command, plan.device), **_events(tensorboard), "resumed": []}
+            write_json(staging / PROVENANCE, about)
             stack.enter_context(held(staging))  # the lock is the folder's, whatever its name
         yield
 
 
 def open_plan(folder: Path) -> Plan:
     """The plan of the run in a folder."""
-    stored = read_config(folder)
+    stored = run_config(folder)
     if stored is None or stored.get("kind") != KIND:
         raise InvalidInput(
             f"there is no training run in {folder}: give the folder that `valueshare train` made"
         )
-    check_format(stored)
+    check_format(folder, stored)
     try:
         agents = pl.read_parquet(folder / AGENTS)
-        plan = from_config(stored, agents)
-    except (OSError, pl.exceptions.PolarsError, KeyError, TypeError) as error:
+    except (OSError, pl.exceptions.PolarsError) as error:
         reason = " ".join(str(error).split())
-        raise InvalidInput(f"{folder} is damaged ({reason}): start the run again") from error
-    if table_digest(agents) != stored["agents"]:
+        raise InvalidInput(
+            f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again"
+        ) from error
+    try:
+        plan, digest = from_config(stored, agents), stored["agents"]
+    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise InvalidInput(
+            f"{folder / CONFIG} is damaged ({reason}): put it back, or start the run again"
+        ) from error
+    if table_digest(agents) != digest:
         raise InvalidInput(f"{folder / AGENTS} is not the table of this run: start the run again")
     return plan
 
@@ -140,7 +149,7 @@ def open_run(folder: str | Path) -> Run:
         return Run(place, plan.agents, read_records(own), done(own, plan))
 
 
-def note_resumption(folder: Path, command: str, device: str) -> None:
+def note_resumption(folder: Path, command: str, device: str, tensorboard: bool = False) -> None:
     """Add to `provenance.json` that the run goes on, where and with what.
 
     One that cannot be read, cut short at an address say, begins anew: no number depends on it.
@@ -150,7 +159,16 @@ def note_resumption(folder: Path, command: str, device: str) -> None:
         before = list(stored["resumed"])
     except (OSError, ValueError, KeyError, TypeError):
         stored, before = {}, []
-    write_json(folder / PROVENANCE, {**stored, "resumed": [*before, _origin(command, device)]})
+    now = {**stored, **_events(tensorboard), "resumed": [*before, _origin(command, device)]}
+    write_json(folder / PROVENANCE, now)
+
+
+def has_events(folder: Path) -> bool:
+    """Whether TensorBoard events of this run were asked for, when it began or went on."""
+    try:
+        return bool(json.loads((folder / PROVENANCE).read_text())["tensorboard"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def is_finished(folder: Path, plan: Plan) -> bool:
@@ -194,6 +212,10 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
             if name.startswith(prefix)
         }
     raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
+
+
+def _events(tensorboard: bool) -> dict[str, bool]:
+    return {"tensorboard": True} if tensorboard else {}
 
 
 def _origin(command: str, device: str) -> dict[str, Any]:

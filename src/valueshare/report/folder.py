@@ -1,0 +1,90 @@
+"""The folder of a report: filled whole or not at all, and what else is in it stays."""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from valueshare.errors import InvalidInput
+from valueshare.files import FULL, make_parents, reason, remove_empty, sync_directory, sync_tree
+
+TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # by a file where a folder is wanted, say
+
+
+@contextmanager
+def filled_whole(target: Path) -> Iterator[Path]:
+    """A folder to write into, whose files take their places in `target` when all are there.
+
+    Until then it stands beside the target, or in it if it is there already. Whatever ends the work
+    early removes it, with the parents made for it. A target that cannot be written to, or has no
+    room, is refused by its name.
+    """
+    made: list[Path] = []
+    staging: Path | None = None
+    try:
+        made = make_parents(target)
+        above = target if target.is_dir() else target.parent
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=above))
+        staging.chmod(0o755)
+        yield staging
+        sync_tree(staging)
+        _take_places(staging, target)
+    except BaseException as error:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+        remove_empty(made)
+        if isinstance(error, OSError):
+            raise InvalidInput(_refusal(target, error)) from error
+        raise
+
+
+@contextmanager
+def told_by_name(target: Path) -> Iterator[None]:
+    """A full disk is told with the name of what found no room; all else is as it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise InvalidInput(_refusal(target, error)) from error
+        raise
+
+
+def _take_places(staging: Path, target: Path) -> None:
+    if not target.exists():
+        staging.rename(target)
+        sync_directory(target.parent)
+        return
+    files = [file for file in staging.rglob("*") if file.is_file()]
+    places = [target / file.relative_to(staging) for file in files]
+    folders = {place.parent for place in places}
+    new = [folder for folder in folders if not folder.exists()]
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        _check(places)
+    except BaseException:
+        remove_empty(new)
+        raise
+    for file, place in zip(files, places, strict=True):
+        shutil.move(file, place)  # a folder that is a link may be on another disk
+    shutil.rmtree(staging)
+    for folder in folders:
+        sync_directory(folder)
+
+
+def _check(places: list[Path]) -> None:
+    """Refuse what would end the moves half way: the old report stays whole, too."""
+    for place in places:
+        number = errno.EISDIR if place.is_dir() else errno.EACCES
+        if place.is_dir() or not os.access(place.parent, os.W_OK):
+            raise OSError(number, os.strerror(number), str(place))
+
+
+def _refusal(target: Path, error: OSError) -> str:
+    if error.errno in FULL:
+        return f"no room on the disk for {target}: make room, or choose another --out"
+    where = error.filename if error.errno in TAKEN else target
+    return f"cannot write to {where}: {reason(error)}; choose another --out"

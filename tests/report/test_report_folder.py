@@ -1,0 +1,143 @@
+"""A report is there whole or not at all, in a new folder and in one that holds other things."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from valueshare.cli import main
+from valueshare.errors import InvalidInput
+from valueshare.report.folder import filled_whole
+
+SCORES = [
+    ("Catch", name, seed, step, seed + step / 10)
+    for name in ("PPO", "A2C")
+    for seed in (0, 1)
+    for step in (0, 10, 20)
+]
+COLUMNS = ["environment", "algorithm", "seed", "step", "score"]
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Everything below a folder, with the contents of files."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """The one line that a report to a folder ends with, which leaves everything as it was."""
+    pl.DataFrame(SCORES, COLUMNS, orient="row").write_csv(tmp_path / "results.csv")
+
+    def report(out: str) -> str:
+        before = tree(tmp_path)
+        words = [str(tmp_path / "results.csv"), "--out", str(tmp_path / out), "--resamples", "100"]
+        with pytest.raises(SystemExit) as ended:
+            main(["report", *words, "--figures", "learning-curves"])
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert tree(tmp_path) == before
+        return said.err
+
+    return report
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("out", ["out", "new/parents/out", "there"])
+@pytest.mark.parametrize("written", [0, 3, 8])
+def test_a_full_disk(
+    tmp_path: Path,
+    refused: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    out: str,
+    written: int,
+) -> None:
+    """After so many files there is no room: the folder, and what was in it, stay as they were."""
+    (tmp_path / "there" / "figures").mkdir(parents=True)
+    (tmp_path / "there" / "report.html").write_text("an older one")
+    sync, done = os.fsync, list[int]()
+
+    def fsync(handle: int) -> None:
+        done.append(handle)
+        (sync if len(done) <= written else full)(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    line = refused(out)
+    assert f"no room on the disk for {tmp_path / out}: make room, or choose another --out" in line
+    assert len(done) > written
+
+
+def test_a_folder_that_cannot_be_written_to(
+    tmp_path: Path, refused: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.mkdtemp", locked)
+    line = refused("new/out")
+    where = tmp_path / "new/out"
+    assert f"cannot write to {where}: read-only file system; choose another --out" in line
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("results.csv", "results.csv is a file: choose another --out"),
+        ("results.csv/out", "results.csv: file exists; choose another --out"),
+        ("odd", "odd/figures: file exists; choose another --out"),
+        ("taken", "taken/report.html: is a directory; choose another --out"),
+    ],
+)
+def test_places_that_are_taken(
+    tmp_path: Path, refused: Callable[[str], str], out: str, said: str
+) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "figures").write_text("a file")
+    (tmp_path / "taken" / "report.html").mkdir(parents=True)
+    assert said in refused(out)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_in_the_report_without_permission(
+    tmp_path: Path, refused: Callable[[str], str]
+) -> None:
+    (tmp_path / "out" / "tables").mkdir(parents=True, mode=0o500)
+    assert "out: permission denied; choose another --out" in refused("out")
+
+
+def test_a_new_report_takes_the_places_of_the_old_and_leaves_the_rest(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for content in ("old", "new"):
+        with filled_whole(out) as folder:
+            (folder / "figures").mkdir()
+            (folder / "figures" / f"{content}.svg").write_text(content)
+            (folder / "report.html").write_text(content)
+            inside = folder.parent == out
+        assert inside == (content == "new")  # a folder that is there need not be left
+    assert tree(tmp_path) == {
+        "out": None,
+        "out/figures": None,
+        "out/figures/old.svg": b"old",
+        "out/figures/new.svg": b"new",
+        "out/report.html": b"new",
+    }
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, ValueError, InvalidInput])
+def test_whatever_ends_it_early_leaves_nothing(tmp_path: Path, ends: type[BaseException]) -> None:
+    def write() -> None:
+        with filled_whole(tmp_path / "new" / "out") as folder:
+            (folder / "half").write_text("a report")
+            raise ends
+
+    with pytest.raises(ends):
+        write()
+    assert tree(tmp_path) == {}
