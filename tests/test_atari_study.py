@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 import torch
 
-from valueshare import cli
+from valueshare.cli import COMMANDS
 from valueshare.commands import atari as commands
 from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
@@ -19,7 +19,7 @@ from valueshare.experiments.presets import atari, atari_rmsprop, preset_for
 from valueshare.runs import memory
 from valueshare.runs.plan import config, difference, from_config, parts
 
-Said = tuple[int, str, str]
+Cli = Callable[..., tuple[int, str, str]]
 PAPER = AtariOptions(scale="paper")
 OVERLAP = (
     "an update samples the transitions up to the step before, because learning overlaps the games"
@@ -31,24 +31,7 @@ def _commands(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     for name in ("atari57", "atari_sensitivity", "atari_rmsprop", "atari_rdq_beta"):
         command = getattr(commands, f"reproduce_{name}")
-        monkeypatch.setitem(cli.COMMANDS, f"reproduce {name.replace('_', '-')}", command)
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Exit code, output and errors of a command."""
-
-    def run(*words: object) -> Said:
-        code: object = 0
-        try:
-            cli.main([str(word) for word in words])
-        except SystemExit as exit_:
-            code = exit_.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(code, int)
-        return code, out, err
-
-    return run
+        monkeypatch.setitem(COMMANDS, f"reproduce {name.replace('_', '-')}", command)
 
 
 def all_agents(study: AtariStudy) -> pl.DataFrame:
@@ -266,12 +249,10 @@ def test_the_digest_of_the_protocol_is_stored_and_older_folders_are_without() ->
 # From the command to the report
 
 
-def test_smoke_trains_pong_from_the_command_to_the_report(
-    tmp_path: Path, said: Callable[..., Said]
-) -> None:
+def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "study"
     command = ("reproduce", "atari57", "--scale", "smoke", "--rate", "100", "--out", out)
-    code, text, _ = said(*command)
+    code, text, _ = cli(*command)
     assert code == 0
     # 4 agents x (300 steps + 3 evaluations of 200) / 100 a second = 36 s.
     assert "dqn: 4 agents in 1 population of at most 4, 300 steps each and 600 of" in text
@@ -302,20 +283,20 @@ def test_smoke_trains_pong_from_the_command_to_the_report(
     table = (out / "report" / "tables" / "scores.md").read_text()
     assert "Pong" in table
 
-    code, text, _ = said(*command)  # once more: only the report is made again
+    code, text, _ = cli(*command)  # once more: only the report is made again
     assert (code, "this run is finished" in text, "minutes" in text) == (0, True, False)
-    code, _, err = said(*command, "--atari-protocol", "nature-2015")
+    code, _, err = cli(*command, "--atari-protocol", "nature-2015")
     assert (code, err.count("\n")) == (2, 1)
     assert "holds a run with other settings" in err
 
 
 def test_a_plan_is_printed_and_nothing_is_run(
-    tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 200 * 10**9)
     out = tmp_path / "study"
     words = ("reproduce", "atari-sensitivity", "--scale", "paper", "--out", out, "--plan")
-    code, text, _ = said(*words, "--rate", "10000")
+    code, text, _ = cli(*words, "--rate", "10000")
     assert (code, out.exists()) == (0, False)
     assert "ib-dqn: 120 agents in 8 populations of at most 15" in text
     # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 a second.
@@ -339,29 +320,34 @@ def test_a_plan_is_printed_and_nothing_is_run(
         (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
         (["--agents-at-once", "0"], "agents-at-once = 0"),
         (["--seeds", "-1"], "seeds = -1"),
+        (["--seeds", "0"], "seeds = 0: write a number >= 1"),
+        (["--steps", "0"], ": steps = 0: write a number >= 1"),
+        (["--eval-every", "0"], "eval-every = 0"),
+        (["--eval-timesteps", "0"], "eval-timesteps = 0"),
+        (["--replay-capacity", "0"], "replay-capacity = 0"),
+        (["--rate", "0"], "rate = 0: write agent-steps a second, or leave it out"),
+        (["--out", "/dev/null"], "/dev/null/dqn: not a directory"),
         (["--rate", "-1"], "rate = -1"),
-        (["--steps", "-5"], "total_steps = -5"),
+        (["--steps", "-5"], ": steps = -5: write a number >= 1"),
     ],
 )
-def test_bad_input_is_one_line(
-    tmp_path: Path, said: Callable[..., Said], words: list[str], message: str
-) -> None:
+def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
     out = tmp_path / "study"
-    code, _, err = said("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
     assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
     assert message in err
 
 
 def test_more_agents_than_fit_are_refused_with_the_number_that_would(
-    tmp_path: Path, said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
     words = [*("reproduce", "atari57", "--scale", "paper", "--algorithms", "dqn", "ib-dqn")]
     words += ["--out", str(tmp_path / "study")]
-    code, _, err = said(*words)
+    code, _, err = cli(*words)
     assert (code, err.count("\n")) == (2, 1)
     # 0.95 x 40 GB at 7.1 GB and a little an agent.
     assert "16 agents need" in err
     assert ": 5 would fit" in err
     assert err.rstrip().endswith("or a smaller agents-at-once")
-    assert said(*words, "--agents-at-once", "5", "--rate", "1", "--plan")[0] == 0
+    assert cli(*words, "--agents-at-once", "5", "--rate", "1", "--plan")[0] == 0

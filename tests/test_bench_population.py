@@ -8,6 +8,7 @@ import torch
 from valueshare.benchmarks.population import (
     PARTS,
     Timing,
+    _check_memory,
     _fill_with_copies,
     measure,
     preset_named,
@@ -16,6 +17,7 @@ from valueshare.benchmarks.population import (
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset
 from valueshare.replay import transitions
+from valueshare.runs import memory
 
 
 def small() -> Preset:
@@ -72,3 +74,15 @@ def test_bad_input_is_one_line() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InvalidInput, match="no such CUDA device"):
             measure(1, small(), device="cuda")
+
+
+def test_more_agents_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of agents whose very table would not fit; as many as are said to fit, do."""
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2 * 10**9)
+    with pytest.raises(InvalidInput, match="would fit; write fewer agents") as caught:
+        measure(10**15, small(), env="CartPole-v1")
+    fit = int(str(caught.value).split("free: ")[1].split(" would")[0].replace(",", ""))
+    preset, cpu = small(), torch.device("cpu")
+    _check_memory(fit, preset, "CartPole-v1", cpu)
+    with pytest.raises(InvalidInput, match=f": {fit:,} would fit"):
+        _check_memory(fit + 1, preset, "CartPole-v1", cpu)

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import tyro
@@ -32,7 +33,7 @@ from valueshare.commands.report import report
 from valueshare.commands.tabular import reproduce_gridworld, tabular
 from valueshare.commands.training import resume, train
 from valueshare.commands.watch import watch
-from valueshare.errors import InvalidInput
+from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.signals import INTERRUPTED, Stopped
 
 Command = Callable[..., None]
@@ -66,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _dispatch(words)
     except InvalidInput as error:
         _fail(str(error))
+    except EnvironmentFailed as error:
+        print(f"valueshare: {error}", file=sys.stderr)
+        sys.exit(1)
     except (KeyboardInterrupt, Stopped) as stop:
         print("; ".join(["valueshare: interrupted", *map(str, stop.args)]), file=sys.stderr)
         sys.exit(getattr(stop, "exit_code", INTERRUPTED))
@@ -92,6 +96,11 @@ def _dispatch(words: list[str]) -> None:
         words = [name, *words[2:]]
     elif group and words[0] not in COMMANDS:
         commands, words = group, words[1:] or ["--help"]
+    elif not group and not words[0].startswith("-"):
+        said = (" ".join(words[:2]), words[0])
+        near = [name for word in said for name in get_close_matches(word, COMMANDS, 1)]
+        hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(COMMANDS)}"
+        raise InvalidInput(f"there is no command {words[0]!r}: {hint}")
     _parse(commands, words)()
 
 
@@ -109,11 +118,29 @@ def _parse(commands: dict[str, Command], words: list[str]) -> Callable[[], None]
     except SystemExit as exit_:
         if exit_.code:
             line = _one_line(said.getvalue())
-            if words[0] == "resume" and (other := re.match(r"Unrecognized.*?(--\S+)", line)):
-                line = f"a run goes on with its own settings: leave out {other[1].rstrip(',')}"
+            if words[0] in commands and (other := re.match(r"Unrecognized.*?(--[^\s,]+)", line)):
+                line = _no_option(words[0], other[1])
             _fail(line)
         raise
     return bound
+
+
+def _no_option(command: str, option: str) -> str:
+    """What to write instead of an option that the command does not have."""
+    if command == "resume" and option in _options("train"):
+        return f"a run goes on with its own settings: leave out {option}"
+    near = get_close_matches(option, _options(command), 2)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"valueshare {command} --help has all"
+    return f"{command} has no option {option}: {hint}"
+
+
+def _options(command: str) -> list[str]:
+    """The options of a command, as its help names them."""
+    helped = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(helped):
+        _parse(COMMANDS, [command, "--help"])
+    found = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", helped.getvalue())
+    return list(dict.fromkeys(found))
 
 
 def _deferred(command: Command) -> Callable[..., Callable[[], None]]:
@@ -134,8 +161,35 @@ def _one_line(box: str) -> str:
     kept = said[:1] + [part for part in said[1:] if part.startswith(("Perhaps", "Available"))]
     line = "; ".join(kept) or "the arguments could not be read"
     line = re.sub(r"^Error parsing (\S+inner\S*: )?", "", line)
-    unread = r"Could not find valid parse for arguments: \[(.*)\]"
-    return re.sub(unread, r"cannot read \1: --help says what it takes", line)
+    for pattern, plain in _PLAINER.items():
+        line = re.sub(pattern, plain, line)
+    return re.sub(_CHOICE, _one_of, line)
+
+
+def _one_of(said: re.Match[str]) -> str:
+    """A choice that there is not; what is left out is not to be written, so None is none."""
+    names = sorted(set(re.findall(r"'([^']+)'", said[3])) - {"None"})
+    return f"{said[2]}: cannot read {said[1]}: write one of {', '.join(names)}"
+
+
+# What Python and the parser say of values, as we would.
+_PLAINER = {
+    r"Could not find valid parse for arguments: \[(.*)\]": (
+        r"cannot read \1: --help says what it takes"
+    ),
+    r"invalid literal for int\(\) with base 10: ('.*')": r"cannot read \1: write a whole number",
+    r"could not convert string to float: ('.*')": r"cannot read \1: write a number",
+    r"no type matching \{None\}\|INT could be instantiated from \[(.*)\]\.?": (
+        r"cannot read \1: write a whole number"
+    ),
+    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*)\]\.?": (
+        r"cannot read \1: write a number"
+    ),
+    r"no type matching \{None\}\|\{?(.*?)\}? could be instantiated from \[(.*)\]\.?": (
+        r"cannot read \2: write \1"
+    ),
+}
+_CHOICE = r"invalid choice ('.*?') for argument '(\S+?)'\. Expected one of \((.*?)\)\."
 
 
 def _fail(message: str) -> NoReturn:

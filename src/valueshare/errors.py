@@ -1,12 +1,35 @@
-"""The one exception for input that its author can mend, and what others say in one line."""
+"""The exceptions that are answered in one line, and what others say in one line.
+
+One is for input that its author can mend, one for environments that fail.
+"""
+
+import traceback
+from pathlib import Path
 
 
 class InvalidInput(ValueError):
     """Something the caller wrote is wrong; the message says what, and what to write instead.
 
-    The command line prints it as one line and exits with 2. Everything else that is raised is a
-    defect of this package or of the machine, and keeps its traceback.
+    The command line prints it as one line and exits with 2. Everything else that is raised, but
+    for `EnvironmentFailed`, is a defect of this package or of the machine, and keeps its traceback.
     """
+
+
+class EnvironmentFailed(RuntimeError):
+    """An environment of somebody else's raised an exception, or gave what its spaces do not hold.
+
+    What it raised is the cause. The command line prints one line and exits with 1; what is found
+    before anything has run is `InvalidInput` instead.
+    """
+
+
+def environment_failed(name: str, doing: str, error: Exception) -> EnvironmentFailed:
+    """What an environment raised, where, and while it was `doing` what, in one line."""
+    where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
+    place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
+    said = " ".join(str(error).split())
+    raised = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return EnvironmentFailed(f"the environment {name} raised {raised}{place} in its {doing}")
 
 
 def first_line(error: BaseException) -> str:

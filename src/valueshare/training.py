@@ -87,6 +87,7 @@ def train(
 
 def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
     """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
+    _check_engine(engine)
     return shard_plan(plan, engine.own_shard), shard_folder(located(folder), engine.own_shard)
 
 
@@ -102,7 +103,7 @@ def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
             plan = engine.fitted(plan)
             _announce(console, plan, place, how, engine)
             _expect(console, plan, None, engine)
-            with run_folder.created(own, plan, command):
+            with run_folder.created(own, plan, command, tensorboard=how.tensorboard):
                 return _launched(
                     plan, own, copy, how, console, engine, lambda: check_unfilled(copy)
                 )
@@ -143,8 +144,10 @@ def resume(
 ) -> Run:
     """Go on with a run from its last finished phase; it ends as if it had never stopped.
 
-    Settings are the run's own. A run with a network of its caller's own needs it here again.
+    Settings are the run's own, and so are TensorBoard events. A run with a network of its caller's
+    own needs it here again.
     """
+    _check_engine(engine)
     place = shard_folder(located(folder), engine.own_shard)
     how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
     console = Console(quiet=not progress)
@@ -159,6 +162,7 @@ def resume(
             return Run(place, plan.agents, run_folder.read_records(own), finished=True)
         if engine.engine == "local":
             _check_device(own, plan)
+        how = how._replace(tensorboard=tensorboard or _events_go_on(own, console))
         with running(engine) as runs, run_folder.held(own):
             _announce(console, plan, place, how, runs)
             _expect(console, plan, own, runs)
@@ -166,7 +170,7 @@ def resume(
             def note() -> None:
                 if copy is not None:
                     copy.pull(is_small)  # who held it before may have gone on with it
-                run_folder.note_resumption(own, "valueshare resume", plan.device)
+                run_folder.note_resumption(own, "valueshare resume", plan.device, how.tensorboard)
 
             # Once it is held: what is noted is what this process then does.
             return _launched(plan, own, copy, how, console, runs, note)
@@ -245,6 +249,30 @@ def _announce(console: Console, plan: Plan, folder: Place, how: Execution, engin
 def _expect(console: Console, plan: Plan, folder: Path | None, engine: Engine) -> None:
     if (line := engine.expect(plan, folder, measure=False)) is not None:
         say(console, line)
+
+
+def _events_go_on(folder: Path, console: Console) -> bool:
+    """Whether a run has events; where nothing can write them they wait, and nothing is lost."""
+    if not run_folder.has_events(folder):
+        return False
+    try:
+        require_tensorboard()
+    except InvalidInput:
+        say(
+            console,
+            "note: TensorBoard is not installed here: the run goes on without its events; they are "
+            "made up for when it goes on where it is",
+        )
+        return False
+    return True
+
+
+def _check_engine(engine: EngineOptions) -> None:
+    if not isinstance(engine, EngineOptions):
+        raise InvalidInput(
+            f"engine is given as {type(engine).__name__}: write EngineOptions(...) of "
+            "valueshare.runs.engines, like EngineOptions(workers=2)"
+        )
 
 
 def _check_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:

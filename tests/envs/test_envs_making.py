@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -26,6 +27,7 @@ def test_envpool_where_it_has_the_id() -> None:
     assert environment_spec("CartPole-v1").backend == "envpool"
     assert environment_spec("CartPole-v1", "gymnasium").backend == "gymnasium"
     assert environment_spec("Catch-v0").episode_limit is None
+    assert environment_spec("Blackjack-v1").backend == "envpool"  # no Atari game, by its version
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,8 @@ def test_envpool_where_it_has_the_id() -> None:
         ("LunarLanderContinuous-v3", None, "with Discrete actions"),
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
         ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box observations"),
-        ("FrozenLake-v1", "gymnasium", "with Box observations"),
+        ("FrozenLake-v1", "gymnasium", "with Box observations, or .*FlattenObservation"),
+        ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box observations, or .*FlattenObservation"),
         ("no_such_module:Thing-v0", None, "No module named"),
         ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium' or 'ale'"),
     ],
@@ -48,6 +51,19 @@ def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: st
     assert "\n" not in str(refusal.value)
     with pytest.raises(InvalidInput, match=message):
         environment_spec(env_id, backend)
+
+
+def test_what_is_advised_for_other_spaces_works() -> None:
+    """The example of docs/training.md: Blackjack's Tuple of 32, 11 and 2 values, a 1 for each."""
+    section = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    example = section.split("## Environments of your own")[1].split("```python\n")[1]
+    exec(example.split("```")[0], {})
+    environments = make_environments("my/FlatBlackjack-v0", 3)
+    assert (environments.spec.observation_shape, environments.spec.episode_limit) == ((45,), 50)
+    first = environments.reset(range(3))
+    assert (first.sum(1) == 3).all()
+    assert set(np.unique(first)) == {0, 1}
+    assert environments.step([0, 1, 0]).observation.shape == (3, 45)
 
 
 def test_bad_numbers_are_refused() -> None:

@@ -7,9 +7,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
+from valueshare.runs.engines import EngineOptions
+from valueshare.runs.plan import config
 
 
 class Dictionary(gymnasium.Env[Any, Any]):
@@ -32,6 +37,7 @@ BAD = {
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
     "a layer too wide": (["--hidden", "9" * 23], "layer sizes are from 1 to 1,000,000"),
     "a network too large": (["--hidden", "1000000", "1000000"], "does not fit into memory"),
+    "steps below zero": (["--steps", "-5"], ": steps = -5: write a number >= 1"),
     "k below zero": (["--k", "0", "-1"], "k = -1.0: write a finite number >= 0"),
     "k twice": (["--k", "1", "1"], "an agent twice"),
     "k is no number": (["--k", "many"], "--k"),
@@ -73,11 +79,126 @@ def test_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("a file", "is a file: choose another --out"),
+        ("a file/run", "cannot write to a file/run: not a directory"),
+        ("full", "full holds something else than results"),
+        (".", "holds the folder you are in"),
+    ],
+)
+def test_a_place_is_refused_before_anything_is_said(
+    out: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Callable[..., tuple[int, str, str]],
+) -> None:
+    (tmp_path / "a file").write_text("stays")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "photo").write_text("stays")
+    monkeypatch.chdir(tmp_path)
+    code, said, err = cli("train", "--env", "CartPole-v1", "--seeds", "2", "--out", out)
+    assert (code, said, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert {path.name for path in tmp_path.rglob("*")} == {"a file", "full", "photo"}
+
+
 def test_settings_by_name_have_their_nearest_name() -> None:
     with pytest.raises(InvalidInput, match="did you mean minibatch"):
         make_plan("CartPole-v1", minibach=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="first_seed goes with a number"):
         make_plan("CartPole-v1", seeds=[1, 2], first_seed=3)
+
+
+class Settled(gymnasium.Env[Any, Any]):
+    """An environment where its name belongs."""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"k": "a"}, "k = 'a': write a number"),
+        ({"k": [0, None]}, "k = None: write a number"),
+        ({"k": []}, "no k is given"),
+        ({"hidden": 64}, r"hidden = 64: write a list of numbers, like \[64\]"),
+        ({"hidden": "64"}, "hidden = '64': write a list"),
+        ({"hidden": [64, "x"]}, "hidden = 'x': write a whole number"),
+        ({"adam_betas": 0.9}, "adam_betas = 0.9: write a list"),
+        ({"adam_betas": [0.9, "x"]}, "adam_betas = 'x': write a number"),
+        ({"seeds": 2.5}, "seeds = 2.5: write a whole number"),
+        ({"seeds": "many"}, "seeds = 'many': write a whole number"),
+        ({"seeds": [1, 2.5]}, "seeds = 2.5: write a whole number"),
+        ({"seeds": None}, "seeds = None: write a whole number"),
+        ({"first_seed": "a"}, "first_seed = 'a': write a whole number"),
+        ({"steps": "x"}, "^steps = 'x': write a whole number"),
+        ({"steps": 0}, "^steps = 0: write a number >= 1"),
+        ({"step_size": "x"}, "step_size = 'x': write a number"),
+        ({"step_size": []}, "no step_size is given"),
+        ({"epsilon_steps": 2.5}, "epsilon_steps = 2.5: write a whole number"),
+        ({"reward_scale": "x"}, "reward_scale = 'x': write a number"),
+        ({"eval_epsilon": None}, "eval_epsilon = None: write a number"),
+        ({"tf32": "yes"}, "tf32 = 'yes': write True or False"),
+        ({"env": 5}, "env is given as int: write its name, like 'CartPole-v1'"),
+        ({"env": Settled()}, "env is given as Settled: .* registered with Gymnasium first"),
+        ({"env": []}, "no env is given"),
+        ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
+        ({"device": 5.5}, "device = '5.5': write cpu, cuda or cuda:0"),
+        ({"out": 5}, "5 is no place for a run: write a folder or an address"),
+        ({"threads": "x"}, "threads = 'x': write a whole number"),
+        ({"groups": "x"}, "groups = 'x': write a whole number"),
+        ({"engine": "ray"}, r"engine is given as str: write EngineOptions\(...\)"),
+        ({"network": 5}, r"network is given as int: write a function of \(shape, k\)"),
+        ({"network": nn.Linear(4, 2)}, "network is given as Linear: write a function of"),
+    ],
+)
+def test_values_of_another_kind_from_python(
+    given: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = {"seeds": 1, "out": "run", "progress": False, "env": "CartPole-v1"}
+    with pytest.raises(InvalidInput, match=message) as caught:
+        valueshare.train(**{**small, **given})
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["workers", "ray_cpus", "ray_gpus", "population_agents", "shard"])
+def test_engine_options_of_another_kind(name: str) -> None:
+    with pytest.raises(InvalidInput, match=name.replace("_", "-") + " = .* write a "):
+        EngineOptions(**{name: 2 if name == "shard" else "2"})  # type: ignore[arg-type]
+
+
+def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
+    """They are stored as any other: JSON knows none of NumPy's."""
+    plan = make_plan(
+        "CartPole-v1",
+        k=np.float32(4),  # type: ignore[arg-type]
+        seeds=1,
+        reward_scale=np.float32(0.5),  # type: ignore[arg-type]
+        step_size=np.float32(0.25),  # type: ignore[arg-type]
+        device=torch.device("cpu"),  # type: ignore[arg-type]
+    )
+    stored = config(plan)
+    assert stored["settings"]["CartPole-v1"]["reward_scale"] == 0.5
+    assert (plan.agents["k"][0], plan.agents["step_size"][0], stored["device"]) == (4, 0.25, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("steps", "start", "every", "learns"),
+    [(100, 99, 1, True), (100, 100, 1, False), (100, 97, 4, False), (100, 96, 4, True)],
+)
+def test_a_run_that_never_learns_says_so(
+    steps: int, start: int, every: int, learns: bool, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Updates are due at the steps from replay_start on that update_every divides."""
+    assert learns == any(t % every == 0 for t in range(start, steps))
+    counts = ("--steps", steps, "--replay-start", start, "--update-every", every)
+    code, out, _ = cli("train", "--env", "CartPole-v1", "--seeds", "1", *counts, "--plan")
+    assert code == 0
+    note = f"note: CartPole-v1: nothing is learned in {steps} steps; updates begin after "
+    assert (note + f"replay_start = {start}" in out.splitlines()) != learns
 
 
 def test_numpy_seeds_are_seeds() -> None:

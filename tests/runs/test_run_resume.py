@@ -4,11 +4,12 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +34,9 @@ LONG = [
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Start a command as a process of its own; whatever still runs afterwards is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*words: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "valueshare", *(str(word) for word in words)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+def start(start: Start) -> Start:
+    """A command in a process of its own, with one thread."""
+    return partial(start, before=("env", "OMP_NUM_THREADS=1"))
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +295,7 @@ def test_what_cannot_be_resumed(
         cli, folder, "--minibatch", "16"
     )
     edited(folder, format=2, valueshare="9.0")
-    assert "format 2, and this version reads 1" in refused(cli, folder)
+    assert "newer valueshare (9.0), format 2; this one reads up to 1" in refused(cli, folder)
     edited(folder, **json.loads(before) | {"device": "cuda:9"})
     assert "is on cuda:9, and there is no such device here" in refused(cli, folder)
     settings = json.loads(before)["settings"]
@@ -324,4 +308,21 @@ def test_what_cannot_be_resumed(
     assert sorted(path for path in folder.rglob("*")) == files
 
     (folder / "agents.parquet").write_bytes(b"no table")
-    assert "is damaged" in refused(cli, folder)
+    assert f"{folder / 'agents.parquet'} is damaged" in refused(cli, folder)
+
+
+def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(uninterrupted, folder)
+    file = folder / "config.json"
+    whole = json.loads(file.read_text())
+    for text in ("", "{", "[]", '{"format": 1, "kind": "trai'):
+        file.write_text(text)
+        assert f"{file} is damaged" in refused(cli, folder)
+    for name in ("settings", "backends", "device", "compile", "agents"):
+        file.write_text(json.dumps({key: value for key, value in whole.items() if key != name}))
+        assert f"{file} is damaged (it lacks '{name}')" in refused(cli, folder)
+    file.write_text(json.dumps({**whole, "settings": 3}))
+    assert f"{file} is damaged" in refused(cli, folder)
+    file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"minibatch": "x"}}}))
+    assert f"{file} is damaged (minibatch = 'x': write a whole number)" in refused(cli, folder)

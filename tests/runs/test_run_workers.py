@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,29 +38,6 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long") / "run"
     main([*LONG, "--out", str(folder)])
     return folder
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Start a command as a process of its own; whatever still runs afterwards is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*words: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*before, sys.executable, "-m", "valueshare", *(str(word) for word in words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # so that its group can be sent what Ctrl-C sends
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def begun(folder: Path, process: subprocess.Popen[str]) -> dict[str, int]:
@@ -200,8 +177,11 @@ def test_a_worker_that_is_killed_is_reported_and_the_others_go_on(
     folder = tmp_path / "run"
     process = start(*LONG, *TWO, "--out", folder)
     os.kill(begun(folder, process)["population-0-1"], signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 1
+    *before, last = (line for line in out.splitlines() if "population" in line)
+    assert any(line.startswith("population-0-1 failed: its process was killed") for line in before)
+    assert "at step 1,000 of 1,000" in last  # the other one went on, and it had been said before
     first, last = err.splitlines()
     assert first == (
         "valueshare: population-0-1 failed: its process was killed (SIGKILL), as the system does "

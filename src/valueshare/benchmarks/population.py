@@ -25,6 +25,8 @@ from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import renew_target, update
 from valueshare.replay.transitions import Transitions
+from valueshare.runs import memory
+from valueshare.runs.plan import Part
 from valueshare.runs.provenance import library_versions, machine_line
 
 PARTS = ("environments", "learning", "acting", "storing", "whole loop")
@@ -81,6 +83,7 @@ def measure(
     if groups > 1 and tuple(only) != ("whole loop",):
         raise InvalidInput(f"groups = {groups}: only the whole loop is measured in groups")
     place = checked_device(device)
+    _check_memory(agents, preset, env, place)
     with on_device(place, tf32=preset.settings.tf32):
         engine = _engine(agents, preset, env, place, compiled, threads, groups)
         try:
@@ -169,6 +172,13 @@ def run(
     console = Console()
     console.print(table)
     console.print(versions_line(device), highlight=False)
+
+
+def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
+    """Refuse what does not fit, by what one agent needs: the table of too many would not fit."""
+    one = agent_table(env, "ib-dqn", seeds=[0], own=preset.own)
+    part = Part("benchmark", one, preset.settings, environment_spec(env).backend)
+    memory.check(memory.need(part)._replace(agents=agents), device, "write fewer agents")
 
 
 def _engine(

@@ -1,9 +1,11 @@
 """The Atari studies: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta."""
 
+import math
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes
@@ -13,6 +15,7 @@ from valueshare.commands.training import FAILED, holds_run, to_the_end, training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.engines import EngineOptions, shard_folder
+from valueshare.runs.options import Number
 from valueshare.runs.places import Place, located
 from valueshare.runs.signals import stop_on_signals
 
@@ -31,9 +34,10 @@ class Running:
     """Folder of runs and report; left out: results/STUDY-SCALE."""
     plan: Flag = False
     """Print agents, populations, memory and hours, and run nothing."""
-    rate: float = 0.0
-    """Agent-steps a second that the plan's hours are counted with; 0: measured for a few seconds,
-    and the steps of evaluation are counted at the same rate. On Ray speeds are always measured."""
+    rate: Number = None
+    """Agent-steps a second that the plan's hours are counted with; left out: measured for a few
+    seconds, and the steps of evaluation are counted at the same rate. On Ray speeds are always
+    measured."""
     threads: int = 0
     """Of the emulators, shared among the groups; 0 is one a core."""
     groups: int = 1
@@ -132,9 +136,9 @@ def _reproduce(
     from valueshare.runs.copies import filled
     from valueshare.runs.launch import Execution
 
-    if not running.rate >= 0:
+    if running.rate is not None and not 0 < running.rate < math.inf:
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps a second, or leave it out")
-    if running.rate and engine.engine == "ray":
+    if running.rate is not None and engine.engine == "ray":
         raise InvalidInput("--rate is of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 1:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
@@ -183,7 +187,11 @@ def _reproduce(
 def _pieces(
     study: "AtariStudy", whole: Place, engine: EngineOptions, *, look: bool
 ) -> list[_Piece]:
-    """What is run: every run of the study, or what the shard has of each."""
+    """What is run: every run of the study, or what the shard has of each.
+
+    Where somebody will `look`, a folder that cannot be its place is refused.
+    """
+    from valueshare.runs.run_folder import check_absent
     from valueshare.runs.shards import shard_plans
 
     pieces = []
@@ -191,7 +199,10 @@ def _pieces(
     for run, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
             folder = shard_folder(whole / run.name, engine.own_shard)
-            pieces.append(_Piece(run.name, plan, folder, look and holds_run(folder, plan)))
+            begun = look and holds_run(folder, plan)
+            if look and not begun and isinstance(folder, Path):
+                check_absent(folder, plan)
+            pieces.append(_Piece(run.name, plan, folder, begun))
     return pieces
 
 

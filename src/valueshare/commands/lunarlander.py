@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
 from valueshare.commands.training import holds_run, to_the_end, training_library
+from valueshare.runs.options import Count
 from valueshare.runs.places import located
 from valueshare.runs.signals import stop_on_signals
 
@@ -16,8 +17,8 @@ def reproduce_lunarlander(
     engine: EngineArguments,
     scale: Literal["smoke", "small", "paper"] = "small",
     out: OutFolder = None,
-    eval_episodes: int = 0,
-    seeds: int = 0,
+    eval_episodes: Count = None,
+    seeds: Count = None,
     device: str = "cpu",
     compile: Flag = False,  # noqa: A002 (the name of the option)
     tf32: Flag = False,
@@ -32,8 +33,8 @@ def reproduce_lunarlander(
         scale: smoke (seconds), small (5 k x 8 seeds x 50,000 steps: minutes on two cores) or
             paper (17 k x 120 seeds x 100,000 steps: for a GPU).
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
-        eval_episodes: Episodes of an evaluation; 0 is the scale's own.
-        seeds: Agents of each k; 0 is the scale's own.
+        eval_episodes: Episodes of an evaluation; left out: the scale's own.
+        seeds: Agents of each k; left out: the scale's own.
         device: cpu, cuda or cuda:0.
         compile: Compile the learning and acting steps; takes a minute, then they are faster.
         tf32: On CUDA, matrix products with 10-bit mantissas.
@@ -46,15 +47,13 @@ def reproduce_lunarlander(
     from valueshare.runs.launch import Execution
     from valueshare.runs.plan import Plan
 
-    study = lunarlander_study(
-        scale, eval_episodes=eval_episodes or None, seeds=seeds or None, tf32=tf32
-    )
+    study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
     whole = located(f"results/lunarlander-{scale}" if out is None else out)
     plan, folder = training.placed(plan, whole, engine)
     words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
     for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):
-        words += [f"--{name}", str(value)] if value else []
+        words += [] if value is None else [f"--{name}", str(value)]
     words += ["--compile"] if compile else []
     words += ["--tf32"] if tf32 else []
     words += ["--shard", engine.shard] if engine.shard else []

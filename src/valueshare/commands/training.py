@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from tyro.conf import OmitArgPrefixes, Positional
 
 from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
-from valueshare.errors import InvalidInput
+from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.places import Place, located
@@ -152,6 +152,8 @@ def to_the_end(
         run = work()
     except Stopped:
         run = None
+    except EnvironmentFailed as error:
+        _say_and_exit(f"{error}; all finished phases are safe; mend it, then {way}", FAILED)
     except OSError as error:
         if not _is_there(folder):
             way = "nothing was written"

@@ -4,6 +4,7 @@ The 57, with the scores of random play and of people, are package data. The othe
 scores.
 """
 
+import re
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from valueshare.errors import InvalidInput
 
 __all__ = ["AtariGame", "atari57", "atari_game", "is_atari", "known_names"]
 
+_VERSIONS = ("0", "4", "5")  # of all ids that Gymnasium has had of games
 # Two players' games: ale-py has the ROMs, and Gymnasium no id of them.
 _NOT_ALONE = ("combat", "joust", "maze_craze", "warlords")
 
@@ -36,8 +38,15 @@ def atari_game(name: str) -> AtariGame:
 
 
 def is_atari(name: str) -> bool:
-    """Whether a name means an Atari game: also one that there is not, or an older kind of id."""
-    return name.startswith("ALE/") or letters_of_any_id(name) in _by_letters()
+    """Whether a name means an Atari game: also one that there is not, or an older kind of id.
+
+    Blackjack-v1 is no game: their ids are of the versions 0, 4 and 5.
+    """
+    if name.startswith("ALE/"):
+        return True
+    version = re.search(r"-v(\d+)$", name)
+    of_games = version is None or version[1] in _VERSIONS
+    return of_games and letters_of_any_id(name) in _by_letters()
 
 
 def known_names() -> list[str]:

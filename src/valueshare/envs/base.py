@@ -97,9 +97,14 @@ def spec_from_spaces(
             f"{name} has actions {_brief(actions)}: choose an environment with Discrete actions"
         )
     if not isinstance(observations, gymnasium.spaces.Box):
+        flat = isinstance(observations, gymnasium.Space) and observations.is_np_flattenable
+        hint = (
+            ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, "
+            "environments of your own)"
+        )
         raise InvalidInput(
-            f"{name} has observations {_brief(observations)}: choose one with Box observations, "
-            "or register one that flattens them"
+            f"{name} has observations {_brief(observations)}: choose one with Box observations"
+            f"{hint if flat else ''}"
         )
     dtype = np.dtype(observations.dtype)
     if dtype.kind != "f" and dtype.name not in _KEPT:

@@ -8,6 +8,7 @@ wait for the interpreter instead.
 
 import dataclasses
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -23,7 +24,9 @@ from valueshare.envs.base import (
     checked_limit,
     spec_from_spaces,
 )
-from valueshare.errors import InvalidInput
+from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
+
+TRIED_ACTIONS = 16
 
 
 def known_names() -> list[str]:
@@ -31,12 +34,30 @@ def known_names() -> list[str]:
 
 
 def gymnasium_spec(env_id: str) -> EnvironmentSpec:
-    env = _make(env_id, None)
+    try:
+        env = _make(env_id, None)
+    except EnvironmentFailed as error:
+        raise InvalidInput(str(error)) from error.__cause__
     try:
         limit = None if env.spec is None else env.spec.max_episode_steps
-        return spec_from_spaces(env_id, "gymnasium", env.observation_space, env.action_space, limit)
+        observations = getattr(env, "observation_space", None)
+        actions = getattr(env, "action_space", None)
+        return spec_from_spaces(env_id, "gymnasium", observations, actions, limit)
     finally:
-        env.close()
+        _close(env)
+
+
+def check_environment(env_id: str) -> None:
+    """Refuse an environment that fails at once: one of them is reset, and takes each action."""
+    environments = GymnasiumEnvironments(env_id, 1)
+    try:
+        environments.reset([0])
+        for action in range(min(environments.spec.actions, TRIED_ACTIONS)):
+            environments.step([action])
+    except EnvironmentFailed as error:
+        raise InvalidInput(str(error)) from error.__cause__
+    finally:
+        environments.close()
 
 
 class GymnasiumEnvironments:
@@ -61,7 +82,7 @@ class GymnasiumEnvironments:
         self._sent = None
         observation = self._empty()
         for row, (env, key) in enumerate(zip(self._envs, keys.tolist(), strict=True)):
-            observation[row] = env.reset(seed=key)[0]
+            observation[row] = self._started(env, key)
         self._observation = observation
         return observation
 
@@ -84,9 +105,15 @@ class GymnasiumEnvironments:
         truncated = np.zeros(self.count, np.bool_)
         for row in rows:
             env = self._envs[row]
-            final[row], reward[row], ended, cut, _ = env.step(self._first_action + actions[row])
-            terminated[row], truncated[row] = ended, cut and not ended
-            observation[row] = env.reset()[0] if ended or cut else final[row]
+            try:
+                seen, reward[row], ended, cut, _ = env.step(self._first_action + actions[row])
+                final[row] = self._checked(seen, "step")
+                terminated[row], truncated[row] = ended, cut and not ended
+            except EnvironmentFailed:
+                raise
+            except Exception as error:  # whatever a stranger's environment raises
+                raise environment_failed(self.spec.name, "step", error) from error
+            observation[row] = self._started(env) if ended or cut else final[row]
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
 
@@ -96,8 +123,32 @@ class GymnasiumEnvironments:
 
     def close(self) -> None:
         for env in self._envs:
-            env.close()
+            _close(env)
         self._envs, self._sent = [], None
+
+    def _started(self, env: gymnasium.Env[Any, Any], seed: int | None = None) -> NDArray[Any]:
+        """The first observation of a new episode."""
+        try:
+            answer: Any = env.reset(seed=seed)
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise EnvironmentFailed(
+                    f"the environment {self.spec.name} gave a {type(answer).__name__} in its "
+                    "reset, where (observation, info) is wanted"
+                )
+            return self._checked(answer[0], "reset")
+        except EnvironmentFailed:
+            raise
+        except Exception as error:  # whatever a stranger's environment raises
+            raise environment_failed(self.spec.name, "reset", error) from error
+
+    def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
+        """An observation of the space's shape: a smaller one would fill a row by being repeated."""
+        if (shape := np.shape(observation)) != self.spec.observation_shape:
+            raise EnvironmentFailed(
+                f"the environment {self.spec.name} gave an observation of shape {shape} in its "
+                f"{doing}, and its observation_space has {self.spec.observation_shape}"
+            )
+        return np.asarray(observation, self.spec.observation_dtype)
 
     def _empty(self) -> NDArray[Any]:
         return np.zeros((self.count, *self.spec.observation_shape), self.spec.observation_dtype)
@@ -110,3 +161,10 @@ def _make(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
     except (gymnasium.error.Error, ImportError) as reason:
         line = " ".join(str(reason).split())
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
+    except Exception as error:  # whatever a stranger's environment raises
+        raise environment_failed(env_id, "constructor", error) from error
+
+
+def _close(env: gymnasium.Env[Any, Any]) -> None:
+    with suppress(Exception):  # its episodes are over: nothing depends on how it ends
+        env.close()

@@ -28,7 +28,7 @@ from valueshare.experiments.plans import families
 from valueshare.experiments.presets import Preset
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import TrainingSettings, counted
 from valueshare.runs.plan import Plan
 from valueshare.runs.shards import cut
 
@@ -64,12 +64,13 @@ def atari_study(
         raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
     kind = KINDS[name]()
     part, paper = kind.parts[options.scale], kind.parts["paper"]
-    if options.seeds < 0:
-        raise InvalidInput(f"seeds = {options.seeds}: write how many, at least 1")
+    for option in _COUNTS:
+        if (count := getattr(options, option)) is not None:
+            counted(option.replace("_", "-"), count)
     chosen = StudyPart(
         games=tuple(dict.fromkeys(atari_game(game).name for game in options.games or part.games)),
         algorithms=tuple(dict.fromkeys(algorithms or part.algorithms)),
-        seeds=options.seeds or part.seeds,
+        seeds=part.seeds if options.seeds is None else options.seeds,
         k=_coefficients(algorithms or part.algorithms, k, part.k),
         beta=tuple(beta or part.beta),
     )
@@ -121,12 +122,12 @@ def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> li
 
 def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSettings:
     changes = dict(CHANGES[options.scale])
-    if options.steps:
+    if options.steps is not None:
         changes["total_steps"] = options.steps
-    if options.eval_every:
+    if options.eval_every is not None:
         changes["eval_every"] = changes["phase_steps"] = options.eval_every
     for name in ("eval_timesteps", "replay_capacity"):
-        if getattr(options, name):
+        if getattr(options, name) is not None:
             changes[name] = getattr(options, name)
     protocol = atari_protocol(options.atari_protocol)
     return replace(
@@ -215,6 +216,7 @@ def _guessed(chosen: StudyPart, kind: StudyKind) -> list[str]:
     ]
 
 
+_COUNTS = ("seeds", "steps", "eval_every", "eval_timesteps", "replay_capacity")
 # Where things are kept is not the paper's business.
 _HARMLESS = ("replay_device",)
 _OF_THE_ENGINE = (

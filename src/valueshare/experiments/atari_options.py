@@ -8,6 +8,8 @@ from typing import Literal
 
 from tyro.conf import FlagCreatePairsOff
 
+from valueshare.runs.options import Count
+
 AtariScale = Literal["smoke", "small", "paper"]
 Flag = FlagCreatePairsOff[bool]
 
@@ -21,16 +23,16 @@ class AtariOptions:
     games, 1,000,000 steps, replay of 200,000: for a GPU) or paper (50,000,000 steps)."""
     games: tuple[str, ...] = ()
     """Names like Pong or NameThisGame; left out: the scale's own."""
-    seeds: int = 0
-    """Agents of each combination; 0 is the scale's own."""
-    steps: int = 0
-    """Of each agent; 0 is the scale's own."""
-    eval_every: int = 0
-    """Steps between evaluations, which are the phases too; 0 is the scale's own."""
-    eval_timesteps: int = 0
-    """Of an evaluation, an agent; 0 is the scale's own."""
-    replay_capacity: int = 0
-    """Transitions an agent remembers, 7.1 kB each; 0 is the scale's own."""
+    seeds: Count = None
+    """Agents of each combination; left out: the scale's own."""
+    steps: Count = None
+    """Of each agent; left out: the scale's own."""
+    eval_every: Count = None
+    """Steps between evaluations, which are the phases too; left out: the scale's own."""
+    eval_timesteps: Count = None
+    """Of an evaluation, an agent; left out: the scale's own."""
+    replay_capacity: Count = None
+    """Transitions an agent remembers, 7.1 kB each; left out: the scale's own."""
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
     """Where they are kept; auto is where training is. It changes no agent's random numbers."""
     agents_at_once: int = 16

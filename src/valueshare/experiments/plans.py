@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 import polars as pl
+from torch import nn
 
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
@@ -16,7 +16,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset, preset_for
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import AgentSettings, agent_table, listed
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import TrainingSettings, counted, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan, parts
@@ -43,21 +43,24 @@ def make_plan(
     """The plan of a run: presets by environment, with the given settings in their place."""
     given: dict[str, Any] = {**settings}
     _check_names(given)
-    envs: list[str] = listed(env)
-    algorithms: list[str] = listed(algorithm)
+    envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
         _check_algorithm(name)
-    if isinstance(seeds, int | np.integer):
+    if network is not None:
+        _check_factory(network)
+    first_seed = whole("first_seed", first_seed)
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        seeds = whole("seeds", seeds)
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
         if seeds > MOST_SEEDS:
             raise InvalidInput(f"seeds = {seeds:,}: at most {MOST_SEEDS:,} in one run")
         if first_seed < 0:
             raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
-        seeds = range(first_seed, first_seed + int(seeds))
+        seeds = range(first_seed, first_seed + seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    seeds = [int(seed) for seed in seeds]  # NumPy's too
+    seeds = [whole("seeds", seed) for seed in seeds]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, given) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     specs = {spec.name: spec for _, spec in chosen}
@@ -71,7 +74,7 @@ def make_plan(
         agents=table,
         settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
-        device=device,
+        device=str(device),  # PyTorch's own too
         compiled=compiled,
         network=None if network is None else _name_of(network),
         families=families(shared, specs),
@@ -126,7 +129,7 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
     """
     shared = {name: value for name, value in given.items() if name not in OWN}
     if "steps" in shared:
-        shared["total_steps"] = shared.pop("steps")
+        shared["total_steps"] = counted("steps", shared.pop("steps"))
     if "eval_every" in shared:
         shared.setdefault("phase_steps", shared["eval_every"])
     if shared.get("eval_timesteps"):
@@ -144,6 +147,11 @@ def described(plan: Plan) -> list[str]:
         count = "1 population" if len(own) == 1 else f"{len(own)} populations"
         each = own[0].settings.total_steps
         lines.append(f"{label}: {agents:,} agents in {count}, {each:,} steps each")
+        if own[0].settings.never_learns:
+            lines.append(
+                f"note: {label}: nothing is learned in {each:,} steps; updates begin after "
+                f"replay_start = {own[0].settings.replay_start:,}"
+            )
     agents, steps = plan.agents.height, sum(part.agent_steps for part in populations)
     return [*lines, f"{agents:,} agents, {steps:,} agent-steps in all, on {plan.device}"]
 
@@ -172,6 +180,9 @@ def default_folder(plan: Plan) -> Path:
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
     names = [name for name in OWN if name in given]
     values = [listed(given[name]) for name in names]
+    for name, several in zip(names, values, strict=True):
+        if not several:
+            raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
     return [replace(preset.own, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
@@ -182,6 +193,29 @@ def _check_names(given: dict[str, Any]) -> None:
             near = get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(known)}"
             raise InvalidInput(f"there is no setting {name!r}: {hint}")
+
+
+def _names(kind: str, given: str | Sequence[str]) -> list[str]:
+    """One name or several, as a list."""
+    names: list[Any] = listed(given)
+    if not names:
+        raise InvalidInput(f"no {kind} is given: write at least one name")
+    for name in names:
+        if not isinstance(name, str):
+            hint = "; one of your own is registered with Gymnasium first" if kind == "env" else ""
+            example = {"env": "CartPole-v1", "algorithm": "ib-dqn"}[kind]
+            raise InvalidInput(
+                f"{kind} is given as {type(name).__name__}: write its name, like {example!r}{hint}"
+            )
+    return names
+
+
+def _check_factory(network: NetworkFactory) -> None:
+    if isinstance(network, nn.Module) or not callable(network):
+        raise InvalidInput(
+            f"network is given as {type(network).__name__}: write a function of (shape, k) that "
+            "makes one agent's module"
+        )
 
 
 def _check_algorithm(name: str) -> None:

@@ -16,7 +16,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.settings import MOST
+from valueshare.population.settings import MOST, number, whole
 
 T = TypeVar("T")
 
@@ -49,6 +49,9 @@ class AgentSettings:
     beta: float = 1e-3  # weight of RDQ's penalty
 
     def __post_init__(self) -> None:
+        for name in ("step_size", "discount", "epsilon_start", "epsilon_end", "beta"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        object.__setattr__(self, "epsilon_steps", whole("epsilon_steps", self.epsilon_steps))
         if not (0 < self.step_size < math.inf):
             raise InvalidInput(f"step_size = {self.step_size}: write a number > 0")
         for name in ("discount", "epsilon_start", "epsilon_end"):
@@ -85,7 +88,7 @@ def agent_table(
     for e, a in product(envs, algorithms):
         ks = listed(k) if algorithm_named(a).uses_k else [0.0]
         for value, settings, seed in product(ks, listed(own), seeds):
-            if not (0 <= value <= LARGEST_K):
+            if not (0 <= number("k", value) <= LARGEST_K):
                 raise InvalidInput(f"k = {value}: write a finite number >= 0, at most 1e30")
             row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
             rows.append({"agent": len(rows), **row})

@@ -1,7 +1,9 @@
 """What all agents of a population share. What may differ between them is in `agents.py`."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any, Literal
 
 from valueshare.errors import InvalidInput
@@ -67,24 +69,22 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "adam_betas"):  # lists come from JSON and the command line
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            object.__setattr__(self, name, _several(name, getattr(self, name)))
         for name in (*_AT_LEAST_ONE, *_AT_LEAST_ZERO):
-            object.__setattr__(self, name, _whole(name, getattr(self, name)))
-        object.__setattr__(self, "hidden", tuple(_whole("hidden", size) for size in self.hidden))
+            least = 1 if name in _AT_LEAST_ONE else 0
+            object.__setattr__(self, name, counted(name, getattr(self, name), least))
+        for name in (*_POSITIVE, "rmsprop_decay", "eval_epsilon"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+        for name in _SWITCHES:
+            object.__setattr__(self, name, _switch(name, getattr(self, name)))
+        object.__setattr__(self, "hidden", tuple(whole("hidden", size) for size in self.hidden))
+        betas = tuple(number("adam_betas", beta) for beta in self.adam_betas)
+        object.__setattr__(self, "adam_betas", betas)
         if self.eval_episode_limit is not None:
-            limit = _whole("eval_episode_limit", self.eval_episode_limit)
+            limit = whole("eval_episode_limit", self.eval_episode_limit)
             object.__setattr__(self, "eval_episode_limit", limit)
             if limit < 1:
                 raise InvalidInput(f"eval_episode_limit = {limit}: write a number >= 1")
-        for name in _AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 1")
-        for name in _AT_LEAST_ZERO:
-            if getattr(self, name) < 0:
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 0")
-        for name in (*_AT_LEAST_ONE, *_AT_LEAST_ZERO):
-            if getattr(self, name) > MOST:
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number <= {MOST:,}")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number > 0")
@@ -126,6 +126,12 @@ class TrainingSettings:
         """How many phases; the last one may be shorter."""
         return -(-self.total_steps // self.phase_steps)
 
+    @property
+    def never_learns(self) -> bool:
+        """Whether a run ends before its first update is due."""
+        first = -(-self.replay_start // self.update_every) * self.update_every
+        return first >= self.total_steps
+
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""
         return min((phase + 1) * self.phase_steps, self.total_steps)
@@ -155,15 +161,44 @@ class TrainingSettings:
         return cls(**values)
 
 
-def _whole(name: str, value: Any) -> int:
+def whole(name: str, value: Any) -> int:
     """A count as an integer: 1e3 from JSON is 1000, and 2.5 is none."""
     try:
-        whole = int(value)
+        count = int(value)
     except (TypeError, ValueError, OverflowError):
-        whole = None
-    if whole is None or whole != value:
+        count = None
+    if count is None or count != value:
         raise InvalidInput(f"{name} = {value!r}: write a whole number")
-    return whole
+    return count
+
+
+def number(name: str, value: Any) -> float:
+    """A number as a float, NumPy's too; a text is none."""
+    if not isinstance(value, Real):
+        raise InvalidInput(f"{name} = {value!r}: write a number")
+    return float(value)
+
+
+def counted(name: str, value: Any, least: int = 1) -> int:
+    """A whole number from `least` to the most that is counted."""
+    count = whole(name, value)
+    if count < least:
+        raise InvalidInput(f"{name} = {count}: write a number >= {least}")
+    if count > MOST:
+        raise InvalidInput(f"{name} = {count}: write a number <= {MOST:,}")
+    return count
+
+
+def _several(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidInput(f"{name} = {values!r}: write a list of numbers, like [{values}]")
+    return tuple(values)
+
+
+def _switch(name: str, value: Any) -> bool:
+    if value not in (True, False):
+        raise InvalidInput(f"{name} = {value!r}: write True or False")
+    return bool(value)
 
 
 _AT_LEAST_ONE = (
@@ -172,6 +207,7 @@ _AT_LEAST_ONE = (
     *("eval_copies", "quantiles", "target_quantiles", "acting_quantiles"),
 )
 _AT_LEAST_ZERO = ("eval_episodes", "eval_timesteps")
+_SWITCHES = ("clip_rewards", "acting_lag", "tf32")
 _POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon")
 _CHOICES = {
     "loss": ("half-squared", "huber"),

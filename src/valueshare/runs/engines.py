@@ -5,6 +5,7 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Annotated, Literal, NamedTuple
 
 from tyro.conf import arg
@@ -49,6 +50,12 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
             raise InvalidInput(f"engine = {self.engine!r}: write local or ray")
+        for name in ("workers", "ray_cpus", "ray_gpus", "ray_retries", "population_agents"):
+            value = getattr(self, name)
+            if not isinstance(value, Real if name == "ray_gpus" else Integral):
+                raise InvalidInput(f"{name.replace('_', '-')} = {value!r}: write a number")
+        if not isinstance(self.shard, str):
+            raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
         if self.workers < 1:
             raise InvalidInput(f"workers = {self.workers}: write a number >= 1, or leave it out")
         if self.workers > 1 and self.engine != "local":

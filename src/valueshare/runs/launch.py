@@ -12,9 +12,10 @@ from rich.console import Console
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import EnvironmentSpec
+from valueshare.envs.gymnasium import check_environment
 from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import check_evaluation
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import TrainingSettings, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import memory, run_folder
@@ -123,10 +124,9 @@ def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
 
     Those that differ in names and numbers of agents alone need the same, an agent.
     """
-    if how.threads is not None and how.threads < 1:
-        raise InvalidInput(f"threads = {how.threads}: write at least 1, or leave it out")
-    if how.groups < 1:
-        raise InvalidInput(f"groups = {how.groups}: write at least 1, or leave it out")
+    for name, count in (("threads", how.threads), ("groups", how.groups)):
+        if count is not None and whole(name, count) < 1:
+            raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.Need] = {}
     needs = {}
     for part in parts(plan):
@@ -137,6 +137,9 @@ def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
         if kind not in kinds:
             kinds[kind] = _checked_need(part, spec, how.network)
         needs[part.name] = kinds[kind]._replace(agents=part.agents.height)
+    for env, backend in plan.backends.items():
+        if backend == "gymnasium":  # it may be anybody's
+            check_environment(env)
     return needs
 
 
@@ -173,6 +176,8 @@ def launch(plan: Plan, folder: Path, how: Execution, console: Console, runs: Eng
     def report(part: str, ending: Ending) -> None:
         endings[part] = ending
         display.end(part, finished=ending.finished)
+        if ending.reason is not None:
+            say(console, f"{part} failed: {ending.reason}")
 
     listener = Listener(
         on_step=display.on_step,

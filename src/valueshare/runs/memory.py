@@ -34,6 +34,7 @@ ENVIRONMENT_BYTES = {"envpool": 100_000, "gymnasium": 100_000, "ale": 1_500_000}
 FIXED_BYTES = {"cpu": 300_000_000, "cuda": 1_000_000_000}
 # Allocators keep a little more than they hand out.
 USABLE = 0.95
+FEWER = "give fewer seeds, a smaller replay-capacity or another replay-device"
 
 
 class Need(NamedTuple):
@@ -80,15 +81,15 @@ def need(part: Part, network: NetworkFactory | None = None) -> Need:
     )
 
 
-def check(needs: Need, device: torch.device) -> str:
-    """One line of what is needed and what is free; what does not fit is refused."""
+def check(needs: Need, device: torch.device, advice: str = FEWER) -> str:
+    """One line of what is needed and what is free; what does not fit is refused, with advice."""
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
     wanted = needs.total(device)
-    _refuse_excess(needs.agents, needs.each(device), needs.fixed(device), free, "memory")
+    _refuse_excess(needs.agents, needs.each(device), needs.fixed(device), free, "memory", advice)
     if device.type == "cuda":
         host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
-        _refuse_excess(needs.agents, needs.host_per_agent, fixed, host_free, "host memory")
+        _refuse_excess(needs.agents, needs.host_per_agent, fixed, host_free, "host memory", advice)
     return f"{shown(wanted)} needed, {'unknown' if free is None else shown(free)} free"
 
 
@@ -123,14 +124,15 @@ def shown(count: int) -> str:
     return f"{count / 1e3:.1f} kB"
 
 
-def _refuse_excess(agents: int, each: int, fixed: int, free: int | None, kind: str) -> None:
+def _refuse_excess(
+    agents: int, each: int, fixed: int, free: int | None, kind: str, advice: str
+) -> None:
     if free is None or agents * each + fixed <= USABLE * free:
         return
     fit = max(0, int((USABLE * free - fixed) // each))
     raise InvalidInput(
         f"{agents:,} agents need {shown(agents * each + fixed)} of {kind} and {shown(free)} are "
-        f"free: {fit:,} would fit; give fewer seeds, a smaller replay-capacity or another "
-        "replay-device"
+        f"free: {fit:,} would fit; {advice}"
     )
 
 

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
+from torch.nn.parameter import is_lazy
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
@@ -32,7 +33,7 @@ def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) ->
     ks = part.agents["k"].unique(maintain_order=True).to_list()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # the same trial every time
-        shared, *modules = (network(shape, k) for k in (0.0, *ks))
+        shared, *modules = (_made(network, shape, k) for k in (0.0, *ks))
     inputs = _inputs(part, spec)
     for k, module in zip(ks, modules, strict=True):
         if _sizes(module) != _sizes(shared):
@@ -54,6 +55,30 @@ def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) ->
                 f"the network does the same for k = {k:g} as for k = 0: end it with "
                 "MeanExpansion(k), or give k = 0 alone"
             )
+
+
+def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
+    """One agent's module, if it is one, with all of its weights."""
+    try:
+        module: object = network(shape, k)
+    except Exception as error:  # whatever a stranger's function raises
+        reason = " ".join(str(error).split())
+        raise InvalidInput(
+            f"the network cannot be made for k = {k:g} ({type(error).__name__}: {reason}): write a "
+            "function of (shape, k) that answers one agent's module"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise InvalidInput(
+            f"the network's function answers {type(module).__name__} for k = {k:g}: answer one "
+            "agent's module, an nn.Module"
+        )
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(value):
+            raise InvalidInput(
+                f"the network's {name} has no shape yet, as in LazyLinear: write the sizes, like "
+                "nn.Linear(shape.observation[0], 64)"
+            )
+    return module
 
 
 @torch.no_grad()

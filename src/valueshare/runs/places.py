@@ -63,6 +63,8 @@ def located(folder: str | Path | Url) -> Place:
     """
     if isinstance(folder, Url):
         return folder
+    if not isinstance(folder, str | Path):
+        raise InvalidInput(f"{folder!r} is no place for a run: write a folder or an address")
     text = str(folder)
     if "::" in text and ":/" in text:
         raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")

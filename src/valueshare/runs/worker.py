@@ -14,7 +14,7 @@ import threading
 import traceback
 from pathlib import Path
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import EnvironmentFailed, InvalidInput
 
 # How the process of a task ends, besides 0; its last line on stdout is then a JSON object that says
 # why.
@@ -108,6 +108,8 @@ def main() -> None:
         code, why = REFUSED, str(error)
     except OSError as error:
         code, why, number = NOT_WRITTEN, error.strerror or str(error), error.errno
+    except EnvironmentFailed as error:
+        code, why = DEFECT, str(error)
     except Exception as error:
         traceback.print_exc()
         code, why = DEFECT, "".join(traceback.format_exception_only(error)).splitlines()[0]
