@@ -13,7 +13,7 @@ from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, config, difference, from_config, parts
 
-SETTINGS = TrainingSettings(total_steps=1_000, phase_steps=100, eval_every=100)
+SETTINGS = TrainingSettings(total_steps=1_000, replay_start=500, phase_steps=100, eval_every=100)
 
 
 def game(name: str, actions: int = 18, backend: Backend = "ale") -> EnvironmentSpec:
