@@ -94,34 +94,42 @@ def test_a_store_reads_what_it_was_given(url: Url, tmp_path: Path) -> None:
     assert list(store.sizes()) == ["b/c"]
 
 
+class NoCredentialsError(Exception):
+    """As botocore calls it."""
+
+
 def test_another_attempt_is_made_and_then_it_is_said(
     url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "PAUSES", (0.0, 0.0))
     store = Store(url)
-    tries: list[int] = []
+    tries: list[object] = []
 
     def failing(times: int, error: Exception) -> Callable[..., bytes]:
-        def cat(path: str) -> bytes:
-            tries.append(1)
+        def cat(self: object, path: str) -> bytes:
+            tries.append(self)
             if len(tries) <= times:
                 raise error
             return b"at last"
 
         return cat
 
-    monkeypatch.setattr(store._files, "cat_file", failing(2, RuntimeError("throttled")))
+    def fail(times: int, error: Exception) -> None:
+        tries.clear()
+        monkeypatch.setattr(type(store._files), "cat_file", failing(times, error))
+
+    fail(2, RuntimeError("throttled"))
     assert store.read("a") == b"at last"
-    tries.clear()
-    monkeypatch.setattr(store._files, "cat_file", failing(9, RuntimeError("throttled\nwith more")))
+    assert len({id(files) for files in tries}) == 3  # each on a connection of its own
+    fail(9, RuntimeError("throttled\nwith more"))
     with pytest.raises(Unreachable, match=f"cannot read a of {url}: throttled$"):
         store.read("a")
     assert len(tries) == 3
-    tries.clear()
-    monkeypatch.setattr(store._files, "cat_file", failing(9, PermissionError("not yours")))
-    with pytest.raises(Unreachable, match="not yours"):
-        store.read("a")
-    assert len(tries) == 1  # no use in asking again
+    for error in (PermissionError("not yours"), NoCredentialsError("not yours")):
+        fail(9, error)
+        with pytest.raises(Unreachable, match="not yours"):
+            store.read("a")
+        assert len(tries) == 1  # no use in asking again
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from ftplib import error_perm
 from importlib import import_module
 from pathlib import Path
 from threading import local
@@ -16,7 +18,11 @@ PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
 # Folders are part of names there, and making one could make a bucket.
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "r2", "memory")
 # What another attempt does not mend.
-_FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError)
+_FINAL = (
+    *(PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError),
+    error_perm,
+)
+_NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 
 Answer = TypeVar("Answer")
 
@@ -82,7 +88,8 @@ class Store:
         def get() -> bool:
             try:
                 self._files.get_file(self._path(name), str(partial))
-            except FileNotFoundError:
+            except (FileNotFoundError, error_perm) as error:
+                self._check_missing(name, error)
                 return False
             return True
 
@@ -100,8 +107,8 @@ class Store:
         def delete() -> None:
             try:
                 self._files.rm_file(self._path(name))
-            except FileNotFoundError:
-                return
+            except (FileNotFoundError, error_perm) as error:
+                self._check_missing(name, error)
 
         self._tried(f"delete {name} of", delete)
 
@@ -109,10 +116,26 @@ class Store:
     def _files(self) -> Any:
         """The protocol's program; each thread has its own, as its connection may be of one."""
         if not hasattr(self._of_thread, "files"):
-            options = {"auto_mkdir": True} if self.url.scheme == "local" else {}
+            options: dict[str, Any] = {"auto_mkdir": True} if self.url.scheme == "local" else {}
+            if hasattr(self._of_thread, "failed"):  # fsspec would give the same one again
+                options["skip_instance_cache"] = True
             found, root = self._fsspec.core.url_to_fs(self.url.full, **options)
             self._of_thread.files, self._root = found, str(root).rstrip("/")
         return self._of_thread.files
+
+    def _check_connection(self) -> None:
+        """FTP servers hang up on who is silent for long; fsspec takes that for a missing file."""
+        if self.url.scheme == "ftp":
+            try:
+                self._files.ftp.voidcmd("NOOP")
+            except Exception:
+                self._disconnect()
+
+    def _disconnect(self) -> None:
+        """What comes next connects anew: fsspec's programs go on with a connection that is lost."""
+        self._of_thread.failed = True
+        with suppress(AttributeError):  # it was not even made
+            del self._of_thread.files
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -122,11 +145,19 @@ class Store:
         where = self._path(name)
         try:
             write(where, data)
-        except FileNotFoundError:
+        except (FileNotFoundError, error_perm):
             if self.url.scheme in _BUCKETS:
                 raise
-            self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
+            with suppress(error_perm):  # then it was not that: writing says what it is
+                self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
             write(where, data)
+
+    def _check_missing(self, name: str, error: Exception) -> None:
+        """Raise what a missing file does not explain; FTP has one number for that and for more."""
+        if isinstance(error, error_perm):
+            self._files.invalidate_cache()
+            if self._files.exists(self._path(name)):
+                raise error
 
     def _found(self, below: str) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
@@ -143,16 +174,23 @@ class Store:
         """Try as often as is worth while; every protocol's program fails in its own way."""
         for pause in (*PAUSES, None) if patient else (None,):
             try:
+                self._check_connection()
                 return do()
             except Exception as error:
-                if pause is not None and not isinstance(error, _FINAL):
-                    time.sleep(pause)
-                    continue
+                if not _is_final(error):
+                    self._disconnect()
+                    if pause is not None:
+                        time.sleep(pause)
+                        continue
                 number = getattr(error, "errno", None) or errno.EIO
                 reason = _reason(self.url, error)
                 # Nothing of the error itself goes on: it may hold what nobody should see.
                 raise Unreachable(number, f"cannot {what} {self.url}: {reason}") from None
         raise AssertionError("the last attempt answers or raises")
+
+
+def _is_final(error: Exception) -> bool:
+    return isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
 
 
 def _reason(url: Url, error: BaseException) -> str:
