@@ -71,7 +71,7 @@ print(until.steps / (time.perf_counter() - began), flush=True)
 # Says "ready" and waits for "go", like the other one.
 POPULATION = """
 import sys, time
-from valueshare.runs.worker import prepare
+from valueshare.runs.workers.worker import prepare
 
 agents, seconds, compiled = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "compiled"
 threads = int(sys.argv[4])

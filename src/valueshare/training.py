@@ -17,19 +17,19 @@ from valueshare.experiments.plans import default_folder, described, in_full, mak
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
-from valueshare.runs.copies import check_free, check_unfilled, working_copy
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.events import require_tensorboard
 from valueshare.runs.groups import group_scores, label, shown_score
 from valueshare.runs.launch import Engine, Execution, Local, launch, say
-from valueshare.runs.leases import leased
 from valueshare.runs.options import Settings
-from valueshare.runs.places import Place, located
 from valueshare.runs.plan import Plan
-from valueshare.runs.processes import Processes
-from valueshare.runs.remote import Copy, is_small
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import shard_plan
+from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
+from valueshare.runs.storage.leases import leased
+from valueshare.runs.storage.places import Place, located
+from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.workers.processes import Processes
 
 LOCAL = EngineOptions()
 
@@ -126,7 +126,7 @@ def running(options: EngineOptions) -> AbstractContextManager[Engine]:
     """The engine that the options name; a cluster is left when the context ends."""
     if options.engine == "local":
         return nullcontext(Local(options) if options.workers == 1 else Processes(options))
-    from valueshare.runs.ray import connected
+    from valueshare.runs.workers.ray import connected
 
     return connected(options)
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.runs import copies, leases, stores
-from valueshare.runs.copies import reading_copies, stored_config, working_copy
-from valueshare.runs.leases import LEASE, leased
-from valueshare.runs.places import Url, located
 from valueshare.runs.progress import read_progress
-from valueshare.runs.remote import Copy, is_small
-from valueshare.runs.stores import Store, Unreachable
+from valueshare.runs.storage import copies, leases, stores
+from valueshare.runs.storage.copies import reading_copies, stored_config, working_copy
+from valueshare.runs.storage.leases import LEASE, leased
+from valueshare.runs.storage.places import Url, located
+from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.storage.stores import Store, Unreachable
 
 PART = "population-1"
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from valueshare.runs.leases import Lease
-from valueshare.runs.places import Url
-from valueshare.runs.stores import Store, Unreachable
+from valueshare.runs.storage.leases import Lease
+from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.stores import Store, Unreachable
 
 pytest.importorskip("pyftpdlib", reason="the FTP server of these tests is not installed")
 

@@ -19,11 +19,11 @@ import torch
 
 import valueshare
 from valueshare.report.page_live import Follower
-from valueshare.runs import leases, stores
-from valueshare.runs.copies import reading_copies
-from valueshare.runs.places import located
-from valueshare.runs.remote import Copy
-from valueshare.runs.stores import Store, Unreachable
+from valueshare.runs.storage import leases, stores
+from valueshare.runs.storage.copies import reading_copies
+from valueshare.runs.storage.places import located
+from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.stores import Store, Unreachable
 
 Cli = Callable[..., Any]
 Same = Callable[[Path, Path], None]
@@ -89,7 +89,7 @@ def test_the_same_end_as_in_a_folder(
 def start(seconds: float, *words: object) -> subprocess.Popen[str]:
     """A process whose lease runs out after so many seconds."""
     program = (
-        "import sys; from valueshare.runs import leases; "
+        "import sys; from valueshare.runs.storage import leases; "
         f"leases.LEASE_SECONDS, leases.RENEW_SECONDS = {seconds}, {seconds / 10}; "
         "from valueshare.cli import main; main(sys.argv[1:])"
     )

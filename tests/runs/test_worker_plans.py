@@ -12,12 +12,13 @@ from torch import nn
 import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
-from valueshare.runs import memory, processes
+from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.launch import Execution
 from valueshare.runs.plan import parts
-from valueshare.runs.processes import Processes
 from valueshare.runs.shards import balanced
+from valueshare.runs.workers import processes
+from valueshare.runs.workers.processes import Processes
 
 Cli = Callable[..., tuple[int, str, str]]
 

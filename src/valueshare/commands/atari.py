@@ -16,8 +16,8 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Number
-from valueshare.runs.places import Place, located
 from valueshare.runs.signals import stop_on_signals
+from valueshare.runs.storage.places import Place, located
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
@@ -133,8 +133,8 @@ def _reproduce(
     training = training_library()
     from valueshare.experiments.atari import atari_study
     from valueshare.report.elsewhere import report_places
-    from valueshare.runs.copies import filled
     from valueshare.runs.launch import Execution
+    from valueshare.runs.storage.copies import filled
 
     if running.rate is not None and not 0 < running.rate < math.inf:
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps a second, or leave it out")

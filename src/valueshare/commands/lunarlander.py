@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
 from valueshare.commands.training import holds_run, to_the_end, training_library
 from valueshare.runs.options import Count
-from valueshare.runs.places import located
 from valueshare.runs.signals import stop_on_signals
+from valueshare.runs.storage.places import located
 
 if TYPE_CHECKING:
     from valueshare.runs.run_folder import Run
@@ -43,9 +43,9 @@ def reproduce_lunarlander(
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.lunarlander import write_lunarlander_report
-    from valueshare.runs.copies import filled
     from valueshare.runs.launch import Execution
     from valueshare.runs.plan import Plan
+    from valueshare.runs.storage.copies import filled
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)

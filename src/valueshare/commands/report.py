@@ -28,7 +28,7 @@ def report(
         resamples: Of the bootstrap; fewer are faster and less exact.
     """
     from valueshare.report.elsewhere import report_places
-    from valueshare.runs.places import located
+    from valueshare.runs.storage.places import located
 
     if out is not None and not isinstance(located(out), Path):
         raise InvalidInput(f"{located(out)} is no folder: choose another --out")

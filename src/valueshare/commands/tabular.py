@@ -15,7 +15,7 @@ from valueshare.experiments.studies import (
     results_config,
 )
 from valueshare.runs.engines import EngineOptions, shard_folder
-from valueshare.runs.places import Place, located
+from valueshare.runs.storage.places import Place, located
 
 
 def reproduce_gridworld(
@@ -64,8 +64,8 @@ def _run(
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
     from valueshare.report.tabular import figure_name, headlines, write_results
-    from valueshare.runs.copies import filled
     from valueshare.runs.directory import holds, results_folder
+    from valueshare.runs.storage.copies import filled
 
     if engine.population_agents:
         raise InvalidInput("tabular learners are no populations: leave out --population-agents")
@@ -107,8 +107,8 @@ def _run_shard(
     """One part of the grid, in a folder of its own; all of them together are the study."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
     from valueshare.report.tabular_shards import write_shard
-    from valueshare.runs.copies import filled
     from valueshare.runs.directory import holds, results_folder
+    from valueshare.runs.storage.copies import filled
 
     timesteps = cell_timesteps(studies, shard_cells(studies, engine.own_shard))
     out = shard_folder(whole, engine.own_shard)

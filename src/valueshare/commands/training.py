@@ -12,8 +12,8 @@ from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunF
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
-from valueshare.runs.places import Place, located
 from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
+from valueshare.runs.storage.places import Place, located
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -181,8 +181,8 @@ def to_the_end(
 
 def holds_run(place: Place, plan: "Plan") -> bool:
     """Whether a run of this very plan is there, finished or not; another one is refused."""
-    from valueshare.runs.copies import stored_config
     from valueshare.runs.plan import KIND, config, difference
+    from valueshare.runs.storage.copies import stored_config
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:
@@ -197,7 +197,7 @@ def holds_run(place: Place, plan: "Plan") -> bool:
 
 def _is_there(place: Place) -> bool:
     """Whether a run is there; of a store that does not answer, it is said to be."""
-    from valueshare.runs.copies import stored_config
+    from valueshare.runs.storage.copies import stored_config
 
     try:
         return stored_config(place) is not None

@@ -28,9 +28,9 @@ def watch(runs: Positional[tuple[Path, ...]], port: int = PORT) -> None:
     let_threads_sleep()
     from valueshare.report.page_live import Follower
     from valueshare.report.page_server import server
-    from valueshare.runs.copies import reading_copies
-    from valueshare.runs.places import located
-    from valueshare.runs.remote import PROGRESS_SECONDS
+    from valueshare.runs.storage.copies import reading_copies
+    from valueshare.runs.storage.places import located
+    from valueshare.runs.storage.remote import PROGRESS_SECONDS
 
     stop, places = Event(), [located(run) for run in runs]
     with ExitStack() as stack:

@@ -178,7 +178,7 @@ def _on_cluster(
     engine: EngineOptions,
 ) -> tuple[list[pl.DataFrame], float]:
     """One task for a k and a few step sizes, in the order of the grid."""
-    from valueshare.runs.cluster import spread
+    from valueshare.runs.workers.cluster import spread
 
     threads = max(1, engine.ray_cpus)
     tasks = [

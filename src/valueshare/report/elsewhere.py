@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.report.write import Written, write_report
-from valueshare.runs.copies import reading_copies
-from valueshare.runs.places import Place, Url
+from valueshare.runs.storage.copies import reading_copies
+from valueshare.runs.storage.places import Place, Url
 
 
 def report_places(

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from tyro.conf import arg
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.places import Place
+from valueshare.runs.storage.places import Place
 
 _MOST_SHARDS = 100_000
 

@@ -23,11 +23,11 @@ from valueshare.runs.display import Display
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.events import Events
 from valueshare.runs.networks import check_network
-from valueshare.runs.places import Place, Url
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import cut
-from valueshare.runs.tasks import Listener, Task, run_part
+from valueshare.runs.storage.places import Place, Url
+from valueshare.runs.workers.tasks import Listener, Task, run_part
 
 
 class Execution(NamedTuple):

@@ -31,10 +31,8 @@ from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
 from valueshare.records import CHECKPOINTS, RECORDS, check_format, read_tables, run_config
-from valueshare.runs.copies import reading_copies, working_copy
 from valueshare.runs.directory import CONFIG, check_target, read_config, results_folder
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
-from valueshare.runs.places import Place, located
 from valueshare.runs.plan import (
     KIND,
     Part,
@@ -45,6 +43,8 @@ from valueshare.runs.plan import (
     parts,
 )
 from valueshare.runs.provenance import provenance
+from valueshare.runs.storage.copies import reading_copies, working_copy
+from valueshare.runs.storage.places import Place, located
 
 AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
 

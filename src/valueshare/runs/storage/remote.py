@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from valueshare.runs.directory import CONFIG
-from valueshare.runs.places import Url
 from valueshare.runs.progress import PROGRESS, read_progress
-from valueshare.runs.stores import Store, Unreachable
+from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.stores import Store, Unreachable
 
 Wanted = Callable[[str], bool]
 

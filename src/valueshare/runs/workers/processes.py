@@ -19,15 +19,16 @@ from typing import Any
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.population.train import checked_device
-from valueshare.runs import memory, worker
+from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.launch import Ending, Execution, Report, checked_needs
-from valueshare.runs.places import Place
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import is_part_finished
 from valueshare.runs.shards import balanced, cut, length, longest_first
-from valueshare.runs.tasks import Listener, Task, tell
+from valueshare.runs.storage.places import Place
+from valueshare.runs.workers import worker
+from valueshare.runs.workers.tasks import Listener, Task, tell
 
 POLL_SECONDS = 0.1
 END_SECONDS = 10.0  # for processes that were killed

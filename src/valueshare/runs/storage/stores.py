@@ -12,7 +12,7 @@ from threading import local
 from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput, first_line
-from valueshare.runs.places import Url
+from valueshare.runs.storage.places import Url
 
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
 # Folders are part of names there, and making one could make a bucket.

@@ -14,13 +14,13 @@ from valueshare.errors import InvalidInput
 from valueshare.population.checkpoint import Folder
 from valueshare.population.state import NetworkFactory, State
 from valueshare.population.train import PhaseReport, train_population
-from valueshare.runs.copies import working_copy
 from valueshare.runs.locks import Taken, locked
-from valueshare.runs.places import Url
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.progress import Progress, ProgressFile, progress_lock, read_progress
-from valueshare.runs.remote import Copy
 from valueshare.runs.run_folder import is_part_finished, open_plan
+from valueshare.runs.storage.copies import working_copy
+from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.remote import Copy
 
 # A worker that was lost may still hold its population for a moment: until its machine is told.
 PATIENCE_SECONDS = 60.0

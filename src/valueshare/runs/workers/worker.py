@@ -2,7 +2,7 @@
 
 Light to import: the libraries come when a function is called, after its settings of threads.
 
-    python -m valueshare.runs.worker        # carries out the task on its stdin, and ends with it
+    python -m valueshare.runs.workers.worker   # carries out the task on its stdin, and ends with it
 """
 
 import json
@@ -24,7 +24,7 @@ DEFECT, REFUSED, NOT_WRITTEN = 1, 2, 74
 def work(text: str) -> bool:
     """Run a population into its run's folder; whether it finished."""
     prepare(json.loads(text)["threads"])
-    from valueshare.runs.tasks import Task, run_part
+    from valueshare.runs.workers.tasks import Task, run_part
 
     return run_part(Task.from_json(text))
 
@@ -59,8 +59,8 @@ def look(text: str) -> str:
 
 def _blind(url: str, name: str) -> str:
     """Why this machine cannot use an address; empty where it can."""
-    from valueshare.runs.places import Url
-    from valueshare.runs.stores import Store
+    from valueshare.runs.storage.places import Url
+    from valueshare.runs.storage.stores import Store
 
     try:
         store, own = Store(Url(url)), f"{name}-{secrets.token_hex(4)}"
@@ -101,7 +101,7 @@ def main() -> None:
     code, why, number = 0, "", None
     try:
         prepare(1)
-        from valueshare.runs.tasks import Task, run_part
+        from valueshare.runs.workers.tasks import Task, run_part
 
         run_part(Task.from_json(text.decode()))
     except InvalidInput as error:

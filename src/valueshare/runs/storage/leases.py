@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import Any
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.stores import Store, Unreachable
+from valueshare.runs.storage.stores import Store, Unreachable
 
 LEASE = "lease.json"
 RENEW_SECONDS = 10.0

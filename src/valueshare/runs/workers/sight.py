@@ -12,11 +12,11 @@ from typing import Any
 
 import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.runs import worker
-from valueshare.runs.cluster import ANSWER_SECONDS, Node, reason_of
 from valueshare.runs.locks import locked
-from valueshare.runs.places import Url
-from valueshare.runs.stores import Store, Unreachable
+from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.runs.workers import worker
+from valueshare.runs.workers.cluster import ANSWER_SECONDS, Node, reason_of
 
 
 def check_sight(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:

@@ -16,8 +16,16 @@ import torch
 
 from valueshare.errors import InvalidInput
 from valueshare.population.train import check_replay_device
-from valueshare.runs import memory, speed, worker
-from valueshare.runs.cluster import (
+from valueshare.runs import memory, speed
+from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launch import Ending, Execution, Report, checked_needs
+from valueshare.runs.plan import Part, Plan, parts
+from valueshare.runs.progress import Progress, read_progress
+from valueshare.runs.shards import cut, ends, longest_first
+from valueshare.runs.storage.places import Place, Url
+from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.workers import worker
+from valueshare.runs.workers.cluster import (
     ANSWER_SECONDS,
     Node,
     joined,
@@ -25,15 +33,8 @@ from valueshare.runs.cluster import (
     reason_of,
     slot_of,
 )
-from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Ending, Execution, Report, checked_needs
-from valueshare.runs.places import Place, Url
-from valueshare.runs.plan import Part, Plan, parts
-from valueshare.runs.progress import Progress, read_progress
-from valueshare.runs.remote import Copy, is_small
-from valueshare.runs.shards import cut, ends, longest_first
-from valueshare.runs.sight import check_reach, check_sight
-from valueshare.runs.tasks import Listener, Task, tell
+from valueshare.runs.workers.sight import check_reach, check_sight
+from valueshare.runs.workers.tasks import Listener, Task, tell
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers that were told to end

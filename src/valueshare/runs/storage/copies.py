@@ -16,11 +16,11 @@ from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.runs.directory import CONFIG, read_config
-from valueshare.runs.leases import LEASE
 from valueshare.runs.locks import LOCK, is_taken, locked
-from valueshare.runs.places import Place, Url
-from valueshare.runs.remote import FIRST_SENT, Copy, is_small
-from valueshare.runs.stores import Store
+from valueshare.runs.storage.leases import LEASE
+from valueshare.runs.storage.places import Place, Url
+from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_small
+from valueshare.runs.storage.stores import Store
 
 COPIES = "valueshare-copies"  # below the system's place for temporary files
 YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet

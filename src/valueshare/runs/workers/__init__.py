@@ -1,0 +1,1 @@
+"""Populations side by side: in processes of this machine, or as tasks of a Ray cluster."""
