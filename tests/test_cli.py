@@ -145,6 +145,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --sede 3", r"train has no option --sede: did you mean --seeds or .*\?"),
         ("bench population --agnets 3", r"bench population has no .*: did you mean --agents\?"),
         ("train --env A --qqq 3", r"train has no option --qqq: valueshare train --help has all"),
+        ("train --env A --sede", r"train has no option --sede: did you mean --seeds or .*\?"),
+        ("resume x --minibatch=16", r"a run goes on with its own settings: leave out --minibatch"),
         ("resume x --therads 2", r"resume has no option --therads: did you mean --threads\?"),
         ("resume x --seeds 2", r"a run goes on with its own settings: leave out --seeds"),
         ("train --env A --seeds x", r"--seeds: cannot read 'x': write a whole number"),

@@ -118,7 +118,7 @@ def _parse(commands: dict[str, Command], words: list[str]) -> Callable[[], None]
     except SystemExit as exit_:
         if exit_.code:
             line = _one_line(said.getvalue())
-            if words[0] in commands and (other := re.match(r"Unrecognized.*?(--[^\s,]+)", line)):
+            if words[0] in commands and (other := re.match(r"Unrecognized.*?(--[^\s,;=]+)", line)):
                 line = _no_option(words[0], other[1])
             _fail(line)
         raise

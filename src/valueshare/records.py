@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.files import file_digest, write_whole
+from valueshare.files import file_digest, reason, write_whole
 
 RECORDS, CHECKPOINTS = "records", "checkpoints"
 FORMAT = 1  # of the run folder; a newer one is refused
@@ -35,9 +35,11 @@ def run_config(folder: Path) -> dict[str, Any] | None:
     file = folder / "config.json"
     try:
         values = json.loads(file.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         raise InvalidInput(f"{file} is damaged: it says what ran, put it back")

@@ -18,7 +18,7 @@ from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
 from valueshare.runs.engines import EngineOptions, shard_folder
-from valueshare.runs.events import require_tensorboard
+from valueshare.runs.events import Events, require_tensorboard
 from valueshare.runs.groups import group_scores, label, shown_score
 from valueshare.runs.launch import Engine, Execution, Local, launch, say
 from valueshare.runs.options import Settings
@@ -159,7 +159,10 @@ def resume(
         done = run_folder.is_finished if copy is None else run_folder.is_committed
         if done(own, plan):
             say(console, f"this run is finished: {place}")
-            return Run(place, plan.agents, run_folder.read_records(own), finished=True)
+            records = run_folder.read_records(own)
+            if copy is None and (tensorboard or _events_go_on(own, console)):
+                Events(own, plan.agents, records).close()  # all of them, whatever was lost
+            return Run(place, plan.agents, records, finished=True)
         if engine.engine == "local":
             _check_device(own, plan)
         how = how._replace(tensorboard=tensorboard or _events_go_on(own, console))
@@ -260,8 +263,8 @@ def _events_go_on(folder: Path, console: Console) -> bool:
     except InvalidInput:
         say(
             console,
-            "note: TensorBoard is not installed here: the run goes on without its events; they are "
-            "made up for when it goes on where it is",
+            "note: TensorBoard is not installed here, so the run's events wait: `valueshare resume`"
+            " where it is installed makes up for them",
         )
         return False
     return True

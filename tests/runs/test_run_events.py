@@ -76,7 +76,7 @@ def test_events_go_on_and_a_gap_is_filled(
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(training, "require_tensorboard", missing)
         valueshare.resume(folder, should_stop=after(2, folder))
-    assert "note: TensorBoard is not installed here: the run goes on without" in (
+    assert "note: TensorBoard is not installed here, so the run's events wait" in (
         capsys.readouterr().out
     )
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # a gap
@@ -85,6 +85,26 @@ def test_events_go_on_and_a_gap_is_filled(
     assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [
         *(0, 100, 200, 300, 400)
     ]
+
+
+def test_events_of_a_run_that_was_finished_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    made = {"k": [0, 4], "out": folder, "progress": False, **QUICK}
+    valueshare.train(
+        "CartPole-v1", "ib-dqn", tensorboard=True, should_stop=after(1, folder), **made
+    )
+
+    def missing() -> None:
+        raise InvalidInput("TensorBoard is not installed")
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(training, "require_tensorboard", missing)
+        assert valueshare.resume(folder, progress=False).finished
+    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2
+    assert valueshare.resume(folder, progress=False).finished
+    assert scores(folder) == expected(folder)
 
 
 def test_asked_for_on_the_way(tmp_path: Path) -> None:

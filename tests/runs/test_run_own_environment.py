@@ -24,8 +24,8 @@ class Countdown(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
 
-    def __init__(self, fails_at=10**9, shape=(2,), fails_in="", **_):
-        self.fails_at, self.shape, self.fails_in = fails_at, shape, fails_in
+    def __init__(self, fails_at=10**9, shape=(2,), fails_in="", reward=1.0):
+        self.fails_at, self.shape, self.fails_in, self.reward = fails_at, shape, fails_in, reward
         self.steps = 0
         self.see("constructor")
 
@@ -40,7 +40,7 @@ class Countdown(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return self.see("step"), 1.0, self.steps % 10 == 0, False, {}
+        return self.see("step"), self.reward, self.steps % 10 == 0, False, {}
 
 
 class Old(Countdown):
@@ -57,6 +57,7 @@ KINDS = {
     "LateStep": {"fails_in": "step", "fails_at": 150},
     "Narrow": {"shape": (1,)},  # a row of two would take it twice
     "Scalar": {"shape": ()},
+    "Nowhere": {"reward": float("nan")},
 }
 for name, options in KINDS.items():
     gymnasium.register(f"own/{name}-v0", Countdown, max_episode_steps=50, kwargs=options)
@@ -95,6 +96,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Step", f"{RAISED}step"),
         ("Narrow", "gave an observation of shape (1,) in its reset, and its observation_space has"),
         ("Scalar", "gave an observation of shape () in its reset, and its observation_space has"),
+        ("Nowhere", "gave reward nan in its step: it must be finite"),
         ("Old", "gave a ndarray in its reset, where (observation, info) is wanted"),
     ],
 )

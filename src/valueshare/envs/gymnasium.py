@@ -43,6 +43,10 @@ def gymnasium_spec(env_id: str) -> EnvironmentSpec:
         observations = getattr(env, "observation_space", None)
         actions = getattr(env, "action_space", None)
         return spec_from_spaces(env_id, "gymnasium", observations, actions, limit)
+    except InvalidInput:
+        raise
+    except Exception as error:  # a space that is computed, say
+        raise InvalidInput(str(environment_failed(env_id, "spaces", error))) from error
     finally:
         _close(env)
 
@@ -51,9 +55,10 @@ def check_environment(env_id: str) -> None:
     """Refuse an environment that fails at once: one of them is reset, and takes each action."""
     environments = GymnasiumEnvironments(env_id, 1)
     try:
-        environments.reset([0])
+        _check_finite(env_id, "reset", observation=environments.reset([0]))
         for action in range(min(environments.spec.actions, TRIED_ACTIONS)):
-            environments.step([action])
+            result = environments.step([action])
+            _check_finite(env_id, "step", observation=result.observation, reward=result.reward)
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     finally:
@@ -163,6 +168,15 @@ def _make(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
     except Exception as error:  # whatever a stranger's environment raises
         raise environment_failed(env_id, "constructor", error) from error
+
+
+def _check_finite(env_id: str, doing: str, **given: NDArray[Any]) -> None:
+    for name, values in given.items():
+        if not np.isfinite(values).all():
+            raise InvalidInput(
+                f"the environment {env_id} gave {name} {values[0].tolist()} in its {doing}: it "
+                "must be finite"
+            )
 
 
 def _close(env: gymnasium.Env[Any, Any]) -> None:

@@ -149,8 +149,8 @@ def described(plan: Plan) -> list[str]:
         lines.append(f"{label}: {agents:,} agents in {count}, {each:,} steps each")
         if own[0].settings.never_learns:
             lines.append(
-                f"note: {label}: nothing is learned in {each:,} steps; updates begin after "
-                f"replay_start = {own[0].settings.replay_start:,}"
+                f"note: {label}: nothing is learned in {each:,} steps; with these replay_start and "
+                f"update_every the first update is after step {own[0].settings.first_update:,}"
             )
     agents, steps = plan.agents.height, sum(part.agent_steps for part in populations)
     return [*lines, f"{agents:,} agents, {steps:,} agent-steps in all, on {plan.device}"]

@@ -129,8 +129,12 @@ class TrainingSettings:
     @property
     def never_learns(self) -> bool:
         """Whether a run ends before its first update is due."""
-        first = -(-self.replay_start // self.update_every) * self.update_every
-        return first >= self.total_steps
+        return self.first_update >= self.total_steps
+
+    @property
+    def first_update(self) -> int:
+        """The step at which the first update is due."""
+        return -(-self.replay_start // self.update_every) * self.update_every
 
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""

@@ -289,7 +289,8 @@ def _pick_frames(ring: Tensor, slot: Tensor) -> Tensor:
     size = math.prod(ring.shape[2:]) * ring.itemsize
     if size % 8:
         return _pick(ring, slot)
-    words = _pick(ring.flatten(2).view(torch.int64), slot)  # [P, B, ..., size / 8]
+    rows = ring.reshape(*ring.shape[:2], -1).view(torch.int64)  # [P, R, size / 8]
+    words = _pick(rows, slot)
     return words.view(ring.dtype).reshape(*slot.shape, *ring.shape[2:])
 
 

@@ -25,31 +25,28 @@ def filled_whole(target: Path) -> Iterator[Path]:
     made: list[Path] = []
     staging: Path | None = None
     try:
-        made = make_parents(target)
-        above = target if target.is_dir() else target.parent
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=above))
-        staging.chmod(0o755)
-        yield staging
-        sync_tree(staging)
-        _take_places(staging, target)
-    except BaseException as error:
+        with _refused(target):
+            made = make_parents(target)
+            above = target if target.is_dir() else target.parent
+            staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=above))
+            staging.chmod(0o755)
+        with _refused(target, only_below=staging):  # the work may read other files
+            yield staging
+        with _refused(target):
+            sync_tree(staging)
+            _take_places(staging, target)
+    except BaseException:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
         remove_empty(made)
-        if isinstance(error, OSError):
-            raise InvalidInput(_refusal(target, error)) from error
         raise
 
 
 @contextmanager
 def told_by_name(target: Path) -> Iterator[None]:
-    """A full disk is told with the name of what found no room; all else is as it was."""
-    try:
+    """A full disk, and files of the target that cannot be written, are told with its name."""
+    with _refused(target, only_below=target):
         yield
-    except OSError as error:
-        if error.errno in FULL:
-            raise InvalidInput(_refusal(target, error)) from error
-        raise
 
 
 def _take_places(staging: Path, target: Path) -> None:
@@ -83,8 +80,21 @@ def _check(places: list[Path]) -> None:
             raise OSError(number, os.strerror(number), str(place))
 
 
+@contextmanager
+def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
+    """What the system refuses is refused by the target's name; or only a full disk and failures
+    with files below a folder are, and all else is as it was."""
+    try:
+        yield
+    except OSError as error:
+        below = only_below is None or only_below in Path(error.filename or "").parents
+        if not below and error.errno not in FULL:
+            raise
+        raise InvalidInput(_refusal(target, error)) from error
+
+
 def _refusal(target: Path, error: OSError) -> str:
     if error.errno in FULL:
         return f"no room on the disk for {target}: make room, or choose another --out"
-    where = error.filename if error.errno in TAKEN else target
+    where = error.filename or target if error.errno in TAKEN else target
     return f"cannot write to {where}: {reason(error)}; choose another --out"
