@@ -1,5 +1,6 @@
 """Copies of runs at addresses, without a run: places, stores, what is sent when, and leases."""
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -130,6 +131,52 @@ def test_another_attempt_is_made_and_then_it_is_said(
         with pytest.raises(Unreachable, match="not yours"):
             store.read("a")
         assert len(tries) == 1  # no use in asking again
+
+
+def test_a_folder_that_could_not_be_listed_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PAUSES", (0.0,))
+    store, there = Store(Url(f"local://{tmp_path}/run")), {"a", "b/c", "b/d/e"}
+    assert store.sizes() == {}  # a missing root is
+    for name in there:
+        store.write(name, b"123")
+    kind = type(store._files)
+    listing, failures = kind.ls, dict[str, list[OSError]]()
+
+    def ls(self: object, path: str, *args: Any, **options: Any) -> Any:
+        if failures.get(path):
+            raise failures[path].pop()
+        return listing(self, path, *args, **options)
+
+    monkeypatch.setattr(kind, "ls", ls)
+    for folder in ("run", "run/b", "run/b/d"):
+        path = str(tmp_path / folder)
+        failures[path] = [OSError(errno.EIO, "gone for a moment")]
+        assert set(store.sizes()) == there
+        assert failures == {path: []}
+        failures[path] = [OSError(errno.EIO, "gone for good")] * 2
+        with pytest.raises(Unreachable, match="cannot list local://"):
+            store.sizes()
+        failures.clear()
+    failures[str(tmp_path / "run/b")] = [FileNotFoundError(errno.ENOENT, "as it is replaced")]
+    assert set(store.sizes("b")) == set()  # the root of what was asked for
+    failures[str(tmp_path / "run/b")] = [FileNotFoundError(errno.ENOENT, "as it is replaced")]
+    assert set(store.sizes()) == there
+    assert set(store.sizes("b")) == {"b/c", "b/d/e"}
+
+
+def test_a_search_of_the_protocols_own_is_used(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(url)
+    store.write("a/b", b"123")
+
+    def ls(*_: object, **__: object) -> None:
+        raise AssertionError("it went from folder to folder")
+
+    found = dict(store._files.find(store._root, detail=True))
+    monkeypatch.setattr(type(store._files), "find", lambda *_, **__: found)
+    monkeypatch.setattr(type(store._files), "ls", ls)
+    assert store.sizes() == {"a/b": 3}
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

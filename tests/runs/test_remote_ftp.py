@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from valueshare.runs.storage import stores
 from valueshare.runs.storage.leases import Lease
 from valueshare.runs.storage.places import Url
 from valueshare.runs.storage.stores import Store, Unreachable
@@ -19,14 +20,25 @@ pytest.importorskip("pyftpdlib", reason="the FTP server of these tests is not in
 SILENT_SECONDS = 1
 SERVER = f"""
 import sys
+from pathlib import Path
 from pyftpdlib.authorizers import DummyAuthorizer
 from pyftpdlib.handlers import FTPHandler
 from pyftpdlib.servers import FTPServer
 users = DummyAuthorizer()
 users.add_user("me", "hunter2", sys.argv[1], perm="elradfmwMT")
 users.add_user("guest", "hunter2", sys.argv[1], perm="elr")
-FTPHandler.authorizer, FTPHandler.timeout = users, {SILENT_SECONDS}
-server = FTPServer(("127.0.0.1", 0), FTPHandler)
+commands, busy = Path(sys.argv[1] + ".commands"), Path(sys.argv[1] + ".busy")
+class Handler(FTPHandler):
+    authorizer, timeout = users, {SILENT_SECONDS}
+    def pre_process_command(self, line, cmd, arg):
+        with commands.open("a") as file:
+            print(cmd, file=file)
+        if busy.exists() and busy.read_text() == f"{{cmd}} {{arg}}":
+            busy.unlink()
+            self.respond("425 Can't open data connection.")
+        else:
+            super().pre_process_command(line, cmd, arg)
+server = FTPServer(("127.0.0.1", 0), Handler)
 print(server.address[1], flush=True)
 server.serve_forever()
 """
@@ -40,6 +52,20 @@ class Server(NamedTuple):
 
     def url(self, name: str, user: str = "me") -> Url:
         return Url(f"ftp://{user}:hunter2@127.0.0.1:{self.port}/runs/{name}")
+
+    def fail_once(self, line: str) -> None:
+        """The next command like that gets a 425."""
+        self._beside("busy").write_text(line)
+
+    @property
+    def has_failed(self) -> bool:
+        return not self._beside("busy").exists()
+
+    def commands(self) -> list[str]:
+        return self._beside("commands").read_text().split()
+
+    def _beside(self, suffix: str) -> Path:
+        return self.root.with_name(f"{self.root.name}.{suffix}")
 
 
 @pytest.fixture
@@ -104,6 +130,48 @@ def test_a_server_that_hung_up_has_not_lost_the_files(server: Server) -> None:
     time.sleep(SILENT_SECONDS + 0.5)
     lease.release()
     assert store.sizes() == {}
+
+
+def test_a_server_that_is_busy_has_not_lost_the_files(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PAUSES", (0.0,))
+    store = Store(server.url("a"))
+    for name in ("x", "b/y", "b/c/z"):
+        store.write(name, b"123")
+    server.fail_once("RETR /runs/a/x")
+    assert store.read("x") == b"123"
+    assert server.has_failed
+    for folder in ("", "/b", "/b/c"):
+        server.fail_once(f"MLSD /runs/a{folder}")
+        assert set(store.sizes()) == {"x", "b/y", "b/c/z"}
+        assert server.has_failed
+    server.fail_once("MLSD /runs/none")  # it is missing, but that was not said at first
+    assert Store(server.url("none")).sizes() == {}
+    assert server.has_failed
+    server.fail_once("RETR /runs/a/x")
+    with pytest.raises(Unreachable, match=r"cannot read x of ftp://127.*: 425 "):
+        store.read("x", patient=False)
+
+
+def test_a_lease_is_not_lost_to_a_busy_server(server: Server) -> None:
+    lease = Lease(Store(server.url("a")))
+    lease.write(patient=True)
+    server.fail_once("RETR /runs/a/lease.json")
+    lease.renew()
+    assert server.has_failed
+    assert not lease.lost
+
+
+def test_a_file_goes_up_at_once(server: Server, tmp_path: Path) -> None:
+    store, file = Store(server.url("a")), tmp_path / "file"
+    store.write("x", b"123")  # the folder is there
+    content = bytes(range(256)) * 4_096
+    file.write_bytes(content)
+    before = server.commands().count("STOR")
+    store.put(file, "y")
+    assert server.commands().count("STOR") - before == 1
+    assert (server.root / "runs/a/y").read_bytes() == content
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from ftplib import error_perm
+from ftplib import Error, error_perm
 from importlib import import_module
 from pathlib import Path
 from threading import local
@@ -17,6 +17,7 @@ from valueshare.runs.storage.places import Url
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
 # Folders are part of names there, and making one could make a bucket.
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "r2", "memory")
+_FTP_BYTES = 2**18  # read from a file and sent at once
 # What another attempt does not mend.
 _FINAL = (
     *(PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError),
@@ -59,7 +60,8 @@ class Store:
         def read() -> bytes | None:
             try:
                 return bytes(self._files.cat_file(self._path(name)))
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                _check_said(error)
                 return None
 
         return self._tried(f"read {name} of", read, patient=patient)
@@ -76,7 +78,7 @@ class Store:
         """Copy a file from here."""
 
         def put() -> None:
-            self._made(name, lambda where, source: self._files.put_file(source, where), str(path))
+            self._made(name, self._send, path)
 
         self._tried(f"write {name} to", put)
 
@@ -152,23 +154,67 @@ class Store:
                 self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
             write(where, data)
 
+    def _send(self, where: str, path: Path) -> None:
+        if self.url.scheme != "ftp":
+            self._files.put_file(str(path), where)
+            return
+        with path.open("rb") as file:  # fsspec would open a connection for every 64 kB
+            self._files.ftp.storbinary(f"STOR {where}", file, blocksize=_FTP_BYTES)
+
     def _check_missing(self, name: str, error: Exception) -> None:
         """Raise what a missing file does not explain; FTP has one number for that and for more."""
         if isinstance(error, error_perm):
             self._files.invalidate_cache()
             if self._files.exists(self._path(name)):
                 raise error
+        else:
+            _check_said(error)
 
     def _found(self, below: str) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
-            try:
-                return dict(self._files.find(self._path(below).rstrip("/"), detail=True))
-            except FileNotFoundError:
-                return {}
+            root = self._path(below).rstrip("/")
+            if _finds_itself(self._files):
+                try:
+                    return dict(self._files.find(root, detail=True))
+                except FileNotFoundError:
+                    return {}
+            return self._walked(root)
 
         start = len(self._root) + 1
         return {path[start:]: about for path, about in self._tried("list", find).items()}
+
+    def _walked(self, root: str) -> dict[str, dict[str, Any]]:
+        """All files; fsspec's own walk goes on without a folder that it could not list."""
+        root = self._files._strip_protocol(root)
+        found: dict[str, dict[str, Any]] = {}
+        folders = [root]
+        while folders:
+            folder = folders.pop()
+            try:
+                listed = self._listed(folder)
+            except OSError as error:
+                if not _is_missing(error):
+                    raise
+                _check_said(error)
+                if folder == root:
+                    return {}
+                # It was there a moment ago: whoever looks again sees what became of it.
+                raise ConnectionError("a folder went while it was listed") from error
+            for about in listed:
+                path = about["name"].rstrip("/")
+                if about["type"] != "directory":
+                    found[about["name"]] = about
+                elif path != folder:  # some list the folder itself too
+                    folders.append(path)
+        return dict(sorted(found.items()))
+
+    def _listed(self, folder: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = self._files.ls(folder, detail=True)
+        # fsspec's FTP takes a folder that it could not list for empty, but does not remember it.
+        if self.url.scheme == "ftp" and not listed and folder not in self._files.dircache:
+            raise ConnectionError("a folder could not be listed")
+        return listed
 
     def _tried(self, what: str, do: Callable[[], Answer], *, patient: bool = True) -> Answer:
         """Try as often as is worth while; every protocol's program fails in its own way."""
@@ -187,6 +233,33 @@ class Store:
                 # Nothing of the error itself goes on: it may hold what nobody should see.
                 raise Unreachable(number, f"cannot {what} {self.url}: {reason}") from None
         raise AssertionError("the last attempt answers or raises")
+
+
+def _finds_itself(files: Any) -> bool:
+    """Whether the protocol's program has a search of its own, rather than fsspec's."""
+    searches = [getattr(type(files), name, None) for name in ("find", "_find")]
+    return any(
+        search is not None and search.__module__ not in ("fsspec.spec", "fsspec.asyn")
+        for search in searches
+    )
+
+
+def _is_missing(error: OSError) -> bool:
+    return isinstance(error, FileNotFoundError) or error.errno == errno.ENOENT
+
+
+def _check_said(error: BaseException) -> None:
+    """Raise what may pass where a server did not say that a file is missing.
+
+    fsspec's FTP says so whatever the server said; that is then what the error comes from.
+    """
+    source: BaseException | None = error
+    while source is not None and not isinstance(source, Error):
+        source = source.__cause__ or source.__context__
+    if source is not None and not (
+        isinstance(source, error_perm) and str(source).startswith("550")
+    ):
+        raise ConnectionError(str(source)) from None
 
 
 def _is_final(error: Exception) -> bool:
