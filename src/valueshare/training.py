@@ -88,7 +88,16 @@ def train(
 def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
     """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
     _check_engine(engine)
-    return shard_plan(plan, engine.own_shard), shard_folder(located(folder), engine.own_shard)
+    shard = engine.own_shard
+    place = shard_folder(located(folder), shard)
+    if shard is not None and isinstance(place, Path):
+        for other in sorted(place.parent.glob("shard-*-of-*")):
+            if not other.name.endswith(f"-of-{shard.of}"):
+                raise InvalidInput(
+                    f"shard = {shard}: {place.parent} holds {other.name}, of another number of "
+                    "shards; write that number, or choose another --out"
+                )
+    return shard_plan(plan, shard), place
 
 
 def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:

@@ -72,18 +72,18 @@ def test_a_filesystem_without_locks_is_refused(
 def test_what_a_population_is_given() -> None:
     nodes = [SMALL_NODE, BIG_NODE]
     assert slot_of(EngineOptions(), "cpu", nodes) == Slot(1, 0)
-    assert slot_of(EngineOptions(ray_cpus=5), "cpu", nodes) == Slot(5, 0)
+    assert slot_of(EngineOptions("ray", ray_cpus=5), "cpu", nodes) == Slot(5, 0)
     # 16 CPUs and 4 GPUs: 4 CPUs go with a GPU, 2 with half of one, 8 with two.
     assert slot_of(EngineOptions(), "cuda", nodes) == Slot(4, 1)
-    assert slot_of(EngineOptions(ray_gpus=0.5), "cuda", nodes) == Slot(2, 0.5)
-    assert slot_of(EngineOptions(ray_gpus=2), "cuda", nodes) == Slot(8, 2)
+    assert slot_of(EngineOptions("ray", ray_gpus=0.5), "cuda", nodes) == Slot(2, 0.5)
+    assert slot_of(EngineOptions("ray", ray_gpus=2), "cuda", nodes) == Slot(8, 2)
     assert [Slot(4, 1).times(node) for node in nodes] == [0, 4]
     assert [Slot(3, 0).times(node) for node in nodes] == [1, 5]
     assert Slot(2, 0.5).times(BIG_NODE) == 8
     with pytest.raises(InvalidInput, match="no node of the cluster has more than 4 GPUs"):
-        slot_of(EngineOptions(ray_gpus=5), "cuda", nodes)
+        slot_of(EngineOptions("ray", ray_gpus=5), "cuda", nodes)
     with pytest.raises(InvalidInput, match="that has the GPUs has more than 16 CPUs"):
-        slot_of(EngineOptions(ray_cpus=17), "cuda", nodes)
+        slot_of(EngineOptions("ray", ray_cpus=17), "cuda", nodes)
     with pytest.raises(InvalidInput, match="the cluster has no GPU"):
         slot_of(EngineOptions(), "cuda", [SMALL_NODE])
 
@@ -163,7 +163,7 @@ def test_expected_hours_by_hand(tmp_path: Path) -> None:
     assert line == "expected: 3:00:00, 4:00:00 of workers, without evaluations"
     one = ray.OnRay(None, EngineOptions(engine="ray"), [two._replace(cpus=1.0)])
     assert one.expect(PLAN, tmp_path, measure=False) == line.replace("3:00:00", "4:00:00")
-    gpu = ray.OnRay(None, EngineOptions(ray_gpus=0.5), [two._replace(gpus=1.0)])
+    gpu = ray.OnRay(None, EngineOptions("ray", ray_gpus=0.5), [two._replace(gpus=1.0)])
     on_gpu = gpu.expect(PLAN._replace(device="cuda"), tmp_path, measure=False)
     assert on_gpu == line.replace("4:00:00 of workers", "2.00 GPU-hours")  # half a GPU for 4 hours
     assert engine.took(PLAN, tmp_path, 7_200.0) == "took: 2:00:00, 2:00:00 of workers"

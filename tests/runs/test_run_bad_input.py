@@ -170,6 +170,17 @@ def test_engine_options_of_another_kind(name: str) -> None:
         EngineOptions(**{name: 2 if name == "shard" else "2"})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"ray_address": "10.0.0.1:6379"}, {"ray_gpus": 4}, {"ray_cpus": 2}, {"ray_retries": 0}],
+)
+def test_options_of_ray_without_ray(given: dict[str, Any]) -> None:
+    name = next(iter(given)).replace("_", "-")
+    with pytest.raises(InvalidInput, match=f"^{name} is for a cluster: add --engine ray, or "):
+        EngineOptions(**given)
+    EngineOptions("ray", **given)
+
+
 def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
     """They are stored as any other: JSON knows none of NumPy's."""
     plan = make_plan(

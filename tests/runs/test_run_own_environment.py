@@ -24,8 +24,8 @@ class Countdown(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
 
-    def __init__(self, fails_at=10**9, shape=(2,), fails_in="", reward=1.0):
-        self.fails_at, self.shape, self.fails_in, self.reward = fails_at, shape, fails_in, reward
+    def __init__(self, fails_at=10**9, shape=(2,), fails_in="", finite=10**9):
+        self.fails_at, self.shape, self.fails_in, self.finite = fails_at, shape, fails_in, finite
         self.steps = 0
         self.see("constructor")
 
@@ -40,7 +40,8 @@ class Countdown(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return self.see("step"), self.reward, self.steps % 10 == 0, False, {}
+        reward = 1.0 if self.steps < self.finite else float("nan")
+        return self.see("step"), reward, self.steps % 10 == 0, False, {}
 
 
 class Old(Countdown):
@@ -57,7 +58,8 @@ KINDS = {
     "LateStep": {"fails_in": "step", "fails_at": 150},
     "Narrow": {"shape": (1,)},  # a row of two would take it twice
     "Scalar": {"shape": ()},
-    "Nowhere": {"reward": float("nan")},
+    "Later": {"finite": 150},
+    "Nowhere": {"finite": 0},
 }
 for name, options in KINDS.items():
     gymnasium.register(f"own/{name}-v0", Countdown, max_episode_steps=50, kwargs=options)
@@ -130,6 +132,11 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(
     gymnasium.registry[f"own/{kind}-v0"].kwargs["fails_in"] = ""  # mended
     assert cli("resume", folder)[0] == 0
     assert valueshare.open_run(folder).finished
+
+
+def test_a_reward_that_is_no_number_is_not_blamed_on_agents(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailed, match="gave reward nan in its step: it must be finite"):
+        valueshare.train("own_countdown:own/Later-v0", out=tmp_path / "run", **QUICK)
 
 
 def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -101,8 +101,12 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
     assert pl.concat(tables).sort("agent", "step").equals(whole)
     folders = [f"shard-{i}-of-3" for i in (1, 2, 3)]
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == folders
-    together = read_results([tmp_path / "all"]).table
-    assert together.height == whole.height
+    together = read_results([tmp_path / "all"])
+    assert (together.table.height, together.notes) == (whole.height, ())
+    (note,) = read_results([tmp_path / "all" / folders[i] for i in (0, 2)]).notes
+    assert note == f"{tmp_path / 'all'}: of the shards 1/3 to 3/3 only 1/3, 3/3 are here"
+    with pytest.raises(InvalidInput, match="holds shard-1-of-3, of another number of shards"):
+        train(tmp_path / "all", shard="1/2")
     with pytest.raises(InvalidInput, match="this run, finished"):
         train(tmp_path / "all", shard="2/3")
     with pytest.raises(InvalidInput, match="holds a run with other settings"):

@@ -71,6 +71,7 @@ def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score"
         about.append(Source(str(place), part.kind, runs, part.config, part.provenance))
     _one_protocol(about)
     notes += _other_settings(about)
+    notes += _missing_shards(about)
     whole = pl.concat(tables, how="diagonal_relaxed")
     _each_once(whole)
     if whole[metric].is_null().all():
@@ -123,6 +124,22 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
         if left:
             notes.append(f"{folder}: beside runs, and not read unless named: {listed(left)}")
     return notes
+
+
+def _missing_shards(about: Sequence[Source]) -> list[str]:
+    """Which shards of a folder's are here, where it is not all of them."""
+    here: dict[tuple[Path, int], list[int]] = {}
+    for source in about:
+        number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
+        if slash:
+            here.setdefault((Path(source.path).parent, int(count)), []).append(int(number))
+    return [
+        f"{folder}: of the shards 1/{count} to {count}/{count} only "
+        f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
+        f"{'is' if len(numbers) == 1 else 'are'} here"
+        for (folder, count), numbers in here.items()
+        if len(set(numbers)) < count
+    ]
 
 
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:

@@ -7,6 +7,7 @@ wait for the interpreter instead.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -57,8 +58,7 @@ def check_environment(env_id: str) -> None:
     try:
         _check_finite(env_id, "reset", observation=environments.reset([0]))
         for action in range(min(environments.spec.actions, TRIED_ACTIONS)):
-            result = environments.step([action])
-            _check_finite(env_id, "step", observation=result.observation, reward=result.reward)
+            _check_finite(env_id, "step", observation=environments.step([action]).observation)
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     finally:
@@ -118,6 +118,11 @@ class GymnasiumEnvironments:
                 raise
             except Exception as error:  # whatever a stranger's environment raises
                 raise environment_failed(self.spec.name, "step", error) from error
+            if not math.isfinite(reward[row]):  # agents would be frozen for it
+                raise EnvironmentFailed(
+                    f"the environment {self.spec.name} gave reward {reward[row]} in its step: it "
+                    "must be finite"
+                )
             observation[row] = self._started(env) if ended or cut else final[row]
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)

@@ -4,7 +4,7 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Annotated, Literal, NamedTuple
 
@@ -76,7 +76,16 @@ class EngineOptions:
                 f"population-agents = {self.population_agents}: write a number >= 1, or leave it "
                 "out"
             )
+        if self.engine != "ray":
+            self._refuse_options_of_ray()
         _ = self.own_shard
+
+    def _refuse_options_of_ray(self) -> None:
+        """Who forgets --engine ray would have the work done by the machine that was to ask."""
+        for field in fields(self):
+            if field.name.startswith("ray_") and getattr(self, field.name) != field.default:
+                name = field.name.replace("_", "-")
+                raise InvalidInput(f"{name} is for a cluster: add --engine ray, or leave it out")
 
     @property
     def own_shard(self) -> Shard | None:
