@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tyro.conf import OmitArgPrefixes, Positional
 
+from valueshare.awake import cores_awake
 from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import shard_folder
@@ -38,6 +39,7 @@ def train(
     backend: Literal["auto", "envpool", "gymnasium", "ale"] = "auto",
     threads: int = 0,
     groups: int = 1,
+    awake: Flag = False,
     tensorboard: Flag = False,
     plan: Flag = False,
 ) -> None:
@@ -57,6 +59,7 @@ def train(
         backend: Of the environments; auto: ALE for Atari games, else EnvPool if it has them.
         threads: Of the environments; 0 is one a core.
         groups: Of agents, in turns: a GPU acts for one while the environments of another run.
+        awake: Keep this machine's cores from going to sleep while environments wait for a GPU.
         tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
@@ -101,7 +104,8 @@ def train(
         }
 
         def run() -> "Run":
-            started: Run = training.start(made, folder, _command(shown), how)
+            with cores_awake(awake):
+                started: Run = training.start(made, folder, _command(shown), how)
             return started
 
         to_the_end(run, folder, stop)
@@ -112,6 +116,7 @@ def resume(
     engine: EngineArguments,
     threads: int = 0,
     groups: int = 1,
+    awake: Flag = False,
     tensorboard: Flag = False,
 ) -> None:
     """Go on with a run from its last finished phase, to the same end to the bit.
@@ -121,20 +126,22 @@ def resume(
         engine: Where it runs.
         threads: Of the environments; 0 is one a core.
         groups: Of agents that take turns in acting.
+        awake: Keep this machine's cores from going to sleep while environments wait for a GPU.
         tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:
         training = training_library()
 
         def go_on() -> "Run":
-            resumed: Run = training.resume(
-                run,
-                threads=threads or None,
-                tensorboard=tensorboard,
-                should_stop=stop,
-                groups=groups,
-                engine=engine,
-            )
+            with cores_awake(awake):
+                resumed: Run = training.resume(
+                    run,
+                    threads=threads or None,
+                    tensorboard=tensorboard,
+                    should_stop=stop,
+                    groups=groups,
+                    engine=engine,
+                )
             return resumed
 
         to_the_end(go_on, shard_folder(located(run), engine.own_shard), stop)

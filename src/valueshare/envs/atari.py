@@ -109,6 +109,16 @@ class _Group(NamedTuple):
     place: slice | NDArray[np.intp]  # the same; a slice where it can be, which is copied faster
 
 
+class _Answers(NamedTuple):
+    """What emulators answered to a step, before limits and lives."""
+
+    observation: NDArray[np.uint8]  # [E, H, W]
+    reward: NDArray[np.float32]  # [E]
+    over: NDArray[np.bool_]  # [E] the game
+    lives: NDArray[np.integer[Any]]  # [E]
+    last: list[tuple[NDArray[np.intp], NDArray[np.uint8]]]  # rows that ended, their last frames
+
+
 class AtariEnvironments:
     """E environments, each of its own game; environment e is a function of its seed and actions."""
 
@@ -134,7 +144,7 @@ class AtariEnvironments:
         self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
         self._all = np.arange(self.count)
         self._elapsed = np.zeros(self.count, np.int64)  # [E] steps in the running game
-        self._lives = np.zeros(self.count, np.int64)  # [E]
+        self._lives: NDArray[np.integer[Any]] = np.zeros(self.count, np.int64)  # [E]
         self._index = np.zeros((self.count, self.spec.actions), np.int32)  # [E, A] the emulators'
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
@@ -166,48 +176,38 @@ class AtariEnvironments:
         chosen = np.asarray(actions, dtype=np.int32)  # [E]
         if chosen.shape != (self.count,):
             raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
-        if chosen.min() < 0 or chosen.max() >= self.spec.actions:
+        if (chosen.view(np.uint32) >= self.spec.actions).any():  # which negative ones are as well
             raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
         moving = self._groups if active is None else self._moving(active)
         sent = self.emulator_actions(chosen)
         for group in moving:
-            group.vector.send(sent[group.rows])
+            group.vector.send(sent[group.place])
         self._sent = moving
 
     def receive(self) -> StepResult:
         if self._sent is None:
             raise RuntimeError("receive follows send")
         groups, self._sent = self._sent, None
-        all_move = len(groups) == len(self._groups)
-        old = self._observation  # [E, H, W]
-        observation = np.empty_like(old) if all_move else old.copy()
-        reward = np.zeros(self.count, np.float32)
-        over = np.zeros(self.count, np.bool_)  # the game
-        lives = self._lives.copy()
-        ends: list[tuple[NDArray[np.intp], NDArray[np.uint8]]] = []  # rows, and their last frames
-        for vector, rows, place in groups:
-            frames, reward[place], ended, _, info = vector.recv()
-            observation[place] = frames[:, 0]
-            if ended.any():
-                ends.append((rows[ended], info["final_obs"][ended, 0]))
-            over[place], lives[place] = ended, info["lives"]
-            self._elapsed[place] += 1
+        came = self._joined([(group, group.vector.recv()) for group in groups])
+        observation, over, lives = came.observation, came.over, came.lives
         # An environment that stands still was reset if it ended, so it is below its limit.
         cut = ~over & (self._elapsed >= self._limit)
+        cuts, ends = bool(cut.any()), bool(over.any())
         terminated = over
         if self.protocol.life_loss_ends:
             terminated = over | (0 < lives) & (lives < self._lives)
-        final = observation.copy() if ends or cut.any() else observation
-        for rows, last in ends:
+        final = observation.copy() if ends or cuts else observation
+        for rows, last in came.last:
             final[rows] = last
-        for vector, rows, _ in groups if cut.any() else []:
+        for vector, rows, _ in groups if cuts else []:
             mask = cut[rows]
             if mask.any():
                 frames, info = vector.reset(options={"reset_mask": mask})
                 observation[rows[mask]], lives[rows[mask]] = frames[mask, 0], info["lives"][mask]
-        self._elapsed[over | cut] = 0
+        if ends or cuts:
+            self._elapsed[over | cut] = 0
         self._observation, self._lives = observation, lives
-        return StepResult(observation, reward, terminated, cut & ~terminated, final)
+        return StepResult(observation, came.reward, terminated, cut & ~terminated, final)
 
     def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
         self.send(actions, active)
@@ -230,6 +230,30 @@ class AtariEnvironments:
 
     def close(self) -> None:
         self._groups, self._sent = [], None
+
+    def _joined(self, answers: Sequence[tuple[_Group, Any]]) -> _Answers:
+        """What the emulators answered, of all environments; those that stand still are as before.
+
+        The arrays of a vector environment are nobody else's: one that is all there is hands over
+        its own.
+        """
+        if len(self._groups) == 1 and answers:
+            (frames, reward, over, _, info), rows = answers[0][1], self._all
+            self._elapsed += 1
+            last = [(rows[over], info["final_obs"][over, 0])] if over.any() else []
+            return _Answers(frames[:, 0], reward.astype(np.float32), over, info["lives"], last)
+        all_move = len(answers) == len(self._groups)
+        observation = np.empty_like(self._observation) if all_move else self._observation.copy()
+        reward = np.zeros(self.count, np.float32)
+        over = np.zeros(self.count, np.bool_)
+        lives, last = self._lives.copy(), []
+        for (_, rows, place), (frames, reward[place], ended, _, info) in answers:
+            observation[place] = frames[:, 0]
+            if ended.any():
+                last.append((rows[ended], info["final_obs"][ended, 0]))
+            over[place], lives[place] = ended, info["lives"]
+            self._elapsed[place] += 1
+        return _Answers(observation, reward, over, lives, last)
 
     def _moving(self, active: NDArray[np.bool_]) -> list[_Group]:
         moving = [group for group in self._groups if active[group.rows].any()]
