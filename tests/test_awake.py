@@ -30,7 +30,7 @@ def test_not_wanted_there_is_nothing() -> None:
 
 def test_they_end_with_a_process_that_is_killed() -> None:
     program = "from valueshare.awake import cores_awake\nimport time\nwith cores_awake():\n"
-    program += "    print('in', flush=True)\n    time.sleep(60)\n"
+    program += "    print('in', flush=True)\n    time.sleep(30)\n"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in\n"
@@ -54,8 +54,7 @@ def _counting(root: int | None = None) -> dict[int, set[int]]:
 
 def _children(process: int) -> list[int]:
     parts = [
-        Path(f"/proc/{process}/task/{task}/children").read_text().split()
-        for task in os.listdir(f"/proc/{process}/task")
+        (task / "children").read_text().split() for task in Path(f"/proc/{process}/task").iterdir()
     ]
     return [int(child) for part in parts for child in part]
 

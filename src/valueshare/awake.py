@@ -41,27 +41,27 @@ def cores_awake(wanted: bool = True) -> Iterator[None]:
             os.killpg(process.pid, signal.SIGKILL)  # on a busy core, they would be long in ending
 
 
-def _count_on(core: int) -> None:
-    """Be in nobody's way on a core, until standard input closes."""
-    os.sched_setaffinity(0, [core])
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    while not select.select([0], [], [], 0)[0]:
-        for _ in range(TURN):
-            pass
-
-
 def _main(cores: list[int]) -> None:
     children = []
     for core in cores:
         child = os.fork()
         if child == 0:
             os.close(1)
-            _count_on(core)
+            _count()
             os._exit(0)
+        os.sched_setaffinity(child, [core])
+        os.sched_setscheduler(child, os.SCHED_IDLE, os.sched_param(0))
         children.append(child)
     print("awake", flush=True)
     for child in children:
         os.waitpid(child, 0)
+
+
+def _count() -> None:
+    """Until standard input closes."""
+    while not select.select([0], [], [], 0)[0]:
+        for _ in range(TURN):
+            pass
 
 
 if __name__ == "__main__":
