@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import polars as pl
 import torch
 
-from valueshare.awake import cores_awake
 from valueshare.benchmarks import plain_agent
 from valueshare.benchmarks.atari_loop import (
     Loop,
@@ -67,7 +66,6 @@ class AtariBench:
     compiled: bool = False
     tf32: bool = False
     threads: int | None = None
-    awake: bool = False  # the cores, in the loops
     loops: tuple[LoopName, ...] = ("serial", "halves", "lag", "lag-halves")
     raw_seconds: float = 5.0
     part_seconds: float = 2.0  # learning, acting and storing, each
@@ -126,12 +124,6 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
         if bench.raw_seconds:
             rate = bench.agents * turns_per_second(bare, bench.raw_seconds, device)
             known(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
-            if bench.awake:
-                with cores_awake():
-                    kept = bench.agents * turns_per_second(bare, bench.raw_seconds, device)
-                known(
-                    Row("raw ALE, cores kept awake", 1e3 * bench.agents / kept, kept, kept / rate)
-                )
         if bench.plain_seconds:
             plain = plain_agent.steps_per_second(bench.plain_seconds, device, bench.games[0])
             known(Row("one plain agent", 1e3 / plain, plain, None, 1.0))
@@ -170,7 +162,7 @@ def _measure_loop(
             for row in _parts(engine, bench.part_seconds):
                 known(row)
         if bench.loop_seconds:
-            known(_raced(engine, go_on, bare, bench, loop.words))
+            known(_raced(engine, go_on, bare, loop.words, bench.loop_seconds))
     finally:
         engine.close()
 
@@ -211,21 +203,15 @@ def _table(bench: AtariBench) -> pl.DataFrame:
 
 
 def _raced(
-    engine: Engine,
-    go_on: Callable[[int], None],
-    bare: Callable[[], None],
-    bench: AtariBench,
-    name: str,
+    engine: Engine, go_on: Callable[[int], None], bare: Callable[[], None], name: str, s: float
 ) -> Row:
-    """The loop and the bare emulators in turns; the latter have half the time, and no help."""
-    s = bench.loop_seconds / ROUNDS
+    """The loop and the bare emulators in turns, for s and s/2 seconds in all."""
     device, size = engine.population.device, engine.population.size
     clock = iter(range(engine.population.settings.replay_start, 10**12))
     spent: dict[str, float] = {"loop": 0.0, "raw": 0.0}  # seconds a step, summed over rounds
     for _ in range(ROUNDS):
-        spent["raw"] += 1 / turns_per_second(bare, s / 2, device)
-        with cores_awake(bench.awake):
-            spent["loop"] += 1 / turns_per_second(lambda: go_on(next(clock)), s, device)
+        spent["raw"] += 1 / turns_per_second(bare, s / ROUNDS / 2, device)
+        spent["loop"] += 1 / turns_per_second(lambda: go_on(next(clock)), s / ROUNDS, device)
         join(engine.learner)
     seconds, raw = spent["loop"] / ROUNDS, spent["raw"] / ROUNDS
     return Row(name, 1e3 * seconds, size / seconds, raw / seconds)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.awake import cores_awake
 from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
 from valueshare.commands.training import FAILED, holds_run, to_the_end, training_library
 from valueshare.errors import InvalidInput
@@ -43,9 +42,6 @@ class Running:
     """Of the emulators, shared among the groups; 0 is one a core."""
     groups: int = 1
     """Groups of agents that take turns: one acts while the emulators of another run."""
-    awake: Flag = False
-    """Keep this machine's cores from going to sleep while emulators wait for their agents; for
-    virtual machines, whose cores are slow to wake."""
 
 
 def reproduce_atari57(
@@ -149,7 +145,7 @@ def _reproduce(
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
     whole = located(f"results/{name}-{options.scale}" if running.out is None else running.out)
     pieces = _pieces(study, whole, engine, look=not running.plan)
-    with stop_on_signals() as stop, cores_awake(running.awake):
+    with stop_on_signals() as stop:
         how = Execution(
             threads=running.threads or None, should_stop=stop, groups=running.groups, engine=engine
         )

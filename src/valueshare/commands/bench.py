@@ -73,7 +73,6 @@ def bench_atari(
         *("serial", "halves", "lag", "lag-halves"),
     ),
     threads: int = 0,
-    awake: Flag = False,
     raw_seconds: float = 5.0,
     plain_seconds: float = 8.0,
     part_seconds: float = 2.0,
@@ -97,8 +96,6 @@ def bench_atari(
             with acting that waits for learning, or by the weights as they were before the last
             update began, until the next one begins (lag).
         threads: Of the emulators, shared among the groups; 0 is one a core.
-        awake: Keep the cores from going to sleep in the loops; the bare emulators are timed without
-            it, and once more with it.
         raw_seconds: Of the bare emulators.
         plain_seconds: Of one plain agent.
         part_seconds: Of learning, acting and storing, each.
@@ -120,7 +117,6 @@ def bench_atari(
             compiled=compile,
             tf32=tf32,
             threads=threads or None,
-            awake=awake,
             loops=loops,
             raw_seconds=raw_seconds,
             part_seconds=part_seconds,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from valueshare.awake import cores_awake
 from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import shard_folder
@@ -39,7 +38,6 @@ def train(
     backend: Literal["auto", "envpool", "gymnasium", "ale"] = "auto",
     threads: int = 0,
     groups: int = 1,
-    awake: Flag = False,
     tensorboard: Flag = False,
     plan: Flag = False,
 ) -> None:
@@ -59,7 +57,6 @@ def train(
         backend: Of the environments; auto: ALE for Atari games, else EnvPool if it has them.
         threads: Of the environments; 0 is one a core.
         groups: Of agents, in turns: a GPU acts for one while the environments of another run.
-        awake: Keep this machine's cores from going to sleep while environments wait for a GPU.
         tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
@@ -104,8 +101,7 @@ def train(
         }
 
         def run() -> "Run":
-            with cores_awake(awake):
-                started: Run = training.start(made, folder, _command(shown), how)
+            started: Run = training.start(made, folder, _command(shown), how)
             return started
 
         to_the_end(run, folder, stop)
@@ -116,7 +112,6 @@ def resume(
     engine: EngineArguments,
     threads: int = 0,
     groups: int = 1,
-    awake: Flag = False,
     tensorboard: Flag = False,
 ) -> None:
     """Go on with a run from its last finished phase, to the same end to the bit.
@@ -126,22 +121,20 @@ def resume(
         engine: Where it runs.
         threads: Of the environments; 0 is one a core.
         groups: Of agents that take turns in acting.
-        awake: Keep this machine's cores from going to sleep while environments wait for a GPU.
         tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:
         training = training_library()
 
         def go_on() -> "Run":
-            with cores_awake(awake):
-                resumed: Run = training.resume(
-                    run,
-                    threads=threads or None,
-                    tensorboard=tensorboard,
-                    should_stop=stop,
-                    groups=groups,
-                    engine=engine,
-                )
+            resumed: Run = training.resume(
+                run,
+                threads=threads or None,
+                tensorboard=tensorboard,
+                should_stop=stop,
+                groups=groups,
+                engine=engine,
+            )
             return resumed
 
         to_the_end(go_on, shard_folder(located(run), engine.own_shard), stop)
