@@ -23,6 +23,7 @@ SETTINGS = TrainingSettings(
     quantiles=5,
     target_quantiles=4,
     acting_quantiles=3,
+    kappa=0.3,
 )
 
 
@@ -77,7 +78,7 @@ def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reductio
             lambda obs, tau, m=online: call(m, obs, tau),
             lambda obs, tau, m=target: call(m, obs, tau),
             Batch(*(x[p] for x in batch)),
-            Hyper(beta=population.own.beta[p]),
+            Hyper(beta=population.own.beta[p], kappa=SETTINGS.kappa),
             None if taus is None else Taus(*(x[p] for x in taus)),
         )
         reduced = loss.mean() if reduction == "mean" else loss.sum()

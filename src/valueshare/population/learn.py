@@ -66,7 +66,7 @@ def gradients_and_losses(
 ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
     """Each agent's gradient, its loss [P], and the mean action-value of its minibatch [P]."""
     algorithm, settings, network = population.algorithm, population.settings, population.network
-    hyper = Hyper(beta=population.own.beta, error=settings.loss)
+    hyper = Hyper(population.own.beta, settings.loss, settings.kappa)
     buffers = state.online.buffers
 
     def objective(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:

@@ -55,6 +55,7 @@ class TrainingSettings:
     quantiles: int = 64  # IQN: samples for the network in the loss ...
     target_quantiles: int = 64  # ... for the target ...
     acting_quantiles: int = 32  # ... and for acting
+    kappa: float = 1.0  # IQN: errors below it are squared in the loss, larger ones count linearly
 
     # Evaluation
     eval_every: int = 10_000  # steps
@@ -212,7 +213,7 @@ _AT_LEAST_ONE = (
 )
 _AT_LEAST_ZERO = ("eval_episodes", "eval_timesteps")
 _SWITCHES = ("clip_rewards", "acting_lag", "tf32")
-_POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon")
+_POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon", "kappa")
 _CHOICES = {
     "loss": ("half-squared", "huber"),
     "reduction": ("mean", "sum"),

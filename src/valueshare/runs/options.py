@@ -93,6 +93,8 @@ class Options:
     """... for the target ..."""
     acting_quantiles: Count = None
     """... and for acting."""
+    kappa: Number = None
+    """IQN: errors below it are squared in the loss, larger ones count linearly."""
 
     eval_every: Count = None
     """Steps between evaluations."""
@@ -156,6 +158,7 @@ class Settings(TypedDict, total=False):
     quantiles: int
     target_quantiles: int
     acting_quantiles: int
+    kappa: float
 
     eval_every: int
     eval_episodes: int
