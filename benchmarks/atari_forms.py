@@ -20,6 +20,8 @@ def in_form(form: str) -> Iterator[None]:
         replaced[Convolution] = FORMS[form]
     elif form == "bfloat16":
         replaced |= {heads.Stream: half_stream, quantile.QuantileEmbedding: half_embedding}
+    elif form == "summed":
+        replaced[heads.Stream] = summed_stream
     before = {module: module.forward for module in replaced}
     for module, forward in replaced.items():
         module.forward = forward
@@ -115,6 +117,16 @@ def half_linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def half_stream(stream: heads.Stream, features: Tensor) -> Tensor:
     hidden = torch.relu(half_linear(features, stream.hidden.weight, stream.hidden.bias))
     outputs: Tensor = stream.output(hidden)
+    return outputs
+
+
+def summed_stream(stream: heads.Stream, features: Tensor) -> Tensor:
+    """The hidden layer as a sum of products, which reads its weights once and uses no matrix unit.
+
+    For acting, where every agent has one observation.
+    """
+    products = features.unsqueeze(-2) * stream.hidden.weight  # [..., hidden, features]
+    outputs: Tensor = stream.output(torch.relu(products.sum(-1) + stream.hidden.bias))
     return outputs
 
 

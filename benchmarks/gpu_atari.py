@@ -49,6 +49,8 @@ class Row(NamedTuple):
 ROWS = {
     "dqn": Row("dqn"),
     "dqn acting": Row("dqn", "act"),
+    "dqn acting summed": Row("dqn", "act", form="summed"),
+    "dqn acting joined": Row("dqn", "act", form="joined"),
     "dqn joined": Row("dqn", form="joined"),
     "iqn": Row("iqn"),
     "dqn split": Row("dqn", form="split"),
