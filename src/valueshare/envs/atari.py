@@ -189,6 +189,8 @@ class AtariEnvironments:
             raise RuntimeError("receive follows send")
         groups, self._sent = self._sent, None
         came = self._joined([(group, group.vector.recv()) for group in groups])
+        for group in groups:
+            self._elapsed[group.place] += 1
         observation, over, lives = came.observation, came.over, came.lives
         # An environment that stands still was reset if it ended, so it is below its limit.
         cut = ~over & (self._elapsed >= self._limit)
@@ -239,7 +241,6 @@ class AtariEnvironments:
         """
         if len(self._groups) == 1 and answers:
             (frames, reward, over, _, info), rows = answers[0][1], self._all
-            self._elapsed += 1
             last = [(rows[over], info["final_obs"][over, 0])] if over.any() else []
             return _Answers(frames[:, 0], reward.astype(np.float32), over, info["lives"], last)
         all_move = len(answers) == len(self._groups)
@@ -252,7 +253,6 @@ class AtariEnvironments:
             if ended.any():
                 last.append((rows[ended], info["final_obs"][ended, 0]))
             over[place], lives[place] = ended, info["lives"]
-            self._elapsed[place] += 1
         return _Answers(observation, reward, over, lives, last)
 
     def _moving(self, active: NDArray[np.bool_]) -> list[_Group]:
