@@ -36,8 +36,6 @@ def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
 @pytest.mark.parametrize("algorithm", ["dqn", "ib-dqn", "double-dqn", "dueling-dqn", "rdq", "iqn"])
 def test_sixteen_agents_learn_to_balance(algorithm: str) -> None:
     settings, own = cartpole()
-    # Eight quantiles, so that IQN takes minutes; the other algorithms have none.
-    settings = dataclasses.replace(settings, quantiles=8, target_quantiles=8, acting_quantiles=8)
     table = agent_table("CartPole-v1", algorithm, seeds=range(16), k=1.0, own=own)
     records = train_population(table, settings, compiled=True).records
     assert records["score"].null_count() == 0
