@@ -66,8 +66,9 @@ def cartpole() -> Preset:
     Larger steps reach 300 sooner, never 400, and lose it again.
 
     IQN needs errors to be squared, as those of DQN are: values reach 20, and with the usual
-    kappa = 1, where larger errors count linearly, it stays below 350 (and so does DQN with Huber's
-    loss, far below). Eight quantiles are enough, and quick.
+    kappa = 1, where larger errors count linearly, 16 agents stayed below 350 (8 of DQN with Huber's
+    loss below 60, for 70,000 steps). Its outputs are then expectiles rather than quantiles. Eight
+    of them are enough, and quick.
     """
     return Preset(
         TrainingSettings(
