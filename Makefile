@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SPEC := pyproject.toml constraints.txt
+# Tests run in so many processes, of one thread each: more of them would wait for each other.
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .PHONY: help demo test test-slow check install clean
 
@@ -17,7 +20,7 @@ demo: $(VENV)/.core
 	@$(BIN)/python -m valueshare reproduce gridworld --out results/gridworld
 
 test: check
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: check
 	$(BIN)/python -m pytest
