@@ -3,11 +3,12 @@
 import weakref
 from typing import Any, Literal
 
+import polars as pl
 import pytest
 import torch
 
 from valueshare import cli
-from valueshare.benchmarks import atari_loop, plain_agent
+from valueshare.benchmarks import atari, atari_loop, plain_agent
 from valueshare.benchmarks.atari import LOOPS, AtariBench, _settings, _table, measure
 from valueshare.benchmarks.atari_loop import (
     bare_emulators,
@@ -21,6 +22,7 @@ from valueshare.commands.bench import bench_atari
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.population.agents import agent_table
 from valueshare.population.phase import Engine, make_engine
 from valueshare.population.state import Population, initial_state
 from valueshare.replay import transitions
@@ -181,3 +183,22 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
     with pytest.raises(InvalidInput, match=r"16 agents need .*: 5 would fit"):
         measure(AtariBench(), lambda line: None)
+
+
+def test_a_table_that_does_not_fit_is_not_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[int] = []
+
+    def watched(*words: Any, seeds: range, **options: Any) -> pl.DataFrame:
+        made.append(len(seeds))
+        assert len(seeds) < 1_000, "this would take hours, and all memory"
+        return agent_table(*words, seeds=seeds, **options)
+
+    monkeypatch.setattr(atari, "agent_table", watched)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["bench", "atari", "--device", "cpu", "--agents", "1000000000"])
+    err = capsys.readouterr().err
+    assert (exit_.value.code, err.count("\n")) == (2, 1), err
+    assert "valueshare: 1,000,000,000 agents need " in err
+    assert made == [1]

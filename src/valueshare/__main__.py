@@ -4,12 +4,12 @@ import io
 import signal
 import sys
 
+from valueshare.runs.signals import INTERRUPTED, Stopped, ended_by_signal
+
 
 def run() -> None:
-    """Run a command; Ctrl-C ends it with one line even while libraries are being loaded."""
-    # SIGTERM ends a command like an exception does, so that half-written folders are removed.
-    # Training has handlers of its own.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    """Run a command; a signal ends it with one line even while libraries are being loaded."""
+    signal.signal(signal.SIGTERM, ended_by_signal())  # training has handlers of its own
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our letters shows others
@@ -17,9 +17,9 @@ def run() -> None:
         from valueshare.cli import main
 
         main()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stop:
         print("valueshare: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(getattr(stop, "exit_code", INTERRUPTED))
 
 
 if __name__ == "__main__":

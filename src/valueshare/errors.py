@@ -23,7 +23,7 @@ class EnvironmentFailed(RuntimeError):
     """
 
 
-def environment_failed(name: str, doing: str, error: Exception) -> EnvironmentFailed:
+def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
     """What an environment raised, where, and while it was `doing` what, in one line."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)

@@ -1,6 +1,7 @@
 """Results of other programs, and of this one: read as one table, or refused by file."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,20 +239,25 @@ def refused(*paths: Path, metric: str = "score") -> str:
         (HEADER + ",,,,\n", "has a header and no rows"),
         ("environment,algorithm,seed,step\nPong,dqn,0,1\n", "has no column 'score'"),
         ("algorithm,seed,step,score\ndqn,0,1,1\n", "has no column 'environment'"),
-        (HEADER + "Pong,dqn,0,10,nan\n", "row 1: score is nan"),
-        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,20,inf\n", "row 2: score is inf"),
-        (HEADER + "Pong,dqn,0,10,high\n", "row 1: score is 'high', not a number"),
-        (HEADER + "Pong,dqn,0,10.5,1\n", "row 1: step is 10.5, not a whole number"),
-        (HEADER + "Pong,dqn,,10,1\n", "row 1: seed is None, not a whole number"),
+        (HEADER + "Pong,dqn,0,10,nan\n", "line 2: score is nan"),
+        (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,20,inf\n", "line 3: score is inf"),
+        (HEADER + "Pong,dqn,0,10,high\n", "line 2: score is 'high', not a number"),
+        (HEADER + "Pong,dqn,0,10.5,1\n", "line 2: step is 10.5, not a whole number"),
+        (HEADER + "Pong,dqn,,10,1\n", "line 2: seed is None, not a whole number"),
         (HEADER + "Pong,dqn,0,10,\n", "no evaluation has a score"),
         (HEADER + "Pong,dqn,0,10,1\nPong,dqn,0,10,2\n", "dqn k=0 env=Pong seed=0 step=10 is there"),
         (HEADER[:-1] + ",loss\nPong,dqn,0,10,1,2\n", "unknown column 'loss'"),
-        (HEADER + "Pong,dqn,0,10,1e200\n", "row 1: score is 1e+200, not a score"),
-        (HEADER + "Pong,dqn,0,-10,1\n", "row 1: step is -10, not a number >= 0"),
-        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "row 1: k is nan, not a finite number >= 0"),
-        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "row 1: k is -1.0, not a finite number >= 0"),
+        (HEADER + "Pong,dqn,0,10,1e200\n", "line 2: score is 1e+200, not a score"),
+        (HEADER + "Pong,dqn,0,-10,1\n", "line 2: step is -10, not a number >= 0"),
+        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,nan\n", "line 2: k is nan, not a finite number >= 0"),
+        (HEADER[:-1] + ",k\nPong,dqn,0,10,1,-1\n", "line 2: k is -1.0, not a finite number >= 0"),
         (HEADER[:-1] + ",step_size\nPong,dqn,0,10,1,big\n", "step_size is 'big', not a number"),
         (HEADER[:-1] + ",env\nPong,dqn,0,10,1,Pong\n", "has environment, env, which are one"),
+        (
+            "\n\n" + HEADER + "\nPong,dqn,0,10,1\n\n,,,,\nPong,dqn,0,20,inf\n",
+            "line 8: score is inf",
+        ),
+        (HEADER + '"Po\nng",dqn,0,10,1\r\n\r\nPong,dqn,0,20,inf\n', "line 5: score is inf"),
         ("\0\1\2\n", "has no column 'environment': it has ???"),
         ("", "cannot be read"),
     ],
@@ -261,6 +267,13 @@ def test_bad_tables(text: Callable[..., Path], content: str, said: str) -> None:
     line = refused(file)
     assert said in line
     assert str(file) in line
+
+
+def test_rows_of_tables_that_have_no_lines(tmp_path: Path) -> None:
+    file = tmp_path / "results.parquet"
+    rows = {"environment": "Pong", "algorithm": "dqn", "seed": 0, "step": [0, 10]}
+    pl.DataFrame({**rows, "score": [1.0, math.inf]}).write_parquet(file)
+    assert f"{file}, row 2: score is inf" in refused(file)
 
 
 def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> None:
@@ -377,6 +390,6 @@ def test_files_that_do_not_say_what_they_are_of(tmp_path: Path, text: Callable[.
     assert f"{file} does not say what it is of" in refused(file)
     text('{"env": 3, "seed": "x", "agent": ["q"]}', "dqn", "Pong", "4", "args.txt")
     told = text("steps\tmean\n1\t2\n", "dqn", "Pong", "4", "scores.txt")
-    assert f"{told}, row 1: seed is 'x', not a whole number" in refused(told)
+    assert f"{told}, line 2: seed is 'x', not a whole number" in refused(told)
     assert "has no column 'mean'" in refused(text("steps\n1\n", "a", "b", "1", "scores.txt"))
     assert "holds no records" in refused(text("steps\tmean\n", "a", "b", "2", "scores.txt"))

@@ -2,15 +2,22 @@
 
 import errno
 import os
+import shutil
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from valueshare.__main__ import run
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
+from valueshare.report import write
 from valueshare.report.folder import filled_whole
+from valueshare.report.style import save
 
 SCORES = [
     ("Catch", name, seed, step, seed + step / 10)
@@ -105,6 +112,22 @@ def test_places_that_are_taken(
     assert said in refused(out)
 
 
+@pytest.mark.parametrize("out", ["records", "checkpoints/population-0", "progress", "tensorboard"])
+def test_what_a_run_keeps_for_itself(
+    tmp_path: Path, refused: Callable[[str], str], out: str
+) -> None:
+    (tmp_path / "run" / "records").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text('{"kind": "training"}')
+    (tmp_path / "link").symlink_to("run")
+    kept = out.partition("/")[0]
+    for name in ("run", "link"):
+        where = tmp_path / name / out
+        assert f"{where} is where a run keeps its {kept}: choose another" in refused(
+            f"{name}/{out}"
+        )
+    assert "config.json is a file: choose another --out" in refused("run/config.json")
+
+
 @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may write anywhere")
 def test_a_folder_in_the_report_without_permission(
     tmp_path: Path, refused: Callable[[str], str]
@@ -141,3 +164,31 @@ def test_whatever_ends_it_early_leaves_nothing(tmp_path: Path, ends: type[BaseEx
     with pytest.raises(ends):
         write()
     assert tree(tmp_path) == {}
+
+
+def test_a_signal_that_comes_twice_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `timeout` sends it: the second one comes while the folder is being removed."""
+    pl.DataFrame(SCORES, COLUMNS, orient="row").write_csv(tmp_path / "results.csv")
+
+    def terminated_before(work: Callable[..., Any]) -> Callable[..., None]:
+        def first_terminated(*words: Any, **options: Any) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            work(*words, **options)
+
+        return first_terminated
+
+    monkeypatch.setattr(write, "save", terminated_before(save))
+    monkeypatch.setattr(shutil, "rmtree", terminated_before(shutil.rmtree))
+    words = ["report", str(tmp_path / "results.csv"), "--out", str(tmp_path / "new" / "out")]
+    monkeypatch.setattr(sys, "argv", ["valueshare", *words, "--resamples", "100"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list(tree(tmp_path)) == ["results.csv"]
+    assert ended.value.code == 143  # what a shell answers for SIGTERM
+    assert capsys.readouterr().err == "valueshare: interrupted\n"

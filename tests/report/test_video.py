@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -452,6 +452,19 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
     check_target(tmp_path / "out.gif")  # needs no PyAV
     assert there.read_bytes() == b"mine"
     assert not file.exists()
+
+
+def test_an_address_is_refused_by_its_name(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    words = ("--agent", "0", "--video", tmp_path / "out.gif")
+    for given, shown in (
+        ("s3://bucket/run", "s3://bucket/run"),
+        ("ftp://me:pw@host", "ftp://host"),
+    ):
+        code, out, err = cli("play", given, *words)
+        assert (code, out) == (2, "")
+        assert err == (
+            f"valueshare: {shown} is an address: copy the run from there, and give its folder\n"
+        )
 
 
 def test_before_the_first_phase_is_done(tmp_path: Path) -> None:

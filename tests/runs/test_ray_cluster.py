@@ -21,6 +21,7 @@ import pytest
 
 import valueshare
 from valueshare import training
+from valueshare.commands import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.launch import Execution
@@ -240,7 +241,12 @@ def test_drivers_that_end_and_one_too_many(
 
 
 def test_a_run_at_an_address(
-    on_ray: tuple[str, ...], long_run: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
+    on_ray: tuple[str, ...],
+    long_run: Path,
+    tmp_path: Path,
+    cli: Cli,
+    assert_same_end: Same,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Workers with copies of their own, one of them killed."""
     there, url = tmp_path / "there", f"local://{tmp_path}/there"
@@ -259,6 +265,7 @@ def test_a_run_at_an_address(
     ]
     code, out, _ = cli("resume", url, *on_ray)
     assert (code, f"this run is finished: {url}" in out) == (0, True)
+    monkeypatch.setattr(arguments, "PASSING", ())
     code, _, err = cli(*LONG, *on_ray, "--out", "memory://a/run")  # every process has its own
     assert (code, err.count("\n")) == (2, 1)
     assert "3 of 3 nodes cannot use memory://a/run (127.0.0.1: it does not see the driver's" in err

@@ -1,6 +1,7 @@
 """Copies of runs at addresses, without a run: places, stores, what is sent when, and leases."""
 
 import errno
+import socket
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -52,6 +53,10 @@ def test_where_a_run_can_be() -> None:
         assert located(Path(text)) == located(text)
     for text, message in (
         ("s3://", "no place for a run: write s3://BUCKET/RUN"),
+        ("s3:///a", "s3:///a is no place for a run: write s3://BUCKET/RUN"),
+        ("ftp:///a", "ftp:///a is no place for a run: write ftp://HOST/RUN"),
+        ("ftp://me:hunter2@/a", "ftp:///a is no place for a run: write ftp://HOST/RUN"),
+        ("ftp://:21/a", "ftp://:21/a is no place for a run: write ftp://HOST/RUN"),
         ("simplecache::s3://bucket/a", "one address, not a chain"),
         ("s3://bucket/a?token=hunter2", "goes on with"),
     ):
@@ -177,6 +182,16 @@ def test_a_search_of_the_protocols_own_is_used(url: Url, monkeypatch: pytest.Mon
     monkeypatch.setattr(type(store._files), "find", lambda *_, **__: found)
     monkeypatch.setattr(type(store._files), "ls", ls)
     assert store.sizes() == {"a/b": 3}
+
+
+def test_a_host_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    place = "ftp://nowhere/a is no place for a run"
+    with pytest.raises(InvalidInput, match=f"^{place}: name or service not known$"):
+        Store(Url("ftp://me:hunter2@nowhere/a"))
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """TensorBoard events of a run that was stopped: they go on unasked, and none is missing."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,25 +57,31 @@ def expected(folder: Path) -> dict[str, list[tuple[int, Any]]]:
     }
 
 
-def test_events_go_on_and_a_gap_is_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
-    valueshare.train(
-        *("CartPole-v1", "ib-dqn"),
-        k=[0, 4],
-        out=folder,
-        tensorboard=True,
-        should_stop=after(1, folder),
-        **QUICK,
-    )
-    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 100
+def begin(folder: Path, **options: Any) -> None:
+    """A run of k = 0 and 4 that ends within its second phase."""
+    options |= {"k": [0, 4], "out": folder, "should_stop": after(1, folder)}
+    valueshare.train("CartPole-v1", "ib-dqn", **options, **QUICK)
+
+
+@contextmanager
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where TensorBoard is not installed."""
 
     def missing() -> None:
         raise InvalidInput("TensorBoard is not installed")
 
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(training, "require_tensorboard", missing)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "require_tensorboard", missing)
+        yield
+
+
+def test_events_go_on_and_a_gap_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    begin(folder, tensorboard=True)
+    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 100
+    with elsewhere(monkeypatch):
         valueshare.resume(folder, should_stop=after(2, folder))
     assert "note: TensorBoard is not installed here, so the run's events wait" in (
         capsys.readouterr().out
@@ -91,16 +98,8 @@ def test_events_of_a_run_that_was_finished_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    made = {"k": [0, 4], "out": folder, "progress": False, **QUICK}
-    valueshare.train(
-        "CartPole-v1", "ib-dqn", tensorboard=True, should_stop=after(1, folder), **made
-    )
-
-    def missing() -> None:
-        raise InvalidInput("TensorBoard is not installed")
-
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(training, "require_tensorboard", missing)
+    begin(folder, tensorboard=True, progress=False)
+    with elsewhere(monkeypatch):
         assert valueshare.resume(folder, progress=False).finished
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2
     assert valueshare.resume(folder, progress=False).finished
@@ -109,14 +108,7 @@ def test_events_of_a_run_that_was_finished_elsewhere(
 
 def test_asked_for_on_the_way(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    valueshare.train(
-        *("CartPole-v1", "ib-dqn"),
-        k=[0, 4],
-        out=folder,
-        progress=False,
-        should_stop=after(1, folder),
-        **QUICK,
-    )
+    begin(folder, progress=False)
     assert "tensorboard" not in json.loads((folder / "provenance.json").read_text())
     ends = iter([False, True])
     valueshare.resume(folder, tensorboard=True, progress=False, should_stop=lambda: next(ends))

@@ -1,5 +1,6 @@
 """Environments of one's own: what they raise is said in one line, and by whom."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,34 @@ class Old(Countdown):
         return self.see("reset")
 
 
+class Quits(Countdown):
+    def see(self, doing):
+        if self.fails_in == doing and self.steps >= self.fails_at:
+            raise SystemExit("enough")  # line 38
+        return super().see("more")
+
+
+class Odd(Countdown):
+    def __init__(self, step):
+        super().__init__()
+        self.gives = step
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return eval(self.gives)
+
+
+ODD = {
+    "Four": "observation, reward, terminated, info",
+    "Six": "observation, reward, terminated, truncated, info, 0",
+    "Nothing": "None",
+    "Ended": "observation, reward, None, truncated, info",
+    "Cut": "observation, reward, terminated, 'no', info",
+    "Numbers": "observation, reward, int(terminated), np.array(truncated), info",
+}
+for name, step in ODD.items():
+    gymnasium.register(f"own/{name}-v0", Odd, max_episode_steps=50, kwargs={"step": step})
+gymnasium.register("own/Endless-v0", Odd, kwargs={"step": ODD["Four"]})
 KINDS = {
     "Fine": {},
     "Constructor": {"fails_in": "constructor", "fails_at": 0},
@@ -64,6 +93,9 @@ KINDS = {
 for name, options in KINDS.items():
     gymnasium.register(f"own/{name}-v0", Countdown, max_episode_steps=50, kwargs=options)
 gymnasium.register("own/Old-v0", Old, max_episode_steps=50)
+for name in ("Constructor", "Reset", "Step", "LateReset", "LateStep"):
+    options = dict(KINDS[name])
+    gymnasium.register(f"own/{name}Quits-v0", Quits, max_episode_steps=50, kwargs=options)
 """
 
 QUICK: dict[str, Any] = {
@@ -81,6 +113,8 @@ WORDS = (
     *("--replay-start", "20", "--hidden", "8", "--minibatch", "8"),
 )
 RAISED = "raised ValueError: no sensor (own_countdown.py, line 17) in its "
+QUIT = "raised SystemExit: enough (own_countdown.py, line 38) in its "
+FIVE = "return 5 values (observation, reward, terminated, truncated, info)"
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +134,14 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("Scalar", "gave an observation of shape () in its reset, and its observation_space has"),
         ("Nowhere", "gave reward nan in its step: it must be finite"),
         ("Old", "gave a ndarray in its reset, where (observation, info) is wanted"),
+        ("ConstructorQuits", f"{QUIT}constructor"),
+        ("ResetQuits", f"{QUIT}reset"),
+        ("StepQuits", f"{QUIT}step"),
+        ("Four", f"gave 4 values in its step: {FIVE}"),
+        ("Six", f"gave something else in its step: {FIVE}"),
+        ("Nothing", f"gave something else in its step: {FIVE}"),
+        ("Ended", f"gave terminated None in its step, neither True nor False: {FIVE}"),
+        ("Cut", f"gave truncated 'no' in its step, neither True nor False: {FIVE}"),
     ],
 )
 def test_what_fails_at_once_is_refused(kind: str, message: str, tmp_path: Path, cli: Cli) -> None:
@@ -114,21 +156,37 @@ def test_what_fails_at_once_is_refused(kind: str, message: str, tmp_path: Path, 
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("kind", "doing"), [("LateReset", "reset"), ("LateStep", "step")])
+def test_what_no_wrapper_of_gymnasium_takes_apart() -> None:
+    """Without a limit of episodes a step's values come as they are."""
+    environments = make_environments("own_countdown:own/Endless-v0", 1)
+    environments.reset([0])
+    with pytest.raises(EnvironmentFailed, match=re.escape(f"gave 4 values in its step: {FIVE}")):
+        environments.step([0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("LateReset", f"{RAISED}reset"),
+        ("LateStep", f"{RAISED}step"),
+        ("LateResetQuits", f"{QUIT}reset"),
+        ("LateStepQuits", f"{QUIT}step"),
+    ],
+)
 def test_what_fails_later_leaves_a_run_that_can_go_on(
-    kind: str, doing: str, tmp_path: Path, cli: Cli
+    kind: str, message: str, tmp_path: Path, cli: Cli
 ) -> None:
     env, folder = f"own_countdown:own/{kind}-v0", tmp_path / "run"
     code, _, err = cli("train", "--env", env, *WORDS, "--out", folder)
     assert (code, err.count("\n")) == (1, 1)
     assert err == (
-        f"valueshare: the environment {env} {RAISED}{doing}; all finished phases are safe; mend "
-        f"it, then go on with: valueshare resume {folder}\n"
+        f"valueshare: the environment {env} {message}; all finished phases are safe; mend it, "
+        f"then go on with: valueshare resume {folder}\n"
     )
     assert not valueshare.open_run(folder).finished
     with pytest.raises(EnvironmentFailed) as caught:
         valueshare.resume(folder, progress=False)
-    assert isinstance(caught.value.__cause__, ValueError)
+    assert type(caught.value.__cause__).__name__ in message
     gymnasium.registry[f"own/{kind}-v0"].kwargs["fails_in"] = ""  # mended
     assert cli("resume", folder)[0] == 0
     assert valueshare.open_run(folder).finished
@@ -151,8 +209,9 @@ def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert f"population-0-1 failed: {reason}" in out.splitlines()
 
 
-def test_a_sound_environment_is_not_touched(tmp_path: Path) -> None:
-    run = valueshare.train("own_countdown:own/Fine-v0", out=tmp_path / "run", **QUICK)
+@pytest.mark.parametrize("kind", ["Fine", "Numbers"])
+def test_a_sound_environment_is_not_touched(kind: str, tmp_path: Path) -> None:
+    run = valueshare.train(f"own_countdown:own/{kind}-v0", out=tmp_path / "run", **QUICK)
     assert run.finished
     assert set(run.records["score"]) == {10.0}  # a reward of 1 for each of 10 steps
 

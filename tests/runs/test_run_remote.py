@@ -18,7 +18,10 @@ import pytest
 import torch
 
 import valueshare
+from valueshare.commands import arguments
+from valueshare.errors import InvalidInput
 from valueshare.report.page_live import Follower
+from valueshare.runs.engines import EngineOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
 from valueshare.runs.storage.places import located
@@ -270,9 +273,30 @@ def test_processes_and_shards(
         assert str(copies) not in path.read_text()
     code, _, err = cli("report", url, "--out", "s3://bucket/a")
     assert (code, "is no folder: choose another --out" in err) == (2, True)
-    code, _, err = cli(*small, "--out", "memory://a/run", "--workers", "2")
-    assert (code, "memory:// is of one process alone" in err) == (2, True)
+    with pytest.raises(InvalidInput, match="memory:// is of one process alone"):
+        valueshare.train("CartPole-v1", out="memory://a/run", engine=EngineOptions(workers=2))
     assert left(copies) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--env", "CartPole-v1", "--out", "memory://a/run"),
+        ("reproduce", "gridworld", "--scale", "smoke", "--out", "memory://a/run"),
+        ("reproduce", "lunarlander", "--scale", "smoke", "--out", "memory://a/run"),
+        ("reproduce", "atari57", "--scale", "smoke", "--out", "memory://a/run"),
+        ("tabular", "--steps", "10", "--out", "memory://a/run"),
+        ("resume", "memory://a/run"),
+        ("report", "memory://a/run"),
+    ],
+)
+def test_a_place_that_would_end_with_the_command(words: tuple[str, ...], cli: Cli) -> None:
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert err == (
+        "valueshare: memory://a/run is in this command's own memory, and would be gone with it: "
+        "write a folder, or an address that lasts\n"
+    )
 
 
 def test_it_can_be_watched(uninterrupted: Path, tmp_path: Path, copies: Path) -> None:
@@ -295,9 +319,10 @@ def test_it_can_be_watched(uninterrupted: Path, tmp_path: Path, copies: Path) ->
 
 
 def test_no_secret_of_the_address_is_written_or_shown(
-    small: list[str], tmp_path: Path, cli: Cli
+    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """memory:// takes any name, also one that looks like a password."""
+    monkeypatch.setattr(arguments, "PASSING", ())  # the commands here are one process
     url = "memory://me:hunter2@host/secret-run"
     quick = [*small, "--steps", "100", "--algorithm", "ib-dqn", "--k", "0", "--tensorboard"]
     said = [cli(*quick, "--out", url), cli(*quick, "--out", url), cli("resume", url)]

@@ -1,5 +1,6 @@
 """Shards and cuts: every agent exactly once, and no number changed."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -18,6 +19,8 @@ from valueshare.runs.engines import EngineOptions, Shard, parse_shard, shard_fol
 from valueshare.runs.plan import Plan, config, from_config, parts
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import cut, ends, longest_first, shard_plan
+
+Cli = Callable[..., tuple[int, str, str]]
 
 
 def plan(long: int = 1_000) -> Plan:
@@ -113,6 +116,25 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
         valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **tiny)
     again = valueshare.resume(tmp_path / "all", engine=EngineOptions(shard="2/3"), progress=False)
     assert again.finished
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "where"), [(1, 2, "2 is in none"), (2, 1, "2 is in two")]
+)
+def test_shards_of_different_tables(
+    small: int, large: int, where: str, tmp_path: Path, tiny: dict[str, Any], cli: Cli
+) -> None:
+    """Of 4 agents and of 8: 0 and 1 with 4 to 7, or 2 and 3 with 0 to 3."""
+    for shard, ks in ((small, [0, 4]), (large, [1, 2, 8, 16])):
+        engine = EngineOptions(shard=f"{shard}/2")
+        valueshare.train("CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", engine=engine, **tiny)
+    code, out, err = cli("report", tmp_path / "all")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"valueshare: {tmp_path / 'all'}: its shards are of different tables (agent {where} of "
+        "them): give those of one table\n"
+    )
+    assert not (tmp_path / "all" / "report").exists()
 
 
 def test_what_is_no_shard() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.formats import (
+    read_agents,
     read_evaluations,
     read_run_folder,
     read_scores_txt,
@@ -74,6 +75,7 @@ def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score"
     notes += _missing_shards(about)
     whole = pl.concat(tables, how="diagonal_relaxed")
     _each_once(whole)
+    _one_table(about)
     if whole[metric].is_null().all():
         raise InvalidInput(f"{_names(found)}: no evaluation has a {metric}, so there is no result")
     order = [name for name in FIRST if name in whole.columns]
@@ -126,20 +128,44 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
     return notes
 
 
-def _missing_shards(about: Sequence[Source]) -> list[str]:
-    """Which shards of a folder's are here, where it is not all of them."""
-    here: dict[tuple[Path, int], list[int]] = {}
+def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, Path]]:
+    """The shards that are here, by their numbers; those of a folder that are as many belong
+    together."""
+    here: dict[tuple[Path, int], dict[int, Path]] = {}
     for source in about:
         number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
         if slash:
-            here.setdefault((Path(source.path).parent, int(count)), []).append(int(number))
+            path = Path(source.path)
+            here.setdefault((path.parent, int(count)), {})[int(number)] = path
+    return here
+
+
+def _missing_shards(about: Sequence[Source]) -> list[str]:
+    """Which shards of a folder's are here, where it is not all of them."""
     return [
         f"{folder}: of the shards 1/{count} to {count}/{count} only "
         f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
         f"{'is' if len(numbers) == 1 else 'are'} here"
-        for (folder, count), numbers in here.items()
-        if len(set(numbers)) < count
+        for (folder, count), numbers in _shards(about).items()
+        if len(numbers) < count
     ]
+
+
+def _one_table(about: Sequence[Source]) -> None:
+    """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
+    for (folder, count), paths in _shards(about).items():
+        tables = [read_agents(path) for path in paths.values()]
+        numbers = pl.concat([table["agent"].cast(pl.Int64) for table in tables])
+        found = numbers.filter(numbers.is_duplicated()).to_list()
+        where = "two"
+        if not found and len(paths) == count:
+            found = sorted(set(range(numbers.len())) - set(numbers))
+            where = "none"
+        if found:
+            raise InvalidInput(
+                f"{folder}: its shards are of different tables (agent {min(found)} is in {where} "
+                "of them): give those of one table"
+            )
 
 
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:

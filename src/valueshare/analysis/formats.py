@@ -5,7 +5,6 @@ What is wrong with a file is said in one line that names it. Nothing is unpickle
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -13,16 +12,12 @@ from zipfile import BadZipFile
 import numpy as np
 import polars as pl
 
+from valueshare.analysis.cells import METRICS, REQUIRED, printable, read_table, short, typed
 from valueshare.analysis.tidy import OWN, listed
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables, run_config
 
 ALIASES = {"environment": "env", "game": "env"}
-REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
-METRICS = (
-    *("score", "overestimation", "action_gap", "relative_action_gap", "mean_action_value"),
-    *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
-)
 OPTIONAL = (
     *("k", *OWN, "optimizer", *METRICS),
     *("agent", "episodes", "train_episodes", "diverged_at", "source"),
@@ -32,7 +27,6 @@ PFRL_STEPS = (
     "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
     "interval's, which lie up to an episode earlier"
 )
-LARGEST = 1e100  # of a score: sums and squares of larger ones are no numbers
 
 
 class Part(NamedTuple):
@@ -48,18 +42,12 @@ class Part(NamedTuple):
 
 def read_tidy(file: Path) -> Part:
     """A CSV or Parquet file with a row an evaluation."""
-    try:
-        # All rows tell the types: scores may be whole numbers for hundreds of rows.
-        csv = partial(pl.read_csv, infer_schema_length=None)
-        given = pl.read_parquet(file) if file.suffix == ".parquet" else csv(file)
-    except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
-    # An empty line of a CSV is read as a row of empty cells.
-    table = _renamed(given.filter(~pl.all_horizontal(pl.all().is_null())), file)
+    given = read_table(file)
+    table = _renamed(given, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
             shown, there = "environment" if name == "env" else name, listed(given.columns, 12)
-            raise InvalidInput(f"{file} has no column {shown!r}: it has {_printable(there)}")
+            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there)}")
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
             raise InvalidInput(
@@ -69,13 +57,13 @@ def read_tidy(file: Path) -> Part:
     if table.is_empty():
         raise InvalidInput(f"{file} has a header and no rows: write a row an evaluation")
     # Both are made anew: an agent's number means nothing outside its file.
-    return Part(_typed(table.drop("agent", "source", strict=False), file), "table")
+    return Part(typed(table.drop("agent", "source", strict=False), file), "table")
 
 
 def read_run_folder(folder: Path) -> Part:
     """A run folder of this package, finished or as far as its last whole phase."""
     config = run_config(folder)
-    agents = _parquet(folder / "agents.parquet")
+    agents = read_agents(folder)
     tables = [table for table in read_tables(folder) if not table.is_empty()]
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
@@ -90,7 +78,7 @@ def read_run_folder(folder: Path) -> Part:
     strangers = records.join(agents, on="agent", how="anti").height
     if strangers:
         raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
-    whole = _typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
+    whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = _unfinished(agents, records, config)
     origin = _json(folder / "provenance.json")
@@ -99,10 +87,7 @@ def read_run_folder(folder: Path) -> Part:
 
 def read_scores_txt(file: Path) -> Part:
     """PFRL's table of evaluations; `args.txt` beside it, or the folders' names, say of what."""
-    try:
-        table = pl.read_csv(file, separator="\t", infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
+    table = read_table(file)
     for name in PFRL_COLUMNS:
         if name not in table.columns:
             raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
@@ -116,7 +101,7 @@ def read_scores_txt(file: Path) -> Part:
     if len(identity) < 3:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
-    whole, rules = _on_schedule(_typed(_labelled(values, identity), file), told)
+    whole, rules = _on_schedule(typed(_labelled(values, identity), file), told)
     return Part(whole, "pfrl", rules=rules)
 
 
@@ -127,10 +112,10 @@ def read_evaluations(file: Path) -> Part:
             steps, results = stored["timesteps"], stored["results"]
     except KeyError as error:
         raise InvalidInput(
-            f"{file} has no array {_short(error)}: it is no evaluations.npz"
+            f"{file} has no array {short(error)}: it is no evaluations.npz"
         ) from error
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InvalidInput(f"{file} cannot be read without pickle: {_short(error)}") from error
+        raise InvalidInput(f"{file} cannot be read without pickle: {short(error)}") from error
     except TypeError as error:  # a single array
         raise InvalidInput(f"{file} is no evaluations.npz: it holds one array") from error
     if steps.dtype.kind not in "iuf" or results.dtype.kind not in "iuf":
@@ -144,7 +129,7 @@ def read_evaluations(file: Path) -> Part:
     if not results.size:
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
-    return Part(_typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
+    return Part(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
 
 
 def _on_schedule(
@@ -201,47 +186,9 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     twice = [own for own, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
         raise InvalidInput(
-            f"{file} has {_printable(listed(twice))}, which are one: leave all but one out"
+            f"{file} has {printable(listed(twice))}, which are one: leave all but one out"
         )
     return table.rename(dict(zip(table.columns, names, strict=True)))
-
-
-def _typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """The columns in their types; k is 0 where there is none; bad cells are refused by row."""
-    types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
-    types |= {"optimizer": pl.String, **dict.fromkeys(OWN, pl.Float64)}
-    if "k" not in table.columns:
-        table = table.with_columns(k=pl.lit(0.0))
-    for name in (name for name in types if name in table.columns):
-        kind = "a whole number" if types[name] == pl.Int64 else "a number"
-        kind = "a name" if types[name] == pl.String else kind
-        before = table[name]
-        try:
-            after = before.cast(types[name], strict=False)
-        except pl.exceptions.PolarsError as error:
-            raise InvalidInput(f"{file}: {name} is of type {before.dtype}, not {kind}") from error
-        lost = (after.is_null() & before.is_not_null()) | (
-            after.is_null() if name in REQUIRED else pl.Series([False])
-        )
-        if types[name] == pl.Int64 and before.dtype.is_float():
-            lost = lost | (before != before.floor())
-        _refuse(file, before, lost, f"not {kind}")
-        table = table.with_columns(after.alias(name))
-    table = table.with_columns(pl.col("k").fill_null(0.0))
-    k, score = table["k"], table["score"]
-    _refuse(file, table["step"], table["step"] < 0, "not a number >= 0")
-    _refuse(file, k, ~k.is_finite() | (k < 0), "not a finite number >= 0")
-    missing = "not finite: where no episode finished, leave the cell empty"
-    _refuse(file, score, ~score.is_finite(), missing)
-    _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
-    return table
-
-
-def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
-    """Refuse a column by the first of its bad cells."""
-    if bad.fill_null(False).any():
-        row = int(bad.fill_null(False).arg_true()[0])
-        raise InvalidInput(f"{file}, row {row + 1}: {column.name} is {column[row]!r}, {what}")
 
 
 def _optimizers(config: dict[str, Any] | None) -> pl.Expr:
@@ -277,11 +224,13 @@ def _unfinished(
     return tuple(notes)
 
 
-def _parquet(file: Path) -> pl.DataFrame:
+def read_agents(folder: Path) -> pl.DataFrame:
+    """The table of agents of a run folder."""
+    file = folder / "agents.parquet"
     try:
         return pl.read_parquet(file)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InvalidInput(f"{file} cannot be read: {_short(error)}") from error
+        raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
 
 
 def _json(file: Path) -> dict[str, Any] | None:
@@ -290,12 +239,3 @@ def _json(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return values if isinstance(values, dict) else None
-
-
-def _short(error: Exception) -> str:
-    return _printable(" ".join(str(error).split())) or type(error).__name__
-
-
-def _printable(text: str) -> str:
-    """Text for a terminal, whatever bytes it came from."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:160]

@@ -104,9 +104,11 @@ class Row(NamedTuple):
 def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
     """Measure everything; `say` gets a line of text for each row as soon as it is known."""
     device = checked_device(bench.device)
-    agents, settings = _table(bench), _settings(bench)
-    part = Part("population-0", agents, settings, "ale")
-    say(f"memory: {memory.check(memory.need(part), device)}")
+    settings = _settings(bench)
+    one = Part("population-0", _table(replace(bench, agents=1, loops=())), settings, "ale")
+    need = memory.need(one)._replace(agents=bench.agents)
+    say(f"memory: {memory.check(need, device)}")
+    agents = _table(bench)  # now that it is known to fit
     say(_line("part", "ms", "agent-steps/s", "of raw ALE", "x one plain agent"))
     rows: list[Row] = []
     plain = 0.0

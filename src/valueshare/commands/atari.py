@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, lasting
 from valueshare.commands.training import FAILED, holds_run, to_the_end, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Number
 from valueshare.runs.signals import stop_on_signals
-from valueshare.runs.storage.places import Place, located
+from valueshare.runs.storage.places import Place
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
@@ -143,7 +143,7 @@ def _reproduce(
     if running.groups < 1:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
-    whole = located(f"results/{name}-{options.scale}" if running.out is None else running.out)
+    whole = lasting(f"results/{name}-{options.scale}" if running.out is None else running.out)
     pieces = _pieces(study, whole, engine, look=not running.plan)
     with stop_on_signals() as stop:
         how = Execution(

@@ -3,11 +3,10 @@
 import shlex
 from typing import TYPE_CHECKING, Literal
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, lasting
 from valueshare.commands.training import holds_run, to_the_end, training_library
 from valueshare.runs.options import Count
 from valueshare.runs.signals import stop_on_signals
-from valueshare.runs.storage.places import located
 
 if TYPE_CHECKING:
     from valueshare.runs.run_folder import Run
@@ -49,7 +48,7 @@ def reproduce_lunarlander(
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    whole = located(f"results/lunarlander-{scale}" if out is None else out)
+    whole = lasting(f"results/lunarlander-{scale}" if out is None else out)
     plan, folder = training.placed(plan, whole, engine)
     words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
     for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from valueshare.commands.arguments import ReportFolder
+from valueshare.commands.arguments import ReportFolder, RunFolders, lasting
 from valueshare.errors import InvalidInput
 
 
 def report(
-    runs: Positional[tuple[Path, ...]],
+    runs: Positional[RunFolders],
     out: ReportFolder = None,
     figures: tuple[str, ...] = (),
     compare: tuple[str, ...] = (),
@@ -32,7 +32,7 @@ def report(
 
     if out is not None and not isinstance(located(out), Path):
         raise InvalidInput(f"{located(out)} is no folder: choose another --out")
-    places = [located(run) for run in runs]
+    places = [lasting(run) for run in runs]
     written = report_places(places, out, figures, compare=compare, resamples=resamples)
     for note in written.notes:
         print(f"note: {note}")

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, lasting
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     Scale,
@@ -15,7 +15,7 @@ from valueshare.experiments.studies import (
     results_config,
 )
 from valueshare.runs.engines import EngineOptions, shard_folder
-from valueshare.runs.storage.places import Place, located
+from valueshare.runs.storage.places import Place
 
 
 def reproduce_gridworld(
@@ -33,7 +33,7 @@ def reproduce_gridworld(
         overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    _run(gridworld_studies(scale), located(out), overwrite, command, engine)
+    _run(gridworld_studies(scale), lasting(out), overwrite, command, engine)
 
 
 def tabular(
@@ -51,7 +51,7 @@ def tabular(
         overwrite: Run again, and replace the results in that folder.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
-    folder = located(f"results/{name}" if out is None else out)
+    folder = lasting(f"results/{name}" if out is None else out)
     _run((study,), folder, overwrite, _tabular_command(study), engine)
 
 

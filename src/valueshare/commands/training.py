@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, lasting
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
-from valueshare.runs.storage.places import Place, located
+from valueshare.runs.storage.places import Place
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -76,7 +76,8 @@ def train(
             backend=None if backend == "auto" else backend,
             **settings.given(),
         )
-        made, folder = training.placed(made, default_folder(made) if out is None else out, engine)
+        place = default_folder(made) if out is None else lasting(out)
+        made, folder = training.placed(made, place, engine)
         how = Execution(
             threads=threads or None,
             tensorboard=tensorboard,
@@ -125,10 +126,11 @@ def resume(
     """
     with stop_on_signals() as stop:
         training = training_library()
+        place = lasting(run)
 
         def go_on() -> "Run":
             resumed: Run = training.resume(
-                run,
+                place,
                 threads=threads or None,
                 tensorboard=tensorboard,
                 should_stop=stop,
@@ -137,7 +139,7 @@ def resume(
             )
             return resumed
 
-        to_the_end(go_on, shard_folder(located(run), engine.own_shard), stop)
+        to_the_end(go_on, shard_folder(place, engine.own_shard), stop)
 
 
 def to_the_end(

@@ -4,17 +4,17 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from threading import Event, Thread
 
 from tyro.conf import Positional
 
+from valueshare.commands.arguments import RunFolders, lasting
 from valueshare.commands.training import let_threads_sleep
 
 PORT = 8_011
 
 
-def watch(runs: Positional[tuple[Path, ...]], port: int = PORT) -> None:
+def watch(runs: Positional[RunFolders], port: int = PORT) -> None:
     """Show runs in a browser while they train, again whenever a phase has ended.
 
     The page is the one that `valueshare report` writes. It is served to this machine alone, until
@@ -29,10 +29,9 @@ def watch(runs: Positional[tuple[Path, ...]], port: int = PORT) -> None:
     from valueshare.report.page_live import Follower
     from valueshare.report.page_server import server
     from valueshare.runs.storage.copies import reading_copies
-    from valueshare.runs.storage.places import located
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
 
-    stop, places = Event(), [located(run) for run in runs]
+    stop, places = Event(), [lasting(run) for run in runs]
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second

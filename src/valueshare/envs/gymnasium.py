@@ -8,6 +8,8 @@ wait for the interpreter instead.
 
 import dataclasses
 import math
+import re
+import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -28,6 +30,9 @@ from valueshare.envs.base import (
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
 TRIED_ACTIONS = 16
+ANSWER = "5 values (observation, reward, terminated, truncated, info)"  # of a step
+# Whatever a stranger's environment raises; by sys.exit it would end a run in silence.
+RAISED = (Exception, SystemExit)
 
 
 def known_names() -> list[str]:
@@ -46,7 +51,7 @@ def gymnasium_spec(env_id: str) -> EnvironmentSpec:
         return spec_from_spaces(env_id, "gymnasium", observations, actions, limit)
     except InvalidInput:
         raise
-    except Exception as error:  # a space that is computed, say
+    except RAISED as error:  # a space that is computed, say
         raise InvalidInput(str(environment_failed(env_id, "spaces", error))) from error
     finally:
         _close(env)
@@ -111,12 +116,12 @@ class GymnasiumEnvironments:
         for row in rows:
             env = self._envs[row]
             try:
-                seen, reward[row], ended, cut, _ = env.step(self._first_action + actions[row])
+                seen, reward[row], ended, cut = self._stepped(env, actions[row])
                 final[row] = self._checked(seen, "step")
                 terminated[row], truncated[row] = ended, cut and not ended
             except EnvironmentFailed:
                 raise
-            except Exception as error:  # whatever a stranger's environment raises
+            except RAISED as error:
                 raise environment_failed(self.spec.name, "step", error) from error
             if not math.isfinite(reward[row]):  # agents would be frozen for it
                 raise EnvironmentFailed(
@@ -148,8 +153,27 @@ class GymnasiumEnvironments:
             return self._checked(answer[0], "reset")
         except EnvironmentFailed:
             raise
-        except Exception as error:  # whatever a stranger's environment raises
+        except RAISED as error:
             raise environment_failed(self.spec.name, "reset", error) from error
+
+    def _stepped(self, env: gymnasium.Env[Any, Any], action: int) -> tuple[Any, Any, bool, bool]:
+        """Observation, reward, terminated, truncated."""
+        try:
+            seen, reward, ended, cut, _ = env.step(self._first_action + action)
+        except (TypeError, ValueError) as error:
+            if (given := _other_than_five(error)) is None:
+                raise
+            raise EnvironmentFailed(
+                f"the environment {self.spec.name} gave {given} in its step: return {ANSWER}"
+            ) from None
+        for name, value in (("terminated", ended), ("truncated", cut)):
+            if not _is_flag(value):
+                shown = " ".join(repr(value).split())[:60]
+                raise EnvironmentFailed(
+                    f"the environment {self.spec.name} gave {name} {shown} in its step, neither "
+                    f"True nor False: return {ANSWER}"
+                )
+        return seen, reward, bool(ended), bool(cut)
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
@@ -171,8 +195,27 @@ def _make(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
     except (gymnasium.error.Error, ImportError) as reason:
         line = " ".join(str(reason).split())
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
-    except Exception as error:  # whatever a stranger's environment raises
+    except RAISED as error:
         raise environment_failed(env_id, "constructor", error) from error
+
+
+def _is_flag(value: object) -> bool:
+    """True or False; as a number or an array without axes too."""
+    scalar = isinstance(value, bool | np.bool_ | int | np.integer)
+    return scalar or (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def _other_than_five(error: Exception) -> str | None:
+    """What a step gave, if it is for that that it could not be taken apart.
+
+    Gymnasium's own wrappers do so before we do, the limit of episodes say.
+    """
+    (frame, _), *_ = reversed(list(traceback.walk_tb(error.__traceback__)))
+    room = str(frame.f_globals.get("__name__")).partition(".")[0]
+    if room not in ("gymnasium", "valueshare") or "unpack" not in str(error):
+        return None
+    count = re.search(r"got (\d+)", str(error))
+    return f"{count[1]} values" if count else "something else"
 
 
 def _check_finite(env_id: str, doing: str, **given: NDArray[Any]) -> None:
@@ -185,5 +228,5 @@ def _check_finite(env_id: str, doing: str, **given: NDArray[Any]) -> None:
 
 
 def _close(env: gymnasium.Env[Any, Any]) -> None:
-    with suppress(Exception):  # its episodes are over: nothing depends on how it ends
+    with suppress(*RAISED):  # its episodes are over: nothing depends on how it ends
         env.close()

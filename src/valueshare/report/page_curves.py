@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.formats import METRICS
+from valueshare.analysis.cells import METRICS
 from valueshare.analysis.resampling import intervals
 from valueshare.analysis.scores import BASELINES
 from valueshare.report.curves import curves_shown

@@ -14,6 +14,7 @@ from valueshare.report.overlay import Captions, Overlay
 from valueshare.report.playing import BAND, Agent, Moment, load_agent, moments, step_limit
 from valueshare.report.stage import Picture, make_stage
 from valueshare.report.style import look
+from valueshare.runs.storage.places import Place, Url, located
 
 SUFFIXES = (".mp4", ".gif")
 LAST_SECONDS = 1.0  # that the end of an episode stands still
@@ -47,7 +48,7 @@ class Played(NamedTuple):
 
 
 def play(
-    folder: str | Path,
+    folder: str | Place,
     agent: int,
     video: str | Path,
     *,
@@ -65,13 +66,15 @@ def play(
     that of the run's evaluations unless given. `max_steps` cuts episodes short. `network` is the
     factory of a run that has its own. `on_moment` sees every moment before it is drawn.
     """
-    folder, path = Path(folder), Path(video)
+    place, path = located(folder), Path(video)
+    if isinstance(place, Url):
+        raise InvalidInput(f"{place} is an address: copy the run from there, and give its folder")
     check_target(path, overwrite=overwrite)
     if episodes < 1:
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
-    player = load_agent(folder, agent, network)
+    player = load_agent(place, agent, network)
     step_limit(player, max_steps)  # or refuse, before anything is made
     settings, env = player.population.settings, player.population.env
     stage = make_stage(env, settings.atari_protocol)

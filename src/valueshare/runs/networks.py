@@ -1,6 +1,8 @@
 """A network of a caller's own is tried before a run: many a fault would train all the same."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -57,16 +59,23 @@ def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) ->
             )
 
 
-def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
-    """One agent's module, if it is one, with all of its weights."""
+@contextmanager
+def _told(doing: str, way: str) -> Iterator[None]:
+    """Whatever a stranger's network raises, in one line."""
     try:
-        module: object = network(shape, k)
-    except Exception as error:  # whatever a stranger's function raises
+        yield
+    except Exception as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(
-            f"the network cannot be made for k = {k:g} ({type(error).__name__}: {reason}): write a "
-            "function of (shape, k) that answers one agent's module"
+            f"the network cannot be {doing} ({type(error).__name__}: {reason}): {way}"
         ) from error
+
+
+def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
+    """One agent's module, if it is one, with all of its weights."""
+    way = "write a function of (shape, k) that answers one agent's module"
+    with _told(f"made for k = {k:g}", way):
+        module: object = network(shape, k)
     if not isinstance(module, nn.Module):
         raise InvalidInput(
             f"the network's function answers {type(module).__name__} for k = {k:g}: answer one "
@@ -113,15 +122,9 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     weights = Weights(*stack_module_state([module]))
     before = {name: value.clone() for name, value in weights.buffers.items()}
     observation, *taus = (value.unsqueeze(0) for value in inputs)
-    try:
-        with torch.no_grad():
-            outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
-    except Exception as error:  # whatever a stranger's module raises
-        reason = " ".join(str(error).split())
-        raise InvalidInput(
-            f"the network cannot be run as a population ({type(error).__name__}: {reason}): see "
-            "docs/training.md, networks of your own"
-        ) from error
+    way = "see docs/training.md, networks of your own"
+    with _told("run as a population", way), torch.no_grad():
+        outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
     for name, value in before.items():
         if not torch.equal(value, weights.buffers[name]):
             raise InvalidInput(

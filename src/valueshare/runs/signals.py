@@ -1,6 +1,8 @@
 """Signals that ask a run to end: it stops at the next tick, with all finished phases safe."""
 
+import math
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -22,7 +24,8 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(BaseException):
-    """The run was asked to end and did not come to its next tick in time, or was asked twice."""
+    """Asked to end where it is: a run that did not come to its next tick in time, or was asked
+    twice, and every command that is no run."""
 
     def __init__(self, *words: str, exit_code: int = INTERRUPTED) -> None:
         super().__init__(*words)
@@ -50,6 +53,23 @@ class StopRequest:
 
     def lose_patience(self, _number: int, _frame: FrameType | None) -> None:
         raise Stopped(exit_code=self.exit_code)
+
+
+def ended_by_signal() -> Handler:
+    """A handler that ends a command like an exception does, so that nothing half-written stays.
+
+    While that is being removed it is not asked again: `timeout`, say, sends every signal twice.
+    """
+    ending = -math.inf
+
+    def receive(number: int, _frame: FrameType | None) -> None:
+        nonlocal ending
+        now = time.monotonic()
+        if now - ending >= PATIENCE_SECONDS:
+            ending = now
+            raise Stopped(exit_code=128 + number)
+
+    return receive
 
 
 @contextmanager

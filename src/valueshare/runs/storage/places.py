@@ -13,6 +13,8 @@ from valueshare.errors import InvalidInput
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive of Windows
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # what stands before @ is no secret there
 _PATHS = ("file", "local")  # their addresses have no host
+_HOSTS = ("ftp", "sftp", "ssh", "smb", "http", "https", "webhdfs")  # and these need one
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "oss", "oci", "r2", *_CONTAINERS)  # as these need a bucket
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +87,8 @@ def located(folder: str | Path | Url) -> Place:
             f"{shown} goes on with ? or #, which a run's address cannot: give such options by the "
             "protocol's own settings"
         )
-    if not rest.strip("/"):
-        raise InvalidInput(f"{scheme}:// is no place for a run: write {scheme}://BUCKET/RUN")
+    first = "HOST" if scheme in _HOSTS else "BUCKET"
+    host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]
+    if not rest.strip("/") or (not host and scheme in (*_HOSTS, *_BUCKETS)):
+        raise InvalidInput(f"{url} is no place for a run: write {scheme}://{first}/RUN")
     return url

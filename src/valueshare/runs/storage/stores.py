@@ -268,8 +268,9 @@ def _is_final(error: Exception) -> bool:
 
 def _reason(url: Url, error: BaseException) -> str:
     number = getattr(error, "errno", None)
-    if isinstance(error, OSError) and number:
-        return os.strerror(number).lower()
+    if isinstance(error, OSError) and number:  # those of name servers are below 0
+        said = os.strerror(number) if number > 0 else url.scrubbed(str(error.strerror))
+        return said.lower()
     return url.scrubbed(first_line(error))
 
 
