@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SPEC := pyproject.toml constraints.txt
-# Tests run in so many processes, of one thread each: more of them would wait for each other.
+# Tests run in so many processes, one a core, of one thread each.
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
@@ -22,6 +22,7 @@ demo: $(VENV)/.core
 test: check
 	$(PYTEST) -m "not slow"
 
+# One after the other: the long ones train on all cores, and start clusters.
 test-slow: check
 	$(BIN)/python -m pytest
 

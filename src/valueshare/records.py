@@ -11,7 +11,7 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest, reason, write_whole
 
-RECORDS, CHECKPOINTS = "records", "checkpoints"
+RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
 FORMAT = 1  # of the run folder; a newer one is refused
 
 

@@ -343,6 +343,9 @@ def test_runs_with_other_settings_are_read_together_and_said(tmp_path: Path) -> 
     (note,) = read_results([one, other]).notes
     assert note.startswith(f"{other} was trained with other settings on CartPole-v1 than {one} ")
     assert "(minibatch is 64, not 32)" in note
+    # A setting that the older of two did not have yet was at its default.
+    later = run_folder(tmp_path / "c", steps=10, minibatch=32, kappa=1.0, first_seed=4)
+    assert not read_results([one, later]).notes
 
 
 def test_two_protocols_are_not_mixed(tmp_path: Path) -> None:

@@ -126,6 +126,8 @@ def test_what_a_run_keeps_for_itself(
             f"{name}/{out}"
         )
     assert "config.json is a file: choose another --out" in refused("run/config.json")
+    (tmp_path / "loop").symlink_to("loop")
+    assert "choose another --out" in refused("loop")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may write anywhere")

@@ -1,8 +1,11 @@
 """Environments of one's own: what they raise is said in one line, and by whom."""
 
 import re
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import gymnasium
@@ -138,7 +141,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("ResetQuits", f"{QUIT}reset"),
         ("StepQuits", f"{QUIT}step"),
         ("Four", f"gave 4 values in its step: {FIVE}"),
-        ("Six", f"gave something else in its step: {FIVE}"),
+        ("Six", f"gave more than 5 values in its step: {FIVE}"),
         ("Nothing", f"gave something else in its step: {FIVE}"),
         ("Ended", f"gave terminated None in its step, neither True nor False: {FIVE}"),
         ("Cut", f"gave truncated 'no' in its step, neither True nor False: {FIVE}"),
@@ -228,3 +231,32 @@ def test_an_environment_that_cannot_be_closed_is_over_all_the_same() -> None:
 
     gymnasium.register("tests/Stuck-v0", Stuck)
     make_environments("tests/Stuck-v0", 1).close()
+
+
+def test_what_a_signal_raises_is_not_blamed_on_an_environment() -> None:
+    """A worker of Ray's that is sent away exits by a handler, wherever it is."""
+
+    class Interrupted(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, **_: Any) -> None: ...
+
+        def reset(self, **_: Any) -> Any:
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            signal.raise_signal(signal.SIGTERM)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(number)
+
+    gymnasium.register("tests/Interrupted-v0", Interrupted)
+    environments = make_environments("tests/Interrupted-v0", 1)
+    environments.reset([0])
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit):
+            environments.step(np.zeros(1, np.int64))
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -128,15 +128,16 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
     return notes
 
 
-def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, Path]]:
+def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Path]]]:
     """The shards that are here, by their numbers; those of a folder that are as many belong
     together."""
-    here: dict[tuple[Path, int], dict[int, Path]] = {}
+    here: dict[tuple[Path, int], dict[int, list[Path]]] = {}
     for source in about:
         number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
         if slash:
             path = Path(source.path)
-            here.setdefault((path.parent, int(count)), {})[int(number)] = path
+            numbers = here.setdefault((path.parent, int(count)), {})
+            numbers.setdefault(int(number), []).append(path)
     return here
 
 
@@ -154,7 +155,7 @@ def _missing_shards(about: Sequence[Source]) -> list[str]:
 def _one_table(about: Sequence[Source]) -> None:
     """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
     for (folder, count), paths in _shards(about).items():
-        tables = [read_agents(path) for path in paths.values()]
+        tables = [read_agents(path) for own in paths.values() for path in own]
         numbers = pl.concat([table["agent"].cast(pl.Int64) for table in tables])
         found = numbers.filter(numbers.is_duplicated()).to_list()
         where = "two"
@@ -203,6 +204,8 @@ def _other_settings(about: Sequence[Source]) -> list[str]:
     for source in about:
         for env, own in ((source.config or {}).get("settings") or {}).items():
             path, known = first.setdefault(env, (source.path, own))
+            # What one of them does not know came later: its default was in force.
+            own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))
             if own != known:
                 notes.append(
                     f"{source.path} was trained with other settings on {env} than {path} "

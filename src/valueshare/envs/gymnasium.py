@@ -9,9 +9,9 @@ wait for the interpreter instead.
 import dataclasses
 import math
 import re
+import signal
 import traceback
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -52,7 +52,7 @@ def gymnasium_spec(env_id: str) -> EnvironmentSpec:
     except InvalidInput:
         raise
     except RAISED as error:  # a space that is computed, say
-        raise InvalidInput(str(environment_failed(env_id, "spaces", error))) from error
+        raise InvalidInput(str(_failed(env_id, "spaces", error))) from error
     finally:
         _close(env)
 
@@ -122,7 +122,7 @@ class GymnasiumEnvironments:
             except EnvironmentFailed:
                 raise
             except RAISED as error:
-                raise environment_failed(self.spec.name, "step", error) from error
+                raise _failed(self.spec.name, "step", error) from error
             if not math.isfinite(reward[row]):  # agents would be frozen for it
                 raise EnvironmentFailed(
                     f"the environment {self.spec.name} gave reward {reward[row]} in its step: it "
@@ -154,7 +154,7 @@ class GymnasiumEnvironments:
         except EnvironmentFailed:
             raise
         except RAISED as error:
-            raise environment_failed(self.spec.name, "reset", error) from error
+            raise _failed(self.spec.name, "reset", error) from error
 
     def _stepped(self, env: gymnasium.Env[Any, Any], action: int) -> tuple[Any, Any, bool, bool]:
         """Observation, reward, terminated, truncated."""
@@ -196,13 +196,15 @@ def _make(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
         line = " ".join(str(reason).split())
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
     except RAISED as error:
-        raise environment_failed(env_id, "constructor", error) from error
+        raise _failed(env_id, "constructor", error) from error
 
 
 def _is_flag(value: object) -> bool:
-    """True or False; as a number or an array without axes too."""
-    scalar = isinstance(value, bool | np.bool_ | int | np.integer)
-    return scalar or (isinstance(value, np.ndarray) and value.ndim == 0)
+    """True or False; as a whole number or an array without axes too, of any library."""
+    if value is True or value is False:
+        return True
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "biu"
 
 
 def _other_than_five(error: Exception) -> str | None:
@@ -214,6 +216,8 @@ def _other_than_five(error: Exception) -> str | None:
     room = str(frame.f_globals.get("__name__")).partition(".")[0]
     if room not in ("gymnasium", "valueshare") or "unpack" not in str(error):
         return None
+    if "too many" in str(error):
+        return "more than 5 values"
     count = re.search(r"got (\d+)", str(error))
     return f"{count[1]} values" if count else "something else"
 
@@ -227,6 +231,25 @@ def _check_finite(env_id: str, doing: str, **given: NDArray[Any]) -> None:
             )
 
 
+def _failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
+    """What an environment raised; what the handler of a signal raised meanwhile goes on its way.
+
+    Ray's workers exit so when they are sent away, and their task is done again elsewhere.
+    """
+    if _by_signal(error):
+        raise error
+    return environment_failed(name, doing, error)
+
+
+def _by_signal(error: BaseException) -> bool:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    codes = [getattr(handler, "__code__", None) for handler in handlers]
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 def _close(env: gymnasium.Env[Any, Any]) -> None:
-    with suppress(*RAISED):  # its episodes are over: nothing depends on how it ends
+    try:
         env.close()
+    except RAISED as error:  # its episodes are over: nothing depends on how it ends
+        if _by_signal(error):
+            raise

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from valueshare.errors import InvalidInput
 from valueshare.files import FULL, make_parents, reason, remove_empty, sync_directory, sync_tree
-from valueshare.records import CHECKPOINTS, RECORDS
+from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
 from valueshare.runs.directory import read_config
 from valueshare.runs.progress import PROGRESS
 
 # Of a run, and nobody else's: what is there counts, or goes with the next phase.
-RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, "tensorboard")
+RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # by a file where a folder is wanted, say
 
 
-def check_target(target: Path) -> None:
+def check_out(target: Path) -> None:
     """Refuse a file, and the folders in which a run keeps its records and checkpoints."""
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
-    place = target.resolve()
+    place = Path(os.path.realpath(target))  # a loop of links is no error here
     for folder in (place, *place.parents):
         if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent) or {}):
             raise InvalidInput(

@@ -19,7 +19,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures
-from valueshare.report.folder import check_target, filled_whole, told_by_name
+from valueshare.report.folder import check_out, filled_whole, told_by_name
 from valueshare.report.page_about import short_names, shortened
 from valueshare.report.page_results import Picture, results_page
 from valueshare.report.page_verdict import asked_pairs, verdict
@@ -76,7 +76,7 @@ def write_report(
     if tabular and compare:
         raise InvalidInput(f"{tabular[0]} is a tabular study: it has no verdict for --compare")
     folder = default_folder(paths) if out is None else out
-    check_target(folder)
+    check_out(folder)
     if tabular:
         return _write_tabular(tabular[0], folder, names)
     results = read_results(paths)
@@ -183,7 +183,7 @@ def _write_tabular_shards(
             "--figures and --compare"
         )
     folder = default_folder(paths) if out is None else out
-    check_target(folder)
+    check_out(folder)
     with told_by_name(folder):
         result = write_merged(shards, folder)
     drawn = sorted(path.stem for path in (folder / "figures").glob("*.png"))

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.records import TENSORBOARD
 from valueshare.runs.groups import group_columns, label
 
 MEASURES = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
@@ -29,7 +30,7 @@ class Events:
     def __init__(self, folder: Path, agents: pl.DataFrame, records: pl.DataFrame) -> None:
         # Events from step 0 on replace those of earlier processes: a phase that was cut off may
         # have been reported, and is run again.
-        self._writer = require_tensorboard()(str(folder / "tensorboard"), purge_step=0)
+        self._writer = require_tensorboard()(str(folder / TENSORBOARD), purge_step=0)
         self._agents = agents
         self._write(records)
 

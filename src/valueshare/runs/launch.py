@@ -54,10 +54,7 @@ Report = Callable[[str, Ending], None]  # called once for every population that 
 
 
 class Engine(Protocol):
-    """Who runs populations.
-
-    Where the answer here is None, engines of one machine have nothing to say.
-    """
+    """Who runs populations."""
 
     def check(self, plan: Plan, how: Execution) -> str:
         """Everything that can be found wrong before a run; one line of the memory it needs."""
@@ -67,11 +64,9 @@ class Engine(Protocol):
 
     def check_folder(self, folder: Place) -> str | None:
         """Refuse a place for the run that not all can write to; a line of what else to know."""
-        return None
 
     def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
         """A line of how long the rest will take, if that is known, or to be measured."""
-        return None
 
     def run(
         self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
@@ -80,10 +75,9 @@ class Engine(Protocol):
 
     def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
         """A line of how long it took, by all who had a part in it."""
-        return None
 
 
-class Local(Engine):
+class Local:
     """In this process, one population after the other."""
 
     def __init__(self, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008 (frozen)
@@ -98,6 +92,12 @@ class Local(Engine):
 
     def fitted(self, plan: Plan) -> Plan:
         return cut(plan, self._most) if self._most else plan
+
+    def check_folder(self, folder: Place) -> str | None:
+        return None
+
+    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
+        return None
 
     def run(
         self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
@@ -114,6 +114,9 @@ class Local(Engine):
             report(part.name, Ending(finished))
             if not finished:
                 return
+
+    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
+        return None
 
 
 def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:

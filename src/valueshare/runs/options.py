@@ -94,7 +94,8 @@ class Options:
     acting_quantiles: Count = None
     """... and for acting."""
     kappa: Number = None
-    """IQN: errors below it are squared in the loss, larger ones count linearly."""
+    """IQN: errors below it are squared in the loss, larger ones count linearly, and the loss is
+    divided by it. Where it is large, expectiles are learned instead of quantiles."""
 
     eval_every: Count = None
     """Steps between evaluations."""

@@ -21,11 +21,12 @@ from valueshare.errors import InvalidInput
 from valueshare.population.train import checked_device
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Ending, Engine, Execution, Report, checked_needs
+from valueshare.runs.launch import Ending, Execution, Report, checked_needs
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import is_part_finished
 from valueshare.runs.shards import balanced, cut, length, longest_first
+from valueshare.runs.storage.places import Place
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Listener, Task, tell
 
@@ -43,7 +44,7 @@ for name in sys.argv[1:]:
 """
 
 
-class Processes(Engine):
+class Processes:
     """Populations side by side in so many processes, the longest first."""
 
     def __init__(self, options: EngineOptions) -> None:
@@ -82,6 +83,12 @@ class Processes(Engine):
         """Cut what is too large to keep all workers busy to the end."""
         return balanced(cut(plan, self._most) if self._most else plan, self._workers)
 
+    def check_folder(self, folder: Place) -> str | None:
+        return None
+
+    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
+        return None
+
     def run(
         self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
     ) -> None:
@@ -114,6 +121,9 @@ class Processes(Engine):
                 process.kill()
             for process in running.values():
                 process.close()
+
+    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
+        return None
 
 
 class _Worker:
