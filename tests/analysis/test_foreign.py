@@ -330,6 +330,15 @@ def test_a_metric_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
+def test_agents_that_diverged_are_said(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", steps=10)
+    for file in (folder / "records").iterdir():
+        at = pl.when((pl.col("agent") == 1) & (pl.col("step") == 10)).then(7)
+        pl.read_parquet(file).with_columns(diverged_at=at).write_parquet(file)
+    (note,) = read_results(folder).notes
+    assert note == f"{folder}: 1 of 2 agents diverged; their scores are of frozen weights"
+
+
 def test_the_same_run_from_two_places(tmp_path: Path) -> None:
     one, other = run_folder(tmp_path / "a"), run_folder(tmp_path / "b")
     line = refused(one, other)

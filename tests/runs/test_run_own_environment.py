@@ -77,6 +77,7 @@ ODD = {
     "Ended": "observation, reward, None, truncated, info",
     "Cut": "observation, reward, terminated, 'no', info",
     "Numbers": "observation, reward, int(terminated), np.array(truncated), info",
+    "Blind": "observation if self.steps < 150 else observation * np.nan, reward, False, True, info",
 }
 for name, step in ODD.items():
     gymnasium.register(f"own/{name}-v0", Odd, max_episode_steps=50, kwargs={"step": step})
@@ -198,6 +199,12 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(
 def test_a_reward_that_is_no_number_is_not_blamed_on_agents(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailed, match="gave reward nan in its step: it must be finite"):
         valueshare.train("own_countdown:own/Later-v0", out=tmp_path / "run", **QUICK)
+
+
+def test_nor_is_an_observation(tmp_path: Path) -> None:
+    message = "gave observation [nan, nan] in its step: it must be finite"
+    with pytest.raises(EnvironmentFailed, match=re.escape(message)):
+        valueshare.train("own_countdown:own/Blind-v0", out=tmp_path / "run", **QUICK)
 
 
 def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ def read_run_folder(folder: Path) -> Part:
         raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
     whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
-    notes = _unfinished(agents, records, config)
+    notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
     origin = _json(folder / "provenance.json")
     return Part(whole, "run", notes, config=config, provenance=origin)
 
@@ -222,6 +222,15 @@ def _unfinished(
                     f"{min(short['last'].to_list()):,} of {planned:,}"
                 )
     return tuple(notes)
+
+
+def _diverged(agents: pl.DataFrame, records: pl.DataFrame) -> tuple[str, ...]:
+    if "diverged_at" not in records.columns:
+        return ()
+    count = records.filter(pl.col("diverged_at").is_not_null())["agent"].n_unique()
+    if count == 0:
+        return ()
+    return (f"{count:,} of {agents.height:,} agents diverged; their scores are of frozen weights",)
 
 
 def read_agents(folder: Path) -> pl.DataFrame:

@@ -129,6 +129,13 @@ class GymnasiumEnvironments:
                     "must be finite"
                 )
             observation[row] = self._started(env) if ended or cut else final[row]
+        for doing, given in (("step", final), ("reset", observation)):
+            if not np.isfinite(given).all():  # agents would be frozen for it
+                row = next(row for row in given if not np.isfinite(row).all())
+                raise EnvironmentFailed(
+                    f"the environment {self.spec.name} gave observation {_brief(row)} in its "
+                    f"{doing}: it must be finite"
+                )
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
 
@@ -197,6 +204,10 @@ def _make(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
     except RAISED as error:
         raise _failed(env_id, "constructor", error) from error
+
+
+def _brief(values: NDArray[Any]) -> str:
+    return " ".join(str(values.tolist()).split())[:60]
 
 
 def _is_flag(value: object) -> bool:
