@@ -18,9 +18,7 @@ def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     The evaluation before training counts, as in the paper's LunarLander study, but not in Atari
     games, whose evaluations follow their phases there.
     """
-    require(table, "env", "step")
-    begun = table.filter(pl.col("step") > 0)["env"].unique()  # else there is nothing but that one
-    atari = [env for env in begun if is_atari(env)]
+    atari = [env for env in _begun(table) if is_atari(env)]
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(atari)
     return _means(table.filter(trained), column, None)
 
@@ -28,11 +26,19 @@ def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
 def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST) -> Estimate:
     """The mean of the last evaluations of each run: of three, as in the paper's table.
 
-    The last evaluations are those of the environment: a run that ended earlier has null.
+    The last evaluations are those of the environment: a run that ended earlier has null. The one
+    before training is none of them.
     """
     if last < 1:
         raise InvalidInput(f"last = {last}: write a number >= 1")
-    return _means(table, column, last)
+    trained = (pl.col("step") > 0) | ~pl.col("env").is_in(_begun(table))
+    return _means(table.filter(trained), column, last)
+
+
+def _begun(table: pl.DataFrame) -> list[str]:
+    """Environments with more than an evaluation before training."""
+    require(table, "env", "step")
+    return table.filter(pl.col("step") > 0)["env"].unique().to_list()
 
 
 def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
