@@ -94,8 +94,7 @@ class Options:
     acting_quantiles: Count = None
     """... and for acting."""
     kappa: Number = None
-    """IQN: errors below it are squared in the loss, larger ones count linearly, and the loss is
-    divided by it. Where it is large, expectiles are learned instead of quantiles."""
+    """IQN: errors below it are squared, larger ones count linearly, and the loss is divided by it."""
 
     eval_every: Count = None
     """Steps between evaluations."""
