@@ -94,7 +94,7 @@ class Options:
     acting_quantiles: Count = None
     """... and for acting."""
     kappa: Number = None
-    """IQN: errors below it are squared, larger ones count linearly, and the loss is divided by it."""
+    """IQN: errors below it are squared, larger ones count linearly; the loss is divided by it."""
 
     eval_every: Count = None
     """Steps between evaluations."""
