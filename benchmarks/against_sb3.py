@@ -77,13 +77,14 @@ agents, seconds, compiled = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] ==
 threads = int(sys.argv[4])
 prepare(threads)
 from valueshare.benchmarks import population
-from valueshare.population.phase import TrainingEpisodes, tick
+from valueshare.population.advance import TrainingEpisodes, advance
 
 preset = population.preset_named("generic")
 # Whatever the preset becomes, this comparison keeps its settings.
 settings = preset.settings
 assert (settings.hidden, settings.minibatch) == ((128, 128), 64)
 assert (settings.update_every, settings.replay_transitions) == (4, 100_000)
+STRETCH = 100  # steps between looks at the clock
 
 
 def loop(engine):
@@ -92,8 +93,8 @@ def loop(engine):
     sys.stdin.readline()
     began = time.perf_counter()
     while (now := time.perf_counter()) < began + seconds:
-        t += 1
-        episodes.step(tick(engine, t, begun=True, goes_on=True))
+        advance(engine, t, t + STRETCH, episodes=episodes)
+        t += STRETCH
     print(agents * (t - settings.replay_start) / (now - began), flush=True)
 
 

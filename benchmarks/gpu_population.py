@@ -22,8 +22,9 @@ from rich.table import Table
 
 from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
+from valueshare.population.advance import TrainingEpisodes
+from valueshare.population.engine import Engine
 from valueshare.population.groups import choose_actions
-from valueshare.population.phase import Engine, Outcome, TrainingEpisodes
 from valueshare.population.updates import renew_target, update
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
@@ -135,7 +136,7 @@ def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
 
 def traced(engine: Engine) -> None:
-    """Print where the host spends a tick: the same calls as `phase.tick`, each with the clock."""
+    """Print where the host spends a tick: the calls of `advance`, each with the clock."""
     settings, group, learner = engine.population.settings, engine.groups[0], engine.learner
     exchange, environments = group.exchange, group.environments
     spent: dict[str, float] = {}
@@ -168,7 +169,7 @@ def traced(engine: Engine) -> None:
         group.store()
         engine.state.step.add_(1)
         note("store: launch")
-        episodes.step(Outcome(result.reward, result.terminated, result.truncated))
+        episodes.step(group.agents, result)
         note("count episodes")
     for name, seconds in spent.items():
         print(f"  {1e3 * seconds / TRACED_TICKS:8.3f} ms  {name}")

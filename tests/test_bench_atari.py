@@ -11,19 +11,19 @@ from valueshare import cli
 from valueshare.benchmarks import atari, atari_loop, plain_agent
 from valueshare.benchmarks.atari import LOOPS, AtariBench, _settings, _table, measure
 from valueshare.benchmarks.atari_loop import (
+    TrainingLoop,
     bare_emulators,
     fill_with_copies,
     loop_rate,
     population_of,
     training_engine,
-    training_loop,
 )
 from valueshare.commands.bench import bench_atari
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.population.agents import agent_table
-from valueshare.population.phase import Engine, make_engine
+from valueshare.population.engine import Engine, make_engine
 from valueshare.population.state import Population, initial_state
 from valueshare.replay import transitions
 from valueshare.runs import memory
@@ -76,11 +76,12 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     population = population_of(_table(bench), settings, torch.device("cpu"))
     state = initial_state(population)
     engine = training_engine(population, state, LOOPS["lag-halves"], False, 2)
-    go_on = training_loop(engine)
-    for t in (*range(95, 110), -1):
-        go_on(t)
+    loop = TrainingLoop(engine, 95)
+    loop.run(10)
+    loop.run(5)
+    assert loop.t == 110
     assert int(state.updates) == 3  # at 100, 104 and 108
-    assert state.replay.written.tolist() == [16, 16]
+    assert state.replay.written.tolist() == [15, 15]
     engine.close()
 
 

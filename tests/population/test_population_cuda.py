@@ -134,7 +134,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
         update(learner)
         torch.cuda.synchronize()
 
-    monkeypatch.setattr("valueshare.population.phase.update", update_alone)
+    monkeypatch.setattr("valueshare.population.advance.update", update_alone)
     alone = trained()
     for name, value in alone.items():
         assert torch.equal(first[name], value), name

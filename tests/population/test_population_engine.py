@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from valueshare.envs import Environments, environment_spec, make_environments
-from valueshare.population import phase
+from valueshare.population import engine as engines
+from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
-from valueshare.population.phase import Engine, begin, make_engine, run_phase, tick
+from valueshare.population.engine import Engine, begin, make_engine
+from valueshare.population.phase import run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import initial_state, make_population
 
@@ -51,8 +53,8 @@ def test_groups_share_threads_and_evaluation_has_all(
         given.append(threads)
         return make_environments(*arguments, threads=threads, **options)
 
-    monkeypatch.setattr(phase, "make_environments", noted)
-    monkeypatch.setattr(phase, "available_cores", lambda: 6)
+    monkeypatch.setattr(engines, "make_environments", noted)
+    monkeypatch.setattr(engines, "available_cores", lambda: 6)
     engine(threads=threads, groups=groups).close()
     assert given == expected
 
@@ -60,11 +62,10 @@ def test_groups_share_threads_and_evaluation_has_all(
 def test_an_engine_may_only_train() -> None:
     training = engine(evaluates=False, groups=2)
     begin(training, range(4))
-    for t in range(20):
-        tick(training, t)
+    advance(training, 0, 20)
     assert training.evaluation is None
     assert int(training.state.updates) == 2  # at 10 and 15
     assert training.state.replay.written.tolist() == [20] * 4
     with pytest.raises(RuntimeError, match="only trains"):
-        run_phase(training, 0, lambda: None)
+        run_phase(training, 0, lambda step: None)
     training.close()

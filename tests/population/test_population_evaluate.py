@@ -21,7 +21,7 @@ SETTINGS = TrainingSettings(
 )
 
 
-def never() -> None:
+def never(step: int) -> None:
     """A poll that never stops."""
 
 

@@ -16,11 +16,11 @@ import torch
 from valueshare.benchmarks import plain_agent
 from valueshare.benchmarks.atari_loop import (
     Loop,
+    TrainingLoop,
     bare_emulators,
     fill_with_copies,
     population_of,
     training_engine,
-    training_loop,
     turns_per_second,
 )
 from valueshare.benchmarks.population import versions_line
@@ -29,12 +29,12 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import atari
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
+from valueshare.population.engine import Engine
 from valueshare.population.groups import choose_actions
-from valueshare.population.phase import Engine
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.population.updates import join, update
+from valueshare.population.updates import update
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
 
@@ -152,19 +152,17 @@ def _measure_loop(
     began = time.perf_counter()
     engine = training_engine(population, state, loop, bench.compiled, bench.threads)
     try:
-        go_on = training_loop(engine)
         if first:
-            for _ in range(FILLED):
-                go_on(-1)
+            TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn
             fill_with_copies(state.replay)
-        for t in range(4 * settings.update_every):  # compiled, captured, warm
-            go_on(settings.replay_start + t)
+        training = TrainingLoop(engine, settings.replay_start)
+        training.run(4 * settings.update_every)  # compiled, captured, warm
         say(f"  ({loop.words}: ready after {time.perf_counter() - began:.0f} s)")
         if first and bench.part_seconds:
             for row in _parts(engine, bench.part_seconds):
                 known(row)
         if bench.loop_seconds:
-            known(_raced(engine, go_on, bare, loop.words, bench.loop_seconds))
+            known(_raced(training, bare, loop.words, bench.loop_seconds))
     finally:
         engine.close()
 
@@ -204,19 +202,14 @@ def _table(bench: AtariBench) -> pl.DataFrame:
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
-def _raced(
-    engine: Engine, go_on: Callable[[int], None], bare: Callable[[], None], name: str, s: float
-) -> Row:
-    """The loop and the bare emulators in turns, for s and s/2 seconds in all."""
-    device, size = engine.population.device, engine.population.size
-    clock = iter(range(engine.population.settings.replay_start, 10**12))
-    spent: dict[str, float] = {"loop": 0.0, "raw": 0.0}  # seconds a step, summed over rounds
+def _raced(training: TrainingLoop, bare: Callable[[], None], name: str, seconds: float) -> Row:
+    """The loop and the bare emulators in turns, for so many seconds in all, and half as many."""
+    device, size = training.engine.population.device, training.engine.population.size
+    loop = raw = 0.0  # seconds a step, summed over rounds
     for _ in range(ROUNDS):
-        spent["raw"] += 1 / turns_per_second(bare, s / ROUNDS / 2, device)
-        spent["loop"] += 1 / turns_per_second(lambda: go_on(next(clock)), s / ROUNDS, device)
-        join(engine.learner)
-    seconds, raw = spent["loop"] / ROUNDS, spent["raw"] / ROUNDS
-    return Row(name, 1e3 * seconds, size / seconds, raw / seconds)
+        raw += 1 / turns_per_second(bare, seconds / ROUNDS / 2, device)
+        loop += 1 / training.steps_per_second(seconds / ROUNDS)
+    return Row(name, 1e3 * loop / ROUNDS, size * ROUNDS / loop, raw / loop)
 
 
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:

@@ -13,7 +13,8 @@ import torch
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.learning.randomness import stream_key
-from valueshare.population.phase import Engine, TrainingEpisodes, begin, make_engine, tick
+from valueshare.population.advance import TrainingEpisodes, advance
+from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
@@ -46,17 +47,15 @@ def loop_rate(
     place = checked_device(device)
     small = max(2_048, part.settings.minibatch)
     settings = replace(part.settings, replay_capacity=small)
-    loop = Loop("loop", min(groups, part.agents.height), settings.acting_lag)
+    how = Loop("loop", min(groups, part.agents.height), settings.acting_lag)
 
     def measured() -> float:  # what it holds has no name outside
         population = population_of(part.agents, settings, place)
-        engine = training_engine(population, initial_state(population), loop, compiled, threads)
+        engine = training_engine(population, initial_state(population), how, compiled, threads)
         try:
-            go_on = training_loop(engine)
-            for t in range(4 * settings.update_every):
-                go_on(t - 2 * settings.update_every + settings.replay_start)
-            clock = iter(range(settings.replay_start, 10**12))
-            return population.size * turns_per_second(lambda: go_on(next(clock)), seconds, place)
+            loop = TrainingLoop(engine, settings.replay_start - 2 * settings.update_every)
+            loop.run(4 * settings.update_every)
+            return population.size * loop.steps_per_second(seconds)
         finally:
             engine.close()
 
@@ -122,17 +121,23 @@ def training_engine(
     return engine
 
 
-def training_loop(engine: Engine) -> Callable[[int], None]:
-    """One step of every agent, at step t of the schedule, as in a phase that goes on."""
-    episodes = TrainingEpisodes(engine.population.size)
-    begun = False
+class TrainingLoop:
+    """Steps of every agent as in a phase; `t` is where the schedule is."""
 
-    def go_on(t: int) -> None:
-        nonlocal begun
-        episodes.step(tick(engine, t, begun=begun, goes_on=True))
-        begun = True
+    def __init__(self, engine: Engine, t: int) -> None:
+        self.engine, self.t = engine, t
+        self._episodes = TrainingEpisodes(engine.population.size)
 
-    return go_on
+    def run(self, steps: int) -> None:
+        advance(self.engine, self.t, self.t + steps, episodes=self._episodes)
+        self.t += steps
+
+    def steps_per_second(self, seconds: float) -> float:
+        """Over about `seconds` in stretches, each long enough that its ends cost nothing."""
+        device, every = self.engine.population.device, self.engine.population.settings.update_every
+        rate = every * turns_per_second(lambda: self.run(every), seconds / 10, device)
+        stretch = max(1, round(seconds / 3 * rate))
+        return stretch * turns_per_second(lambda: self.run(stretch), seconds * 0.9, device)
 
 
 @contextmanager

@@ -18,9 +18,10 @@ from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import PRESETS, Preset, generic
 from valueshare.learning.randomness import stream_key
+from valueshare.population.advance import TrainingEpisodes, advance
 from valueshare.population.agents import agent_table
+from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.groups import choose_actions
-from valueshare.population.phase import Engine, TrainingEpisodes, begin, make_engine, tick
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import renew_target, update
@@ -33,7 +34,7 @@ PARTS = ("environments", "learning", "acting", "storing", "whole loop")
 ROUNDS = 5
 FILLED = 256  # real steps, of which the rings are then filled with copies
 
-Turn = Callable[[], None]
+Turn = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,7 @@ def measure(
             made = {"whole loop": _loop(engine)} if groups > 1 else _turns(engine)
             turns = {name: turn for name, turn in made.items() if name in only}
             for turn in turns.values():
-                for _ in range(3):  # compilation, memory, threads
-                    turn()
+                turn(3)  # compilation, memory, threads
             ticks = {
                 name: max(1, round(seconds / ROUNDS / len(turns) / _seconds(turn, 5, engine) * 5))
                 for name, turn in turns.items()
@@ -209,8 +209,8 @@ def _engine(
 
 def _fill(engine: Engine) -> None:
     """Real steps first, then copies of them up to the rings' ends."""
-    for _ in range(min(FILLED, engine.population.settings.replay_transitions)):
-        tick(engine, -1)  # before any step at which agents learn
+    # Before any step at which agents learn.
+    advance(engine, -min(FILLED, engine.population.settings.replay_transitions), 0)
     _fill_with_copies(engine.state.replay)
 
 
@@ -230,7 +230,7 @@ def _fill_with_copies(replay: Transitions) -> None:
 
 
 def _turns(engine: Engine) -> dict[str, Turn]:
-    """One tick's worth of each part, in the order of PARTS."""
+    """Each part, as often as is asked, in the order of PARTS."""
     settings, state, learner = engine.population.settings, engine.state, engine.learner
     (group,) = engine.groups
     exchange, p = group.exchange, engine.population.size
@@ -263,20 +263,27 @@ def _turns(engine: Engine) -> dict[str, Turn]:
         if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
             torch.cuda.synchronize()
 
-    parts = (environments, learning, acting, storing, _loop(engine))
+    parts = *map(_repeated, (environments, learning, acting, storing)), _loop(engine)
     return dict(zip(PARTS, parts, strict=True))
 
 
-def _loop(engine: Engine) -> Turn:
-    """Ticks as in training, each of which begins the next one."""
-    episodes = TrainingEpisodes(engine.population.size)
-    t, begun = engine.population.settings.replay_start, False
+def _repeated(part: Callable[[], None]) -> Turn:
+    def turn(times: int) -> None:
+        for _ in range(times):
+            part()
 
-    def whole_loop() -> None:
-        nonlocal t, begun
-        t += 1
-        episodes.step(tick(engine, t, begun=begun, goes_on=True))
-        begun = True
+    return turn
+
+
+def _loop(engine: Engine) -> Turn:
+    """Ticks as in training."""
+    episodes = TrainingEpisodes(engine.population.size)
+    t = engine.population.settings.replay_start
+
+    def whole_loop(times: int) -> None:
+        nonlocal t
+        advance(engine, t, t + times, episodes=episodes)
+        t += times
 
     return whole_loop
 
@@ -286,8 +293,7 @@ def _seconds(turn: Turn, times: int, engine: Engine) -> float:
     if cuda:
         torch.cuda.synchronize()
     began = time.perf_counter()
-    for _ in range(times):
-        turn()
+    turn(times)
     if cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - began

@@ -105,9 +105,9 @@ def evaluate(
     player: Player,
     environments: Environments,
     step: int,
-    poll: Callable[[], None],
+    poll: Callable[[int], None],
 ) -> Scores:
-    """Let every agent play as it is after `step` steps; `poll` is called at every tick."""
+    """Let every agent play as it is after `step` steps; `poll` gets that number at every tick."""
     settings = population.settings
     shape = (population.size, copies(settings))
     stream = f"evaluation-environment/{step}"
@@ -120,7 +120,7 @@ def evaluate(
     left = _shares(settings, shape)
     first = np.ones(shape, np.bool_)
     while (active := left > 0).any():
-        poll()
+        poll(step)
         _show(player, observation, first)
         player.play()
         actions, values = player.action.get(), player.value.get()

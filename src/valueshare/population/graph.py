@@ -62,18 +62,23 @@ class GraphedStep:
 
 
 def capture_all(
-    steps: Sequence[GraphedStep], device: torch.device, *, urgent: bool = False
+    steps: Sequence[GraphedStep],
+    device: torch.device,
+    *,
+    urgent: bool = False,
+    stream: "torch.cuda.Stream | None" = None,
 ) -> None:
     """Capture steps that run one after the other; nothing to do on a CPU.
 
     Steps of different calls may run at the same time: memory and workspaces are each call's own.
     Where they do, the GPU prefers kernels of `urgent` ones: a graph keeps the priority of the
-    stream it was captured on.
+    stream it was captured on, which is `stream` or a new one.
     """
     if device.type == "cuda":
         from torch._inductor import config
 
-        pool, stream = torch.cuda.graph_pool_handle(), new_stream(device, urgent=urgent)
+        pool = torch.cuda.graph_pool_handle()
+        stream = new_stream(device, urgent=urgent) if stream is None else stream
         # The compiler's worker processes stay ready for more and cost the environments a third of
         # their speed; sent away, they leave some of that behind. Compiled here there are none.
         with config.patch(compile_threads=1), warnings.catch_warnings():

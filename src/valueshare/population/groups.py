@@ -28,10 +28,17 @@ class Group(NamedTuple):
     environments: Environments
     act: GraphedStep  # letterboxes -> exchange.seen -> exchange.action, whose old is then `taken`
     store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
+    stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
 
 
 def make_group(
-    whole: Population, state: State, agents: slice, environments: Environments, *, compiled: bool
+    whole: Population,
+    state: State,
+    agents: slice,
+    environments: Environments,
+    *,
+    compiled: bool,
+    stream: "torch.cuda.Stream | None" = None,
 ) -> Group:
     population = replace(
         whole,
@@ -81,6 +88,7 @@ def make_group(
         store=store_on_host
         if on_host
         else GraphedStep(store_step, population.device, compiled=compiled_store),
+        stream=stream,
     )
 
 

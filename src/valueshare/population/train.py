@@ -18,8 +18,9 @@ from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population import checkpoint
 from valueshare.population.checkpoint import Added, Folder, Saved
+from valueshare.population.engine import Engine, make_engine
 from valueshare.population.fingerprint import fingerprint
-from valueshare.population.phase import Engine, make_engine, records_schema, run_phase
+from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import (
     NetworkFactory,
@@ -72,17 +73,16 @@ def train_population(
     groups: int = 1,
     on_phase: Callable[[PhaseReport], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    on_tick: Callable[[State], None] | None = None,
+    on_tick: Callable[[int], None] | None = None,
 ) -> Trained:
     """Train the agents of one population; with a directory, go on from its last checkpoint.
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from
     (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and
-    `groups` of agents take turns in acting, which changes no agent's random numbers (rounding may
-    differ on CUDA). `on_phase` is called after every phase, when its checkpoint is written;
+    `groups` of agents act each at their own pace, which changes no agent's random numbers (rounding
+    may differ on CUDA). `on_phase` is called after every phase, when its checkpoint is written;
     `should_stop` at every tick: a phase that it ends leaves no trace, so that the last finished
-    phase stays the truth. `on_tick` is called there too, for displays; reading the state on a GPU
-    waits for it, so do it a few times a second.
+    phase stays the truth. `on_tick` gets the number of the step there, for displays.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.
@@ -99,9 +99,9 @@ def train_population(
             population = make_population(agents, settings, specs, device, network)
             state = initial_state(population, None if folder is None else folder.root)
 
-            def poll() -> None:
+            def poll(step: int) -> None:
                 if on_tick is not None:
-                    on_tick(state)
+                    on_tick(step)
                 if should_stop is not None and should_stop():
                     raise _Stop
 
@@ -117,7 +117,7 @@ def _trained(
     engine: Engine,
     folder: Folder | None,
     on_phase: Callable[[PhaseReport], None],
-    poll: Callable[[], None],
+    poll: Callable[[int], None],
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state = engine.population, engine.state
@@ -141,7 +141,7 @@ def _committed_phase(
     phase: int,
     folder: Folder | None,
     identity: Mapping[str, Any],
-    poll: Callable[[], None],
+    poll: Callable[[int], None],
 ) -> PhaseReport:
     replay = engine.state.replay
     moment = transitions.cursors(replay)

@@ -3,19 +3,17 @@
 import json
 import time
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import polars as pl
 
 from valueshare.population.agents import SCHEMA
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import State
 from valueshare.population.train import train_population
 from valueshare.runs.plan import Part, Plan, config, from_config, parts
 
 MEASURE_SECONDS = 5.0
-READ_EVERY = 16  # ticks; reading the step waits for a GPU
+READ_EVERY = 16  # steps: a mark for each would be a long list
 WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 
@@ -37,15 +35,13 @@ def measured_speed(values: dict[str, Any]) -> float:
     part = next(part for part in parts(plan) if part.name == values["part"])
     settings = _brief(part.settings)
     marks: list[tuple[float, int]] = []
-    ticks = count()
 
     def should_stop() -> bool:
         return len(marks) > 1 and marks[-1][0] - marks[0][0] >= values["seconds"]
 
-    def on_tick(state: State) -> None:
-        if next(ticks) % READ_EVERY:
+    def on_tick(step: int) -> None:
+        if step % READ_EVERY:
             return
-        step = int(state.step)
         if step >= settings.replay_start + WARM_UP_STEPS:
             marks.append((time.perf_counter(), step))
 

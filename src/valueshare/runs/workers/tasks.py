@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoint import Folder
-from valueshare.population.state import NetworkFactory, State
+from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Part, Plan, parts
@@ -98,9 +98,8 @@ def _run_part(
                 copy.pull_part(part.name)
             progress = ProgressFile(folder, part.name)
 
-            def on_tick(state: State) -> None:
-                if progress.is_due() or listener.due():  # reading the step waits for a GPU
-                    step = int(state.step)
+            def on_tick(step: int) -> None:
+                if progress.is_due() or listener.due():
                     listener.on_step(part.name, step)
                     if progress.is_due():
                         progress.write(step)

@@ -1,0 +1,168 @@
+"""An engine: a population with all that moves it, its environments and the device's steps.
+
+A tick of the whole population is
+
+    act, and actions to the host -> store the step before -> learn -> environments begin and end
+
+so that storing and learning overlap the environments (on CUDA the host only launches them, and
+waits for nothing but the actions). The update of tick t therefore samples transitions up to t-1:
+the one that is under way is not there yet. `advance` makes the ticks.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from valueshare.cores import available_cores
+from valueshare.envs import make_environments
+from valueshare.envs.base import Environments
+from valueshare.errors import InvalidInput
+from valueshare.population.evaluate import Player, check_evaluation, copies, make_player
+from valueshare.population.graph import GraphedStep, capture_all, new_stream
+from valueshare.population.groups import Group, begin_group, make_group
+from valueshare.population.state import Population, State, Weights, flat, load_
+from valueshare.population.updates import Learner, make_learner, renew_acting
+
+
+class Evaluation(NamedTuple):
+    """What agents are evaluated with."""
+
+    player: Player
+    environments: Environments
+
+
+class Engine(NamedTuple):
+    """A population with all that moves it: environments, and the device's steps.
+
+    One that only trains has nothing for evaluation.
+    """
+
+    population: Population
+    state: State
+    groups: tuple[Group, ...]
+    learner: Learner
+    evaluation: Evaluation | None
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.environments.close()
+        if self.evaluation is not None:
+            self.evaluation.environments.close()
+
+
+def make_engine(
+    population: Population,
+    state: State,
+    *,
+    compiled: bool,
+    threads: int | None = None,
+    groups: int = 1,
+    evaluates: bool = True,
+) -> Engine:
+    """`state` must be a population's that has not begun; load a checkpoint into it afterwards.
+
+    `groups` of agents act each at their own pace: no agent's random numbers change, and while the
+    environments of one group run, the device works for another. Groups share `threads` (None: one a
+    core) evenly, because all of their environments may be under way; those of evaluation have all
+    of them, because nothing else runs then. Without `evaluates` there are none.
+    """
+    settings, size = population.settings, population.size
+    if not 1 <= groups <= size:
+        raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
+    if compiled:
+        # All populations compile the same few functions, and PyTorch gives a function eight
+        # versions: forget those of populations that are done.
+        torch.compiler.reset()
+    names = population.agents["env"].to_list()
+    threads = available_cores() if threads is None else threads
+    playing = None
+    if evaluates:
+        rows = np.repeat(names, copies(settings))
+        playing = _environments(population, rows, threads, evaluation=True)
+        check_evaluation(settings, playing.spec.episode_limit)
+    own_threads = max(1, threads // groups)
+    shares = np.array_split(names, groups)
+    training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
+    parts, learner = _make_steps(population, state, training, compiled=compiled)
+    evaluation = None
+    if playing is not None:
+        evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
+    return Engine(population, state, parts, learner, evaluation)
+
+
+def begin(engine: Engine, seeds: Sequence[int]) -> None:
+    """New episodes everywhere, one seed an agent; an acting copy that lags is renewed."""
+    renew_acting(engine.learner)
+    for group in engine.groups:
+        begin_group(group, engine.state.step, seeds[group.agents])
+
+
+def _make_steps(
+    population: Population,
+    state: State,
+    environments: Sequence[Environments],
+    *,
+    compiled: bool,
+) -> tuple[tuple[Group, ...], Learner]:
+    """The steps of a population that has not begun, with a group for each of `environments`.
+
+    On CUDA they are captured here, which runs them. The small tensors are put back; what remains of
+    it in the rings of replay lies where the cursors have not been, and is overwritten before it can
+    be sampled.
+    """
+    online, lags, device = state.online, population.settings.acting_lag, population.device
+    acting = {n: v.clone() for n, v in online.parameters.items()} if lags else online.parameters
+    learner = make_learner(population, state, acting, compiled=compiled)
+    ends = np.cumsum([0, *(each.count for each in environments)]).tolist()
+    own = state._replace(online=Weights(acting, online.buffers))
+    alone = len(environments) == 1
+    groups = tuple(
+        make_group(
+            population,
+            own,
+            slice(begin, end),
+            each,
+            compiled=compiled,
+            stream=None if alone or device.type == "cpu" else new_stream(device, urgent=lags),
+        )
+        for begin, end, each in zip(ends, ends[1:], environments, strict=False)
+    )
+    before = {name: tensor.clone() for name, tensor in flat(state).items()}
+    # Steps that may run at the same time must not share memory: those of different groups, and an
+    # update that lags behind.
+    joint = [learner.renew_target, *([] if learner.stage is None else [learner.stage])]
+    if lags:
+        capture_all([learner.learn], device)
+    else:
+        joint.insert(0, learner.learn)
+    for group in groups:
+        steps = [step for step in (group.act, group.store) if isinstance(step, GraphedStep)]
+        if alone:
+            joint += steps
+        else:
+            capture_all(steps, device, stream=group.stream)
+    capture_all(joint, device, urgent=lags)
+    load_(state, before)
+    return groups, learner
+
+
+def _environments(
+    population: Population,
+    names: Sequence[str] | NDArray[np.str_],
+    threads: int,
+    *,
+    evaluation: bool,
+) -> Environments:
+    return make_environments(
+        [str(name) for name in names],
+        len(names),
+        backend=population.env.backend,
+        threads=threads,
+        episode_limit=population.settings.eval_episode_limit if evaluation else None,
+        protocol=population.settings.atari_protocol,
+        lockstep=not evaluation,
+        evaluation=evaluation,
+    )
