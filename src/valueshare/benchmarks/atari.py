@@ -41,7 +41,7 @@ from valueshare.runs.plan import Part
 ROUNDS = 3  # turns of a loop and the bare emulators
 FILLED = 128  # real steps, of which the rings are then filled with copies
 
-LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters"]
+LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"]
 
 
 LOOPS: dict[LoopName, Loop] = {
@@ -50,6 +50,7 @@ LOOPS: dict[LoopName, Loop] = {
     "lag": Loop("loop, acting lag", 1, True),
     "lag-halves": Loop("loop, acting lag, two halves", 2, True),
     "lag-quarters": Loop("loop, acting lag, four quarters", 4, True),
+    "lag-eighths": Loop("loop, acting lag, eight eighths", 8, True),
 }
 
 
