@@ -144,6 +144,7 @@ class AtariEnvironments:
         self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
         self._all = np.arange(self.count)
         self._elapsed = np.zeros(self.count, np.int64)  # [E] steps in the running game
+        self._longest = 0  # no environment has more
         self._lives: NDArray[np.integer[Any]] = np.zeros(self.count, np.int64)  # [E]
         self._index = np.zeros((self.count, self.spec.actions), np.int32)  # [E, A] the emulators'
 
@@ -167,6 +168,7 @@ class AtariEnvironments:
         with ThreadPoolExecutor(min(self._threads, len(self._groups))) as pool:
             list(pool.map(start, self._groups))
         self._elapsed[:] = 0
+        self._longest = 0
         self._observation = observation
         return observation
 
@@ -191,10 +193,14 @@ class AtariEnvironments:
         came = self._joined([(group, group.vector.recv()) for group in groups])
         for group in groups:
             self._elapsed[group.place] += 1
+        self._longest += 1
         observation, over, lives = came.observation, came.over, came.lives
-        # An environment that stands still was reset if it ended, so it is below its limit.
-        cut = ~over & (self._elapsed >= self._limit)
-        cuts, ends = bool(cut.any()), bool(over.any())
+        cut, cuts, ends = np.zeros(self.count, np.bool_), False, bool(came.last)
+        if self._longest >= self._limit:  # or nobody can have come to it
+            self._longest = int(self._elapsed.max())
+            # An environment that stands still was reset if it ended, so it is below its limit.
+            cut = ~over & (self._elapsed >= self._limit)
+            cuts = bool(cut.any())
         terminated = over
         if self.protocol.life_loss_ends:
             terminated = over | (0 < lives) & (lives < self._lives)
@@ -209,7 +215,8 @@ class AtariEnvironments:
         if ends or cuts:
             self._elapsed[over | cut] = 0
         self._observation, self._lives = observation, lives
-        return StepResult(observation, came.reward, terminated, cut & ~terminated, final)
+        truncated = cut & ~terminated if cuts else cut
+        return StepResult(observation, came.reward, terminated, truncated, final)
 
     def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
         self.send(actions, active)

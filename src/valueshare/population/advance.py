@@ -11,14 +11,14 @@ waits. So a slow emulator holds up the other groups only when they are a whole s
 group comes last changes no number.
 
 The first group is walked by the calling thread, every other one by a thread and, on CUDA, on a
-stream of its own.
+stream of its own. There, what follows a step is launched while the environments still make it,
+behind a gate that opens when they are done.
 """
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Literal
 
 import numpy as np
 import torch
@@ -29,8 +29,6 @@ from valueshare.population.engine import Engine
 from valueshare.population.groups import Group, choose_actions, send_actions
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.updates import join, renew_target, update
-
-Moment = Literal["chosen", "sent", "received"]  # in a step of a group: what has just been done
 
 
 def advance(
@@ -55,7 +53,7 @@ def advance(
             state.step.fill_(t)
             _update(engine, t)
 
-    meeting = Meeting(len(groups), _moment(engine), update_all)
+    meeting = Meeting(len(groups), update_all)
     on_cpu = engine.population.device.type == "cpu"
     turn = threading.Lock() if on_cpu and len(groups) > 1 else nullcontext()
     threads = torch.get_num_threads()
@@ -64,12 +62,16 @@ def advance(
         if on_cpu and threading.current_thread() is not caller:
             torch.set_num_threads(threads)  # sums would be taken in other pieces
         with _stream_of(group), meeting.left_on_failure():
-            _walk(engine, group, range(start, end), meeting, turn, polled, episodes)
+            try:
+                _walk(engine, group, range(start, end), meeting, turn, polled, episodes)
+            finally:
+                if group.gate is not None:
+                    group.gate.open()
 
     caller = threading.current_thread()
     first, *others = groups
     with _after_and_before(streams, joint):
-        pass
+        state.step.fill_(start)
     with ThreadPoolExecutor(max(1, len(others)), "valueshare-group") as pool:
         for group in others:
             pool.submit(walk, group, lambda step: None)
@@ -92,46 +94,51 @@ def _walk(
     episodes: "TrainingEpisodes | None",
 ) -> None:
     """The steps of one group. `turn` is held while it computes."""
-    exchange, settings = group.exchange, engine.population.settings
-    with turn:
-        choose_actions(group)
-    for t in steps:
-        poll(t)
-        meets = is_due(settings, t)
-        meeting.check()
-        if meets:
-            meeting.come(t, "chosen")
-        send_actions(group)
-        if meets:
-            meeting.come(t, "sent")
-        result = group.environments.receive()
-        if meets:
-            meeting.come(t, "received")
-        exchange.fill(result)
-        if meets:
+    exchange, settings, gate = group.exchange, engine.population.settings, group.gate
+    # Sampling on the host takes a while: that of step t comes when the environments are under way.
+    comes_late = engine.learner.draw is not None and engine.population.device.type == "cuda"
+
+    def come(t: int) -> None:
+        if is_due(settings, t):
+            meeting.come(t)
+
+    def follow(t: int) -> None:
+        """What follows step t."""
+        if is_due(settings, t):
             meeting.wait(t)
+        goes_on = t + 1 < steps.stop
+        if gate is not None:
+            gate.close()
         with turn:
-            if t + 1 < steps.stop:  # first of all: the environments wait for it
+            if goes_on:  # first of all: the environments wait for it
                 choose_actions(group)
             else:
                 exchange.keep_actions()
                 exchange.result.post()
             group.store()
+        if goes_on and not comes_late:
+            come(t + 1)
+
+    with turn:
+        choose_actions(group)
+    if not comes_late:
+        come(steps.start)
+    for t in steps:
+        poll(t)
+        meeting.check()
+        send_actions(group)
+        if comes_late:
+            come(t)
+        if gate is not None:
+            follow(t)
+        result = group.environments.receive()
+        exchange.fill(result)
+        if gate is not None:
+            gate.open()
+        else:
+            follow(t)
         if episodes is not None:
             episodes.step(group.agents, result)
-
-
-def _moment(engine: Engine) -> Moment:
-    """When in a step a group comes to the meeting.
-
-    On a CPU learning and environments want the same cores: taking turns is faster. On CUDA agents
-    learn while the environments step. An update that the next actions wait for is launched before
-    the host waits for the last ones, so that the device is never without work.
-    """
-    if engine.population.device.type == "cpu":
-        return "received"
-    learner = engine.learner
-    return "chosen" if learner.draw is None and learner.side is None else "sent"
 
 
 def is_due(settings: TrainingSettings, t: int) -> bool:
@@ -152,17 +159,15 @@ def _update(engine: Engine, t: int) -> None:
 class Meeting:
     """Where groups meet for an update: the last to come makes it, and nobody goes on before."""
 
-    def __init__(self, groups: int, moment: Moment, update: Callable[[int], None]) -> None:
-        self._groups, self._moment, self._update = groups, moment, update
+    def __init__(self, groups: int, update: Callable[[int], None]) -> None:
+        self._groups, self._update = groups, update
         self._changed = threading.Condition()
         self._came = 0
         self._updated: int | None = None  # the step of the last update
         self._failure: BaseException | None = None
 
-    def come(self, t: int, moment: Moment) -> None:
-        """To the update of step t, if this is the moment for it."""
-        if moment != self._moment:
-            return
+    def come(self, t: int) -> None:
+        """To the update of step t."""
         with self._changed:
             self._came += 1
             if self._came == self._groups:

@@ -48,6 +48,7 @@ class GraphedStep:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool, stream=stream):
             self._run()
+        self._graph.replay()  # a graph's first launch may wait for all streams: not later
 
     def __call__(self) -> None:
         if self._graph is None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from valueshare.envs.base import Environments
 from valueshare.population.act import act
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
+from valueshare.population.gate import Gate, make_gate
 from valueshare.population.graph import GraphedStep
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Keys, Own, Population, State, Weights
@@ -29,6 +30,7 @@ class Group(NamedTuple):
     act: GraphedStep  # letterboxes -> exchange.seen -> exchange.action, whose old is then `taken`
     store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
+    gate: Gate | None  # between what is launched and what it waits for
 
 
 def make_group(
@@ -89,6 +91,7 @@ def make_group(
         if on_host
         else GraphedStep(store_step, population.device, compiled=compiled_store),
         stream=stream,
+        gate=None if on_host else make_gate(population.device),
     )
 
 
