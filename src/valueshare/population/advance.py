@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from valueshare.envs.base import StepResult
 from valueshare.population.engine import Engine
+from valueshare.population.gate import Gate
 from valueshare.population.groups import Group, choose_actions, send_actions
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.updates import join, renew_target, update
@@ -94,7 +95,7 @@ def _walk(
     episodes: "TrainingEpisodes | None",
 ) -> None:
     """The steps of one group. `turn` is held while it computes."""
-    exchange, settings, gate = group.exchange, engine.population.settings, group.gate
+    exchange, settings = group.exchange, engine.population.settings
     # Sampling on the host takes a while: that of step t comes when the environments are under way.
     comes_late = engine.learner.draw is not None and engine.population.device.type == "cuda"
 
@@ -102,13 +103,13 @@ def _walk(
         if is_due(settings, t):
             meeting.come(t)
 
-    def follow(t: int) -> None:
-        """What follows step t."""
+    def follow(t: int, gate: Gate | None = None) -> None:
+        """What follows step t, behind a gate or at once."""
         if is_due(settings, t):
             meeting.wait(t)
-        goes_on = t + 1 < steps.stop
         if gate is not None:
             gate.close()
+        goes_on = t + 1 < steps.stop
         with turn:
             if goes_on:  # first of all: the environments wait for it
                 choose_actions(group)
@@ -129,8 +130,10 @@ def _walk(
         send_actions(group)
         if comes_late:
             come(t)
+        # Not behind the last step: its letterbox would wait for what waits for it.
+        gate = group.gate if t + 1 < steps.stop else None
         if gate is not None:
-            follow(t)
+            follow(t, gate)
         result = group.environments.receive()
         exchange.fill(result)
         if gate is not None:

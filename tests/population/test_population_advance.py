@@ -1,0 +1,216 @@
+"""Groups that go at their own pace: where they meet, and how they end when one of them fails."""
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from valueshare.envs import environment_spec
+from valueshare.envs.base import StepResult
+from valueshare.population import advance as advancing
+from valueshare.population.advance import Meeting, TrainingEpisodes, advance, is_due
+from valueshare.population.agents import agent_table
+from valueshare.population.engine import Engine, begin, make_engine
+from valueshare.population.exchange import Mailbox
+from valueshare.population.gate import Gate, make_gate
+from valueshare.population.groups import Group
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import flat, initial_state, make_population
+
+SETTINGS = TrainingSettings(
+    total_steps=60,
+    phase_steps=60,
+    eval_every=60,
+    hidden=(8,),
+    minibatch=4,
+    replay_start=10,
+    update_every=4,
+    target_every=6,
+)
+
+
+def made(groups: int) -> Engine:
+    table = agent_table("tests/Chain-v0", "dqn", seeds=range(6))
+    spec = environment_spec("tests/Chain-v0")
+    population = make_population(table, SETTINGS, spec, torch.device("cpu"))
+    engine = make_engine(
+        population, initial_state(population), compiled=False, groups=groups, evaluates=False
+    )
+    begin(engine, range(6))
+    return engine
+
+
+class Slowed:
+    """Environments that take a random while for each step."""
+
+    def __init__(self, group: Group, seed: int) -> None:
+        self._inner, self._rng = group.environments, np.random.default_rng(seed)
+
+    def receive(self) -> StepResult:
+        time.sleep(float(self._rng.exponential(0.002)))
+        return self._inner.receive()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("groups", [2, 3, 6])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_who_is_late_changes_no_number(groups: int, seed: int) -> None:
+    plain, slowed = made(1), made(groups)
+    advance(plain, 0, 60)
+    late = (group._replace(environments=Slowed(group, seed)) for group in slowed.groups)
+    slowed = slowed._replace(groups=tuple(late))
+    advance(slowed, 0, 21)  # in two pieces, neither of which ends with an update
+    advance(slowed, 21, 60)
+    assert int(slowed.state.step) == 60
+    expected = {**flat(plain.state), **plain.state.replay._asdict()}
+    found = {**flat(slowed.state), **slowed.state.replay._asdict()}
+    for name, value in expected.items():
+        assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(value)), name
+
+
+def test_steps_are_counted_for_the_agents_that_made_them() -> None:
+    episodes = TrainingEpisodes(3)
+    nobody, both = np.zeros(2, np.bool_), np.ones(2, np.bool_)
+    seen = np.zeros((2, 1), np.float32)
+    reward = np.array([1.0, 2.0], np.float32)
+    episodes.step(slice(1, 3), StepResult(seen, reward, nobody, nobody, seen))
+    episodes.step(slice(1, 3), StepResult(seen, reward, nobody, both, seen))
+    episodes.step(slice(0, 1), StepResult(seen[:1], reward[:1], nobody[:1], nobody[:1], seen[:1]))
+    assert episodes.returns_done.tolist() == [0.0, 2.0, 4.0]
+    assert episodes.finished.tolist() == [0, 1, 1]
+    assert episodes.running.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_updates_are_due_after_the_replay_has_started() -> None:
+    due = [t for t in range(25) if is_due(SETTINGS, t)]
+    assert due == [12, 16, 18, 20, 24]  # multiples of 4, and of 6 for the target network
+
+
+def test_the_last_to_come_makes_the_update() -> None:
+    made_by: list[str] = []
+    meeting = Meeting(2, lambda t: made_by.append(f"{t} by {threading.current_thread().name}"))
+
+    def first() -> None:
+        meeting.come(4)
+        meeting.wait(4)
+
+    thread = threading.Thread(target=first, name="first")
+    thread.start()
+    time.sleep(0.05)
+    assert thread.is_alive()
+    assert made_by == []
+    meeting.come(4)
+    thread.join(10)
+    assert made_by == [f"4 by {threading.current_thread().name}"]
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_what_one_group_raises_ends_all_and_is_raised(failing: int) -> None:
+    engine = made(3)
+
+    class Broken(Slowed):
+        def receive(self) -> StepResult:
+            raise RuntimeError("the emulator is gone")
+
+    groups = list(engine.groups)
+    groups[failing] = groups[failing]._replace(environments=Broken(groups[failing], 0))
+    with pytest.raises(RuntimeError, match="the emulator is gone"):
+        advance(engine._replace(groups=tuple(groups)), 0, 10**9)
+    assert [t.name for t in threading.enumerate() if t.name.startswith("valueshare-group")] == []
+
+
+def test_what_is_polled_may_end_the_steps() -> None:
+    engine = made(3)
+    polled: list[int] = []
+
+    def poll(step: int) -> None:
+        polled.append(step)
+        if step == 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        advance(engine, 0, 10**9, poll=poll)
+    assert polled == list(range(31))
+    assert [t.name for t in threading.enumerate() if t.name.startswith("valueshare-group")] == []
+
+
+def test_nothing_waits_for_the_device_while_a_gate_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # On CUDA such a wait would be for ever. A CPU has no gates: what the steps compute here, before
+    # the environments have answered, is of no use, but the order of the calls is the same.
+    class Watched(Gate):
+        def __init__(self) -> None:
+            self.closed, self.times = False, 0
+
+        def close(self) -> None:
+            assert not self.closed
+            self.closed, self.times = True, self.times + 1
+
+        def open(self) -> None:
+            self.closed = False
+
+    gates = [Watched(), Watched()]
+    engine = made(2)
+    groups = tuple(
+        group._replace(gate=gate) for group, gate in zip(engine.groups, gates, strict=True)
+    )
+    gate_of = {
+        id(box): gate
+        for group, gate in zip(groups, gates, strict=True)
+        for box in (group.exchange.result, group.exchange.action)
+    }
+    behind: dict[int, tuple[bool, int]] = {}  # by mailbox: what its last event came after
+
+    def note(box: Mailbox) -> None:
+        gate = gate_of[id(box)]
+        behind[id(box)] = gate.closed, gate.times
+
+    def wait(box: Mailbox) -> None:
+        gate = gate_of[id(box)]
+        assert behind.get(id(box)) != (True, gate.times) or not gate.closed
+
+    monkeypatch.setattr(Mailbox, "note", note)
+    updates: list[int] = []
+    monkeypatch.setattr(Mailbox, "wait", wait)
+    monkeypatch.setattr(advancing, "_update", lambda engine, t: updates.append(t))
+    advance(engine._replace(groups=groups), 0, 30)
+    advance(engine._replace(groups=groups), 30, 31)
+    assert [gate.times for gate in gates] == [29, 29]
+    assert [gate.closed for gate in gates] == [False, False]
+    assert updates == [12, 16, 18, 20, 24, 28, 30]
+
+    def fail(step: int) -> None:
+        if step == 40:
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        advance(engine._replace(groups=groups), 31, 10**9, poll=fail)
+    assert [gate.closed for gate in gates] == [False, False]
+
+
+def test_there_is_no_gate_without_a_gpu() -> None:
+    assert make_gate(torch.device("cpu")) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_work_behind_a_gate_waits_until_it_is_opened() -> None:
+    gate = Gate()
+    gate._closed = 2**32 - 3  # counts in a circle
+    gate.open()
+    box = Mailbox((1,), torch.int64, torch.device("cuda"))
+    for number in range(1, 8):
+        box.array[0] = 100
+        gate.close()
+        box.post()
+        assert not box._fetched.query()  # type: ignore[union-attr]
+        box.array[0] = number  # seen, because it was written before the gate was opened
+        gate.open()
+        box.wait()
+        assert int(box.tensor) == number
