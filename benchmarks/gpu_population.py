@@ -156,7 +156,7 @@ def traced(engine: Engine) -> None:
         if t % settings.target_every == 0:
             renew_target(learner)
         note("learn: launch")
-        actions = exchange.action.arrived()
+        actions = exchange.action.filled()
         note("act: wait for actions")
         environments.send(actions)
         note("environments: send")

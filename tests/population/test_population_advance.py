@@ -178,7 +178,7 @@ def test_nothing_waits_for_the_device_while_a_gate_is_closed(
     monkeypatch.setattr(Mailbox, "note", note)
     updates: list[int] = []
     monkeypatch.setattr(Mailbox, "wait", wait)
-    monkeypatch.setattr(advancing, "_update", lambda engine, t: updates.append(t))
+    monkeypatch.setattr(advancing, "_update", lambda engine, t, release: updates.append(t))
     advance(engine._replace(groups=groups), 0, 30)
     advance(engine._replace(groups=groups), 30, 31)
     assert [gate.times for gate in gates] == [29, 29]

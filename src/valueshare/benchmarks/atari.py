@@ -224,7 +224,7 @@ def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
 
     def acting() -> None:
         choose_actions(group)
-        group.exchange.action.arrived()
+        group.exchange.action.filled()
 
     def storing() -> None:
         group.exchange.result.post()

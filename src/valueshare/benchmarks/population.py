@@ -254,7 +254,7 @@ def _turns(engine: Engine) -> dict[str, Turn]:
     def acting() -> None:
         exchange.fill(last)
         choose_actions(group)
-        exchange.action.arrived()
+        exchange.action.filled()
 
     def storing() -> None:
         exchange.fill(last)

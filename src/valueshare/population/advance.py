@@ -16,9 +16,9 @@ behind a gate that opens when they are done.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from valueshare.envs.base import StepResult
 from valueshare.population.engine import Engine
 from valueshare.population.gate import Gate
-from valueshare.population.groups import Group, choose_actions, send_actions
+from valueshare.population.groups import Group, choose_actions, choose_and_store, send_actions
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.updates import join, renew_target, update
+from valueshare.population.updates import renew_target, update
 
 
 def advance(
@@ -46,41 +46,38 @@ def advance(
     ends the steps where they are, and leaves a state of no use.
     """
     state, groups = engine.state, engine.groups
-    streams = [group.stream for group in groups if group.stream is not None]
-    joint = torch.cuda.current_stream(engine.population.device) if streams else None
+    streams = Streams(engine)
 
     def update_all(t: int) -> None:
-        with _after_and_before(streams, joint):
+        with streams.joint():
             state.step.fill_(t)
-            _update(engine, t)
+            _update(engine, t, streams.release)
 
     meeting = Meeting(len(groups), update_all)
     on_cpu = engine.population.device.type == "cpu"
     turn = threading.Lock() if on_cpu and len(groups) > 1 else nullcontext()
-    threads = torch.get_num_threads()
+    caller, threads = threading.current_thread(), torch.get_num_threads()
 
     def walk(group: Group, polled: Callable[[int], None]) -> None:
         if on_cpu and threading.current_thread() is not caller:
             torch.set_num_threads(threads)  # sums would be taken in other pieces
-        with _stream_of(group), meeting.left_on_failure():
+        with streams.of(group), meeting.left_on_failure():
             try:
                 _walk(engine, group, range(start, end), meeting, turn, polled, episodes)
             finally:
                 if group.gate is not None:
                     group.gate.open()
 
-    caller = threading.current_thread()
     first, *others = groups
-    with _after_and_before(streams, joint):
-        state.step.fill_(start)
+    state.step.fill_(start)
+    streams.begin()
     with ThreadPoolExecutor(max(1, len(others)), "valueshare-group") as pool:
         for group in others:
             pool.submit(walk, group, lambda step: None)
         walk(first, poll)
     try:
-        with _after_and_before(streams, joint):
-            join(engine.learner)
-            state.step.fill_(end)
+        streams.end()
+        state.step.fill_(end)
     finally:
         meeting.raise_failure()
 
@@ -111,12 +108,12 @@ def _walk(
             gate.close()
         goes_on = t + 1 < steps.stop
         with turn:
-            if goes_on:  # first of all: the environments wait for it
-                choose_actions(group)
+            if goes_on:
+                choose_and_store(group)
             else:
                 exchange.keep_actions()
                 exchange.result.post()
-            group.store()
+                group.store()
         if goes_on and not comes_late:
             come(t + 1)
 
@@ -150,13 +147,18 @@ def is_due(settings: TrainingSettings, t: int) -> bool:
     return learning and (t % settings.update_every == 0 or t % settings.target_every == 0)
 
 
-def _update(engine: Engine, t: int) -> None:
-    """What is due at step t."""
-    settings = engine.population.settings
+def _update(engine: Engine, t: int, release: Callable[[], None]) -> None:
+    """What is due at step t; `release` is called when the groups may go on."""
+    settings, learner = engine.population.settings, engine.learner
+    renews = t % settings.target_every == 0
     if t % settings.update_every == 0:
-        update(engine.learner)
-    if t % settings.target_every == 0:
-        renew_target(engine.learner)
+        if renews:
+            update(learner)
+        else:
+            update(learner, release)
+    if renews:
+        renew_target(learner)
+        release()
 
 
 class Meeting:
@@ -211,31 +213,60 @@ class _Ended(Exception):
     """Another group has failed."""
 
 
-@contextmanager
-def _after_and_before(
-    streams: "Sequence[torch.cuda.Stream]", joint: "torch.cuda.Stream | None"
-) -> Iterator[None]:
-    """What is launched within comes after all that `streams` have, and before all that they get."""
-    if joint is None:
-        yield
-        return
-    with torch.cuda.stream(joint):
-        for stream in streams:
-            joint.wait_stream(stream)
-        yield
-        done = joint.record_event()
-        for stream in streams:
-            stream.wait_event(done)
+class Streams:
+    """On CUDA: the streams of groups and of what is joint, and what waits for what.
 
+    Groups and joint work may be on the same stream, the caller's; then nothing has to wait.
+    """
 
-@contextmanager
-def _stream_of(group: Group) -> Iterator[None]:
-    """A group's stream is the current one of this thread, where it has one."""
-    with ExitStack() as stack:
-        if group.stream is not None:
-            stack.enter_context(torch.cuda.device(group.stream.device))
-            stack.enter_context(torch.cuda.stream(group.stream))
-        yield
+    def __init__(self, engine: Engine) -> None:
+        self._joint: torch.cuda.Stream | None = None
+        self._groups: list[torch.cuda.Stream] = []  # but for those that are `joint` as well
+        if engine.population.device.type == "cuda":
+            self._caller = torch.cuda.current_stream(engine.population.device)
+            self._joint = engine.learner.stream or self._caller
+            own = (group.stream or self._caller for group in engine.groups)
+            self._groups = [stream for stream in own if stream != self._joint]
+
+    def begin(self) -> None:
+        """Everything comes after what the caller has launched."""
+        if self._joint is not None:
+            for stream in (self._joint, *self._groups):
+                stream.wait_stream(self._caller)
+
+    def end(self) -> None:
+        """What the caller launches next comes after everything."""
+        if self._joint is not None:
+            for stream in (self._joint, *self._groups):
+                self._caller.wait_stream(stream)
+
+    @contextmanager
+    def joint(self) -> Iterator[None]:
+        """What is launched within comes after all that the groups have launched so far."""
+        if self._joint is None:
+            yield
+            return
+        with torch.cuda.stream(self._joint):
+            for stream in self._groups:
+                self._joint.wait_stream(stream)
+            yield
+
+    def release(self) -> None:
+        """What the groups launch from here on comes after what is joint so far."""
+        if self._joint is not None and self._groups:
+            done = self._joint.record_event()
+            for stream in self._groups:
+                stream.wait_event(done)
+
+    @contextmanager
+    def of(self, group: Group) -> Iterator[None]:
+        """A group's stream is the current one of this thread."""
+        if self._joint is None:
+            yield
+            return
+        stream = group.stream or self._caller
+        with torch.cuda.device(stream.device), torch.cuda.stream(stream):
+            yield
 
 
 class TrainingEpisodes:

@@ -139,7 +139,8 @@ def _make_steps(
     else:
         joint.insert(0, learner.learn)
     for group in groups:
-        steps = [step for step in (group.act, group.store) if isinstance(step, GraphedStep)]
+        own_steps = (group.act, group.store, group.act_and_store)
+        steps = [step for step in own_steps if isinstance(step, GraphedStep)]
         if alone:
             joint += steps
         else:

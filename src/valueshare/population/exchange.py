@@ -1,6 +1,7 @@
 """What passes between host and device: tensors there, each with its letterbox here."""
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from valueshare.envs.base import StepResult
 from valueshare.population.state import Population, torch_dtype
 
 ALIGNED = 64  # bytes; parts of a mailbox begin at multiples of it
+LOOKS = 10_000  # into a letterbox, some 50 ms, before the host asks the device
 
 Part = tuple[tuple[int, ...], torch.dtype]  # shape and type
 
@@ -85,6 +87,24 @@ class Mailbox:
     def arrived(self) -> NDArray[Any]:
         """What was fetched; waits for it, and for nothing that was launched later."""
         self.wait()
+        return self.array
+
+    def empty(self) -> None:
+        """So that `filled` sees when the device has sent numbers, none of which is negative."""
+        if self._fetched is not None:
+            self.array.fill(-1)
+
+    def filled(self) -> NDArray[Any]:
+        """What the device sends into an empty letterbox, as soon as it is there.
+
+        The host looks into the letterbox itself: an event would be another call for every step.
+        """
+        if self._fetched is not None:
+            for _ in range(LOOKS):
+                if self.array.min() >= 0:
+                    return self.array
+                time.sleep(0)  # other threads may want the interpreter
+            torch.cuda.current_stream().synchronize()  # says what went wrong
         return self.array
 
     def get(self) -> NDArray[Any]:

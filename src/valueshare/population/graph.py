@@ -26,9 +26,7 @@ class GraphedStep:
         """`before` and `after` are copies from and to the host: captured, and never compiled."""
         self._device = device
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._function: Callable[[], None] = (
-            torch.compile(function, fullgraph=True, dynamic=False) if compiled else function
-        )
+        self._function = compiled_if(compiled, function)
         self._before, self._after = before, after
 
     def capture(self, pool: Any = None, stream: "torch.cuda.Stream | None" = None) -> None:
@@ -60,6 +58,14 @@ class GraphedStep:
         self._before()
         self._function()
         self._after()
+
+
+def compiled_if(compiled: bool, function: Callable[[], None]) -> Callable[[], None]:
+    """A step compiled as one piece, or as it is."""
+    if not compiled:
+        return function
+    step: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False)
+    return step
 
 
 def capture_all(

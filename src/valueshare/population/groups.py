@@ -12,7 +12,7 @@ from valueshare.envs.base import Environments
 from valueshare.population.act import act
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
 from valueshare.population.gate import Gate, make_gate
-from valueshare.population.graph import GraphedStep
+from valueshare.population.graph import GraphedStep, compiled_if
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Keys, Own, Population, State, Weights
 from valueshare.replay import transitions
@@ -29,6 +29,7 @@ class Group(NamedTuple):
     environments: Environments
     act: GraphedStep  # letterboxes -> exchange.seen -> exchange.action, whose old is then `taken`
     store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
+    act_and_store: GraphedStep | Callable[[], None]  # both, in one launch where there is one
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
     gate: Gate | None  # between what is launched and what it waits for
 
@@ -73,23 +74,34 @@ def make_group(
 
     # Compiled, every kernel that writes to a ring is tried on a copy of it: frames have no room
     # for one. Captured, the few kernels of eager mode cost as little.
-    compiled_store = compiled and not population.env.stack
+    storing = compiled_if(compiled and not population.env.stack, store_step)
+    acting = compiled_if(compiled, act_step)
+
+    def graphed(function: Callable[[], None], **around: Callable[[], None]) -> GraphedStep:
+        return GraphedStep(function, population.device, compiled=False, **around)
+
+    def answer_and_store() -> None:
+        exchange.action.to_host()  # first: the environments wait for it
+        storing()
+
+    fetch, answer = exchange.result.to_device, exchange.action.to_host
+    act_alone = graphed(acting, before=fetch, after=answer)
+
+    def act_and_store_on_host() -> None:
+        act_alone()
+        store_on_host()
+
     return Group(
         agents=agents,
         population=population,
         state=state,
         exchange=exchange,
         environments=environments,
-        act=GraphedStep(
-            act_step,
-            population.device,
-            compiled=compiled,
-            before=exchange.result.to_device,
-            after=exchange.action.to_host,
-        ),
-        store=store_on_host
+        act=act_alone,
+        store=store_on_host if on_host else graphed(storing),
+        act_and_store=act_and_store_on_host
         if on_host
-        else GraphedStep(store_step, population.device, compiled=compiled_store),
+        else graphed(acting, before=fetch, after=answer_and_store),
         stream=stream,
         gate=None if on_host else make_gate(population.device),
     )
@@ -108,15 +120,25 @@ def begin_group(group: Group, step: Tensor, seeds: Sequence[int]) -> None:
 
 def choose_actions(group: Group) -> None:
     """Hand over what the letterboxes hold, act, and have the actions sent to the host."""
+    _keep_actions(group)
+    group.act()
+
+
+def choose_and_store(group: Group) -> None:
+    """The same, and then store the step that led there."""
+    _keep_actions(group)
+    group.act_and_store()
+
+
+def _keep_actions(group: Group) -> None:
     exchange = group.exchange
     np.copyto(exchange.taken.array, exchange.action.array)
-    group.act()
-    exchange.action.note()
+    exchange.action.empty()
 
 
 def send_actions(group: Group) -> None:
     """Have the environments begin their step, when the actions are there."""
-    group.environments.send(group.exchange.action.arrived())
+    group.environments.send(group.exchange.action.filled())
 
 
 @torch.no_grad()

@@ -4,6 +4,9 @@ An update samples within itself, but for two cases, in which it reads what was *
 replay on the host is sampled there. And an update that acting does not wait for (`acting_lag`) runs
 beside it, on a CUDA stream of its own: what acting and storing change meanwhile is staged before.
 On a CPU the same happens one after the other.
+
+Everything here is launched on the current stream: whoever calls sees to it that this is the
+learner's, and what it waits for.
 """
 
 from collections.abc import Callable
@@ -29,48 +32,46 @@ from valueshare.replay.transitions import Transitions
 
 
 class Learner(NamedTuple):
-    """The joint steps of all groups; `update`, `renew_target` and `join` call them."""
+    """The joint steps of all groups; `update` and `renew_target` call them."""
 
     draw: Callable[[str], None] | None  # the host hands over a minibatch of this stream
     stage: GraphedStep | None
     learn: GraphedStep
     renew_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
-    side: "torch.cuda.Stream | None"  # where updates run that acting does not wait for
+    stream: "torch.cuda.Stream | None"  # of updates that acting does not wait for, on CUDA
     online: Tensors
     acting: Tensors  # what agents act by: `online` itself, or the copy that lags
 
+    @property
+    def lags(self) -> bool:
+        """Whether acting goes on while an update runs."""
+        return self.acting is not self.online
 
-def update(learner: Learner) -> None:
-    """An update of every agent: launched on CUDA, done on a CPU."""
-    join(learner)
+
+def update(learner: Learner, staged: Callable[[], None] = lambda: None) -> None:
+    """An update of every agent: launched on CUDA, done on a CPU.
+
+    `staged` is called as soon as the update needs nothing any more that acting changes.
+    """
     if learner.draw is not None:
         learner.draw("replay")
     if learner.stage is not None:
         learner.stage()
-    if learner.side is None:
-        learner.learn()
-        return
-    learner.side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(learner.side):
-        learner.learn()
+    if learner.lags:
+        staged()
+    learner.learn()
+    if not learner.lags:
+        staged()
 
 
 def renew_target(learner: Learner) -> None:
-    join(learner)
     if learner.draw is not None:
         learner.draw("measure")
     learner.renew_target()
 
 
-def join(learner: Learner) -> None:
-    """Have what is launched from here on wait for the update under way."""
-    if learner.side is not None:
-        torch.cuda.current_stream().wait_stream(learner.side)
-
-
 def renew_acting(learner: Learner) -> None:
     """Act by the weights as they are now."""
-    join(learner)
     _copy(learner.online, learner.acting)
 
 
@@ -119,7 +120,7 @@ def make_learner(
         stage=None if batch is None else graphed(stage_step),
         learn=graphed(learn_step),
         renew_target=graphed(renew_target_step),
-        side=new_stream(device) if lags and device.type == "cuda" else None,
+        stream=new_stream(device) if lags and device.type == "cuda" else None,
         online=online,
         acting=acting,
     )
