@@ -282,7 +282,7 @@ class TrainingEpisodes:
         ended = result.terminated | result.truncated
         running = self.running[agents]
         running += result.reward
-        if ended.any():
+        if np.count_nonzero(ended):
             self.returns_done[agents][ended] += running[ended]
             running[ended] = 0.0
             self.finished[agents] += ended

@@ -156,7 +156,7 @@ class Exchange(NamedTuple):
         ended = self.ended.array
         np.logical_or(result.terminated, result.truncated, out=ended)
         np.copyto(self.observation.array, result.observation)
-        if ended.any():  # the other rows are not read
+        if np.count_nonzero(ended):  # the other rows are not read
             self.final_observation.array[ended] = result.final_observation[ended]
         np.copyto(self.reward.array, result.reward)
         np.copyto(self.terminated.array, result.terminated)
