@@ -38,7 +38,7 @@ from valueshare.population.updates import update
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
 
-ROUNDS = 3  # turns of a loop and the bare emulators
+ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
 FILLED = 128  # real steps, of which the rings are then filled with copies
 
 LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"]
@@ -99,6 +99,7 @@ class Row(NamedTuple):
     ms: float  # of a step of all agents, or of an update
     rate: float  # agent-steps a second
     share: float | None = None  # of the bare emulators beside it
+    shares: tuple[float, float] | None = None  # the least and the greatest of all rounds
     ratio: float | None = None  # to one plain agent
 
 
@@ -129,7 +130,7 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
             known(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
         if bench.plain_seconds:
             plain = plain_agent.steps_per_second(bench.plain_seconds, device, bench.games[0])
-            known(Row("one plain agent", 1e3 / plain, plain, None, 1.0))
+            known(Row("one plain agent", 1e3 / plain, plain, ratio=1.0))
             release_memory(device)
         population = population_of(agents, settings, device)
         state = initial_state(population)
@@ -206,11 +207,13 @@ def _table(bench: AtariBench) -> pl.DataFrame:
 def _raced(training: TrainingLoop, bare: Callable[[], None], name: str, seconds: float) -> Row:
     """The loop and the bare emulators in turns, for so many seconds in all, and half as many."""
     device, size = training.engine.population.device, training.engine.population.size
-    loop = raw = 0.0  # seconds a step, summed over rounds
+    raw, loop = [], []  # seconds a step, by round
     for _ in range(ROUNDS):
-        raw += 1 / turns_per_second(bare, seconds / ROUNDS / 2, device)
-        loop += 1 / training.steps_per_second(seconds / ROUNDS)
-    return Row(name, 1e3 * loop / ROUNDS, size * ROUNDS / loop, raw / loop)
+        raw.append(1 / turns_per_second(bare, seconds / ROUNDS / 2, device))
+        loop.append(1 / training.steps_per_second(seconds / ROUNDS))
+    shares = [emulators / whole for emulators, whole in zip(raw, loop, strict=True)]
+    step, share = sum(loop) / ROUNDS, sum(raw) / sum(loop)
+    return Row(name, 1e3 * step, size / step, share, (min(shares), max(shares)))
 
 
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
@@ -243,11 +246,13 @@ def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
 
 def _shown(row: Row) -> str:
     share = "" if row.share is None else f"{row.share:.2f}"
+    if row.shares is not None:
+        share += f" ({row.shares[0]:.2f}-{row.shares[1]:.2f})"
     ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
     return _line(row.part, f"{row.ms:.3f}", f"{row.rate:,.0f}", share, ratio)
 
 
 def _line(part: str, *columns: str) -> str:
     return f"{part:<34}" + "".join(
-        f"{text:>{width}}" for text, width in zip(columns, (10, 15, 12, 19), strict=True)
+        f"{text:>{width}}" for text, width in zip(columns, (10, 15, 18, 19), strict=True)
     )
