@@ -19,8 +19,9 @@ from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.events import Events, require_tensorboard
+from valueshare.runs.execution import Engine, Execution
 from valueshare.runs.groups import group_scores, label, shown_score
-from valueshare.runs.launch import Engine, Execution, Local, launch, say
+from valueshare.runs.launch import launch, say
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
@@ -29,6 +30,7 @@ from valueshare.runs.storage.copies import check_free, check_unfilled, working_c
 from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.places import Place, located
 from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.workers.here import Local
 from valueshare.runs.workers.processes import Processes
 
 LOCAL = EngineOptions()
@@ -61,7 +63,7 @@ def train(
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;
     a run that it ends is not `finished`, and `resume` goes on with it. `threads` are those of the
-    environments, and `groups` of agents take turns in acting. `engine` says where populations run,
+    environments, and `groups` of agents go at their own pace. `engine` says where populations run,
     and which.
     """
     plan = make_plan(

@@ -41,16 +41,15 @@ from valueshare.runs.plan import Part
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
 FILLED = 128  # real steps, of which the rings are then filled with copies
 
-LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"]
+LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters"]
 
 
 LOOPS: dict[LoopName, Loop] = {
     "serial": Loop("loop", 1, False),
-    "halves": Loop("loop, two halves taking turns", 2, False),
+    "halves": Loop("loop, two halves", 2, False),
     "lag": Loop("loop, acting lag", 1, True),
     "lag-halves": Loop("loop, acting lag, two halves", 2, True),
     "lag-quarters": Loop("loop, acting lag, four quarters", 4, True),
-    "lag-eighths": Loop("loop, acting lag, eight eighths", 8, True),
 }
 
 

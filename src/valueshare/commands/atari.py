@@ -21,7 +21,7 @@ from valueshare.runs.storage.places import Place
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
-    from valueshare.runs.launch import Engine, Execution
+    from valueshare.runs.execution import Engine, Execution
     from valueshare.runs.plan import Plan
     from valueshare.runs.run_folder import Run
 
@@ -41,7 +41,7 @@ class Running:
     threads: int = 0
     """Of the emulators, shared among the groups; 0 is one a core."""
     groups: int = 1
-    """Groups of agents that take turns: one acts while the emulators of another run."""
+    """Groups of agents, each at its own pace: one acts while the emulators of another run."""
 
 
 def reproduce_atari57(
@@ -133,7 +133,7 @@ def _reproduce(
     training = training_library()
     from valueshare.experiments.atari import atari_study
     from valueshare.report.elsewhere import report_places
-    from valueshare.runs.launch import Execution
+    from valueshare.runs.execution import Execution
     from valueshare.runs.storage.copies import filled
 
     if running.rate is not None and not 0 < running.rate < math.inf:

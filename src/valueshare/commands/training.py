@@ -63,7 +63,7 @@ def train(
     with stop_on_signals() as stop:
         training = training_library()
         from valueshare.experiments.plans import default_folder, make_plan
-        from valueshare.runs.launch import Execution
+        from valueshare.runs.execution import Execution
 
         made = make_plan(
             env,
@@ -121,7 +121,7 @@ def resume(
         run: The run's folder or address, or with --shard the one that holds its shards.
         engine: Where it runs.
         threads: Of the environments; 0 is one a core.
-        groups: Of agents that take turns in acting.
+        groups: Of agents, each at its own pace: one acts while the environments of others run.
         tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:
