@@ -6,7 +6,8 @@ checkers, but what they point at is still what the module is written against.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -116,20 +117,60 @@ def test_an_arrow_that_points_up_is_found(where: str, text: str) -> None:
     assert len(upward(imports(PACKAGE / where, text))) == 1
 
 
+def detour(found: Iterable[Import]) -> list[str]:
+    """The modules of a circle, in the order of its imports; none where there is no circle."""
+    graph: dict[str, set[str]] = {}
+    for each in found:
+        graph.setdefault(name_of(each.path), set()).add(each.module)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as cycle:
+        return list(cycle.args[1])[::-1]  # there, each is imported by the next
+    return []
+
+
+def name_of(path: Path) -> str:
+    """.../runs/plan.py -> valueshare.runs.plan; a package is called as it is imported."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def inner() -> list[Import]:
+    """Every import of one of our modules by another, the front door's and of it left out."""
+    paths = [path for path in sources() if path.parent != PACKAGE or path.name not in FRONT]
+    found = (each for path in paths for each in own(imports(path)))
+    return [each for each in found if each.module != "valueshare"]
+
+
 def test_no_module_needs_itself_by_a_detour() -> None:
     """Within a room too: the modules can be read in an order, each after those it is made of."""
-    names = {
-        path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sources()
-    }
-    graph = {
-        name: {each.module for each in own(imports(path))} - {"valueshare"}
-        for path, name in names.items()
-        if path.parent != PACKAGE or path.name not in FRONT
-    }
-    try:
-        list(TopologicalSorter(graph).static_order())
-    except CycleError as cycle:
-        pytest.fail(" -> ".join(cycle.args[1]))
+    assert detour(inner()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from valueshare.runs.launch import launch",
+        "from valueshare.runs import launch",
+        "def late():\n    from valueshare.runs.launch import launch",
+        "if TYPE_CHECKING:\n    from valueshare.runs.launch import launch",
+    ],
+)
+def test_a_detour_is_found(text: str) -> None:
+    """launch.py is written against the contract: the contract must not be against launch.py."""
+    more = imports(PACKAGE / "runs" / "execution.py", text)
+    circle = ["valueshare.runs.execution", "valueshare.runs.launch"]
+    assert sorted(set(detour([*inner(), *more]))) == circle
+
+
+def test_launching_and_engines_meet_at_their_contract_alone() -> None:
+    """runs/execution.py: no module beside workers/ imports an engine, and no engine launches."""
+    for each in inner():
+        if room_of(each.path) == "runs":
+            is_engine = each.path.parent.name == "workers"
+            not_for_it = "valueshare.runs.launch" if is_engine else "valueshare.runs.workers"
+            assert not f"{each.module}.".startswith(f"{not_for_it}."), str(each)
 
 
 def test_rooms_take_little_from_the_front_door() -> None:

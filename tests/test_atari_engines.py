@@ -13,7 +13,7 @@ from valueshare.analysis.foreign import read_results
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.engines import Shard
-from valueshare.runs.launch import Execution
+from valueshare.runs.execution import Execution
 from valueshare.runs.plan import parts
 from valueshare.runs.run_folder import open_run
 from valueshare.runs.shards import shard_plans

@@ -24,7 +24,7 @@ from valueshare import training
 from valueshare.commands import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.launch import Execution
+from valueshare.runs.execution import Execution
 from valueshare.runs.progress import read_progress
 
 pytestmark = [

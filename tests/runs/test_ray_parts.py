@@ -20,12 +20,12 @@ from valueshare.population.checkpoint import Folder
 from valueshare.population.phase import records_schema
 from valueshare.runs import locks, memory, speed
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Execution
+from valueshare.runs.execution import Execution, Listener
 from valueshare.runs.plan import parts
 from valueshare.runs.progress import Progress, ProgressFile, read_progress
 from valueshare.runs.workers import cluster, ray
 from valueshare.runs.workers.cluster import Node, Slot, slot_of
-from valueshare.runs.workers.tasks import Listener, Task, tell
+from valueshare.runs.workers.tasks import Task, tell
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -18,7 +18,8 @@ import pytest
 from valueshare import open_run
 from valueshare.commands import training as commands
 from valueshare.population import checkpoint
-from valueshare.runs import launch, run_folder, signals
+from valueshare.runs import run_folder, signals
+from valueshare.runs.workers import here
 
 Same = Callable[[Path, Path], None]
 Cli = Callable[..., tuple[int, str, str]]
@@ -151,7 +152,7 @@ def test_ended_by_somebody_else(
     small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
-    monkeypatch.setattr(launch, "run_part", lambda *task: False)
+    monkeypatch.setattr(here, "run_part", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
     assert (code, "go on with: valueshare resume" in err) == (1, True)
 

@@ -14,7 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Execution
+from valueshare.runs.execution import Execution
 from valueshare.runs.plan import parts
 from valueshare.runs.shards import balanced
 from valueshare.runs.workers import processes

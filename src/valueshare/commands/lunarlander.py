@@ -3,7 +3,7 @@
 import shlex
 from typing import TYPE_CHECKING, Literal
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, lasting
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, writable
 from valueshare.commands.training import holds_run, to_the_end, training_library
 from valueshare.runs.options import Count
 from valueshare.runs.signals import stop_on_signals
@@ -42,13 +42,13 @@ def reproduce_lunarlander(
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.lunarlander import write_lunarlander_report
-    from valueshare.runs.launch import Execution
+    from valueshare.runs.execution import Execution
     from valueshare.runs.plan import Plan
     from valueshare.runs.storage.copies import filled
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    whole = lasting(f"results/lunarlander-{scale}" if out is None else out)
+    whole = writable(f"results/lunarlander-{scale}" if out is None else out)
     plan, folder = training.placed(plan, whole, engine)
     words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
     for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):

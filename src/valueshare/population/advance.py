@@ -71,7 +71,8 @@ def advance(
     first, *others = groups
     state.step.fill_(start)
     streams.begin()
-    with ThreadPoolExecutor(max(1, len(others)), "valueshare-group") as pool:
+    pool = ThreadPoolExecutor(max(1, len(others)), "valueshare-group")
+    with pool, meeting.left_on_failure():  # whatever happens, the others are not waited for in vain
         for group in others:
             pool.submit(walk, group, lambda step: None)
         walk(first, poll)

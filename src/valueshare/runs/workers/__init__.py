@@ -1,1 +1,1 @@
-"""Populations side by side: in processes of this machine, or as tasks of a Ray cluster."""
+"""The engines: populations in this process, in others beside it, or as tasks of a Ray cluster."""

@@ -21,14 +21,13 @@ from valueshare.errors import InvalidInput
 from valueshare.population.train import checked_device
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Ending, Execution, Report, checked_needs
+from valueshare.runs.execution import Ending, Engine, Execution, Listener, Report, checked_needs
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import is_part_finished
 from valueshare.runs.shards import balanced, cut, length, longest_first
-from valueshare.runs.storage.places import Place
 from valueshare.runs.workers import worker
-from valueshare.runs.workers.tasks import Listener, Task, tell
+from valueshare.runs.workers.tasks import Task, tell
 
 POLL_SECONDS = 0.1
 END_SECONDS = 10.0  # for processes that were killed
@@ -44,7 +43,7 @@ for name in sys.argv[1:]:
 """
 
 
-class Processes:
+class Processes(Engine):
     """Populations side by side in so many processes, the longest first."""
 
     def __init__(self, options: EngineOptions) -> None:
@@ -83,12 +82,6 @@ class Processes:
         """Cut what is too large to keep all workers busy to the end."""
         return balanced(cut(plan, self._most) if self._most else plan, self._workers)
 
-    def check_folder(self, folder: Place) -> str | None:
-        return None
-
-    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
-        return None
-
     def run(
         self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
     ) -> None:
@@ -121,9 +114,6 @@ class Processes:
                 process.kill()
             for process in running.values():
                 process.close()
-
-    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
-        return None
 
 
 class _Worker:

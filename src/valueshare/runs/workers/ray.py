@@ -18,7 +18,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.train import check_replay_device
 from valueshare.runs import memory, speed
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.launch import Ending, Execution, Report, checked_needs
+from valueshare.runs.execution import Ending, Engine, Execution, Listener, Report, checked_needs
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.progress import Progress, read_progress
 from valueshare.runs.shards import cut, ends, longest_first
@@ -34,7 +34,7 @@ from valueshare.runs.workers.cluster import (
     slot_of,
 )
 from valueshare.runs.workers.sight import check_reach, check_sight
-from valueshare.runs.workers.tasks import Listener, Task, tell
+from valueshare.runs.workers.tasks import Task, tell
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers that were told to end
@@ -47,7 +47,7 @@ def connected(options: EngineOptions) -> Iterator["OnRay"]:
         yield OnRay(ray, options, nodes(ray))
 
 
-class OnRay:
+class OnRay(Engine):
     """Populations side by side, on the nodes that have what one of them needs."""
 
     def __init__(self, ray: Any, options: EngineOptions, there: Sequence[Node]) -> None:

@@ -4,7 +4,6 @@ The run's folder is the description of it: whoever can read and write that folde
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.checkpoint import Folder
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
+from valueshare.runs.execution import Listener
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.progress import Progress, ProgressFile, progress_lock, read_progress
@@ -33,7 +33,7 @@ class Task(NamedTuple):
     part: str
     device: str
     threads: int | None = None  # of the environments
-    groups: int = 1  # of agents that take turns
+    groups: int = 1  # of agents, which go at their own pace
     url: Url | None = None  # where the run is, if the folder is a copy; no folder: make one
 
     def to_json(self) -> str:
@@ -44,16 +44,6 @@ class Task(NamedTuple):
     def from_json(cls, text: str) -> "Task":
         values = json.loads(text)
         return cls(**{**values, "url": Url(values["url"]) if values["url"] else None})
-
-
-class Listener(NamedTuple):
-    """Who is told how a population gets on, and may end it."""
-
-    on_step: Callable[[str, int], None] = lambda part, step: None
-    on_phase: Callable[[str, int, pl.DataFrame], None] = lambda part, step, records: None
-    on_note: Callable[[str], None] = lambda line: None
-    due: Callable[[], bool] = lambda: False  # whether `on_step` wants to be called
-    should_stop: Callable[[], bool] | None = None
 
 
 def run_part(
