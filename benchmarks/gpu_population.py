@@ -77,7 +77,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--preset", default="LunarLander-v3")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=None, help="of the environments")
-    parser.add_argument("--groups", type=int, nargs="*", default=[], help="that take turns, too")
+    parser.add_argument("--groups", type=int, nargs="*", default=[], help="of agents, too")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--both", action="store_true", help="not compiled, then compiled")
     parser.add_argument("--tf32", action="store_true")
@@ -136,7 +136,7 @@ def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
 
 def traced(engine: Engine) -> None:
-    """Print where the host spends a tick: the calls of `advance`, each with the clock."""
+    """Print where the host spends a tick: the calls of a step, each with the clock."""
     settings, group, learner = engine.population.settings, engine.groups[0], engine.learner
     exchange, environments = group.exchange, group.environments
     spent: dict[str, float] = {}

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 import torch
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import StepResult
+from valueshare.envs.base import EnvironmentSpec, StepResult
 from valueshare.population import advance as advancing
+from valueshare.population import gate as gates
 from valueshare.population.advance import Meeting, TrainingEpisodes, advance, is_due
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
@@ -30,12 +33,15 @@ SETTINGS = TrainingSettings(
     update_every=4,
     target_every=6,
 )
+LONG = replace(
+    SETTINGS, total_steps=10**9, phase_steps=10**9, eval_every=10**9, replay_capacity=100
+)
 
 
-def made(groups: int) -> Engine:
+def made(groups: int, settings: TrainingSettings = SETTINGS) -> Engine:
     table = agent_table("tests/Chain-v0", "dqn", seeds=range(6))
     spec = environment_spec("tests/Chain-v0")
-    population = make_population(table, SETTINGS, spec, torch.device("cpu"))
+    population = make_population(table, settings, spec, torch.device("cpu"))
     engine = make_engine(
         population, initial_state(population), compiled=False, groups=groups, evaluates=False
     )
@@ -109,19 +115,121 @@ def test_the_last_to_come_makes_the_update() -> None:
     assert made_by == [f"4 by {threading.current_thread().name}"]
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2])
-def test_what_one_group_raises_ends_all_and_is_raised(failing: int) -> None:
-    engine = made(3)
+class Broken(Slowed):
+    """Environments that fail after so many steps."""
 
-    class Broken(Slowed):
-        def receive(self) -> StepResult:
+    left = 0
+
+    def receive(self) -> StepResult:
+        if self.left == 0:
             raise RuntimeError("the emulator is gone")
+        self.left -= 1
+        return super().receive()
 
+
+def with_broken(engine: Engine, failing: int, steps: int) -> Engine:
     groups = list(engine.groups)
-    groups[failing] = groups[failing]._replace(environments=Broken(groups[failing], 0))
+    broken = Broken(groups[failing], 0)
+    broken.left = steps
+    groups[failing] = groups[failing]._replace(environments=broken)
+    return engine._replace(groups=tuple(groups))
+
+
+def group_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("valueshare-group")]
+
+
+# After 0 steps; after 12, when the others wait for the update of step 12; and where nobody meets.
+@pytest.mark.parametrize(("steps", "replay_start"), [(0, 10), (12, 10), (5, 10**8)])
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_what_one_group_raises_ends_all_and_is_raised(
+    failing: int, steps: int, replay_start: int
+) -> None:
+    engine = with_broken(made(3, replace(LONG, replay_start=replay_start)), failing, steps)
     with pytest.raises(RuntimeError, match="the emulator is gone"):
-        advance(engine._replace(groups=tuple(groups)), 0, 10**9)
-    assert [t.name for t in threading.enumerate() if t.name.startswith("valueshare-group")] == []
+        advance(engine, 0, 10**9)
+    assert group_threads() == []
+
+
+def test_what_an_update_raises_ends_all_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(engine: Engine, t: int, release: object) -> None:
+        if t == 16:
+            raise RuntimeError("no update")
+
+    monkeypatch.setattr(advancing, "_update", failing)
+    with pytest.raises(RuntimeError, match="no update"):
+        advance(made(3), 0, 10**9)
+    assert group_threads() == []
+
+
+def test_a_thread_that_cannot_begin_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(threads: int) -> None:
+        raise RuntimeError("no threads")
+
+    monkeypatch.setattr(torch, "set_num_threads", refused)
+    with pytest.raises(RuntimeError, match="no threads"):
+        advance(made(2), 0, 10**9)
+
+
+def test_who_waits_for_slower_groups_still_polls() -> None:
+    engine = made(2, replace(LONG, replay_start=10**8))
+    let_go = threading.Event()
+
+    class Stuck(Slowed):
+        def receive(self) -> StepResult:
+            let_go.wait(10)
+            return super().receive()
+
+    first, second = engine.groups
+    engine = engine._replace(groups=(first, second._replace(environments=Stuck(second, 0))))
+    engine = engine._replace(population=replace(engine.population, env=other_backend(engine)))
+    polled: list[int] = []
+
+    def poll(step: int) -> None:
+        polled.append(step)
+        if len(polled) == 4:
+            let_go.set()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        advance(engine, 0, 3, poll=poll)
+    assert polled == [0, 1, 2, 2]
+
+
+def other_backend(engine: Engine) -> EnvironmentSpec:
+    """As if its environments were not Gymnasium's, which step one group at a time."""
+    return replace(engine.population.env, backend="envpool")
+
+
+def test_environments_of_gymnasium_step_one_group_at_a_time() -> None:
+    inside: set[int] = set()
+    together: list[int] = []
+
+    class Watched(Slowed):
+        def receive(self) -> StepResult:
+            inside.add(id(self))
+            together.append(len(inside))
+            result = super().receive()
+            inside.discard(id(self))
+            return result
+
+    def stepped(engine: Engine) -> int:
+        groups = (group._replace(environments=Watched(group, 0)) for group in engine.groups)
+        together.clear()
+        advance(engine._replace(groups=tuple(groups)), 0, 10)
+        return max(together)
+
+    engine = made(3)
+    assert stepped(engine) == 1
+    free = replace(engine.population, env=other_backend(engine))
+    assert stepped(engine._replace(population=free)) > 1
+
+
+def test_no_steps_are_nothing() -> None:
+    engine = made(2)
+    advance(engine, 5, 5)
+    assert int(engine.state.step) == 0
+    assert engine.state.replay.written.tolist() == [0] * 6
 
 
 def test_what_is_polled_may_end_the_steps() -> None:
@@ -136,7 +244,7 @@ def test_what_is_polled_may_end_the_steps() -> None:
     with pytest.raises(KeyboardInterrupt):
         advance(engine, 0, 10**9, poll=poll)
     assert polled == list(range(31))
-    assert [t.name for t in threading.enumerate() if t.name.startswith("valueshare-group")] == []
+    assert group_threads() == []
 
 
 def test_nothing_waits_for_the_device_while_a_gate_is_closed(
@@ -155,14 +263,14 @@ def test_nothing_waits_for_the_device_while_a_gate_is_closed(
         def open(self) -> None:
             self.closed = False
 
-    gates = [Watched(), Watched()]
+    own = [Watched(), Watched()]
     engine = made(2)
     groups = tuple(
-        group._replace(gate=gate) for group, gate in zip(engine.groups, gates, strict=True)
+        group._replace(gate=gate) for group, gate in zip(engine.groups, own, strict=True)
     )
     gate_of = {
         id(box): gate
-        for group, gate in zip(groups, gates, strict=True)
+        for group, gate in zip(groups, own, strict=True)
         for box in (group.exchange.result, group.exchange.action)
     }
     behind: dict[int, tuple[bool, int]] = {}  # by mailbox: what its last event came after
@@ -181,8 +289,8 @@ def test_nothing_waits_for_the_device_while_a_gate_is_closed(
     monkeypatch.setattr(advancing, "_update", lambda engine, t, release: updates.append(t))
     advance(engine._replace(groups=groups), 0, 30)
     advance(engine._replace(groups=groups), 30, 31)
-    assert [gate.times for gate in gates] == [29, 29]
-    assert [gate.closed for gate in gates] == [False, False]
+    assert [gate.times for gate in own] == [29, 29]
+    assert [gate.closed for gate in own] == [False, False]
     assert updates == [12, 16, 18, 20, 24, 28, 30]
 
     def fail(step: int) -> None:
@@ -191,11 +299,55 @@ def test_nothing_waits_for_the_device_while_a_gate_is_closed(
 
     with pytest.raises(RuntimeError, match="stop"):
         advance(engine._replace(groups=groups), 31, 10**9, poll=fail)
-    assert [gate.closed for gate in gates] == [False, False]
+    assert [gate.closed for gate in own] == [False, False]
+    # A group that fails while its gate is closed leaves it open.
+    with pytest.raises(RuntimeError, match="the emulator is gone"):
+        advance(with_broken(engine._replace(groups=groups), 1, 3), 0, 10**9)
+    assert [gate.closed for gate in own] == [False, False]
 
 
 def test_there_is_no_gate_without_a_gpu() -> None:
     assert make_gate(torch.device("cpu")) is None
+
+
+def test_there_is_no_gate_where_launches_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made:
+        close = open = lambda self: None
+
+    monkeypatch.setattr(gates, "Gate", Made)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for value, there in (("0", True), ("", True), ("1", False)):
+        monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
+        assert (make_gate(torch.device("cuda")) is not None) == there
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert make_gate(torch.device("cuda")) is None
+
+
+@pytest.mark.parametrize(
+    ("env", "place", "gated"),
+    [
+        ("ALE/Pong-v5", None, True),
+        ("ALE/Pong-v5", "cpu", False),  # the host stores
+        ("tests/Chain-v0", None, False),  # strangers' code might wait for the device
+    ],
+)
+def test_gates_are_where_nothing_can_wait_behind_them(
+    monkeypatch: pytest.MonkeyPatch, env: str, place: str | None, gated: bool
+) -> None:
+    monkeypatch.setattr("valueshare.population.groups.make_gate", lambda device: object())
+    settings = replace(SETTINGS, replay_device=place, replay_capacity=20)
+    if env.startswith("ALE"):
+        settings = replace(settings, hidden=(512,), atari_protocol="machado-2018")
+    spec = environment_spec(env, protocol=settings.atari_protocol)
+    population = make_population(
+        agent_table(env, "dqn", seeds=[0]), settings, spec, torch.device("cpu")
+    )
+    state = initial_state(population)
+    engine = make_engine(population, state, compiled=False, evaluates=False)
+    assert (engine.groups[0].gate is not None) == gated
+    engine.close()
 
 
 @pytest.mark.gpu

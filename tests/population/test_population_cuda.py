@@ -69,7 +69,7 @@ def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
 def test_where_things_are_changes_nothing(
     tmp_path: Path, place: str | None, lag: bool, groups: int, compiled: bool
 ) -> None:
-    # Replay on the GPU or not, updates on a stream of their own, groups that take turns: the same
+    # Replay on the GPU or not, updates on a stream of their own, groups at their own pace: the same
     # transitions are stored as on a CPU, to the bit where almost all actions are random.
     table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
     settings = dataclasses.replace(SETTINGS, acting_lag=lag)

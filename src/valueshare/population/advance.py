@@ -7,7 +7,7 @@ A group's way through step t is
 and nothing of it is another group's. The update of step t is of all agents: it comes when every
 group has stored step t - 1 and chosen its actions of step t, and before any of them chooses those
 of step t + 1. The last group to come there makes it (on CUDA: launches it), and one that is ahead
-waits. So a slow emulator holds up the other groups only when they are a whole step ahead; and which
+waits; between updates it need not. So a slow emulator rarely holds up the other groups; and which
 group comes last changes no number.
 
 The first group is walked by the calling thread, every other one by a thread and, on CUDA, on a
@@ -17,7 +17,7 @@ behind a gate that opens when they are done.
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -31,6 +31,8 @@ from valueshare.population.groups import Group, choose_actions, choose_and_store
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.updates import renew_target, update
 
+PATIENCE = 0.1  # seconds between looks at signals; a lock alone would not let them through
+
 
 def advance(
     engine: Engine,
@@ -40,11 +42,14 @@ def advance(
     poll: Callable[[int], None] = lambda step: None,
     episodes: "TrainingEpisodes | None" = None,
 ) -> None:
-    """Steps `start`, ..., `end` - 1 of every agent; nothing of them is under way afterwards.
+    """Steps `start`, ..., `end` - 1 of every agent; what is launched afterwards comes after them.
 
-    `poll` gets the number of every step of the first group, in the calling thread. What it raises
-    ends the steps where they are, and leaves a state of no use.
+    `poll` gets the number of every step of the first group, in the calling thread, and that of the
+    last one again while it waits for the others. What it raises ends the steps where they are, and
+    leaves a state of no use.
     """
+    if end <= start:
+        return
     state, groups = engine.state, engine.groups
     streams = Streams(engine)
 
@@ -53,31 +58,34 @@ def advance(
             state.step.fill_(t)
             _update(engine, t, streams.release)
 
-    meeting = Meeting(len(groups), update_all)
-    on_cpu = engine.population.device.type == "cpu"
-    turn = threading.Lock() if on_cpu and len(groups) > 1 else nullcontext()
-    caller, threads = threading.current_thread(), torch.get_num_threads()
+    meeting, turns = Meeting(len(groups), update_all), Turns(engine)
+    threads = torch.get_num_threads()
 
-    def walk(group: Group, polled: Callable[[int], None]) -> None:
-        if on_cpu and threading.current_thread() is not caller:
-            torch.set_num_threads(threads)  # sums would be taken in other pieces
-        with streams.of(group), meeting.left_on_failure():
+    def walk(group: Group, poll: Callable[[int], None]) -> None:
+        with streams.of(group):
             try:
-                _walk(engine, group, range(start, end), meeting, turn, polled, episodes)
+                _walk(engine, group, range(start, end), meeting, turns, poll, episodes)
             finally:
                 if group.gate is not None:
                     group.gate.open()
+
+    def walk_in_thread(group: Group) -> None:
+        with meeting.left_on_failure():
+            if engine.population.device.type == "cpu":
+                torch.set_num_threads(threads)  # or sums would be taken in other pieces
+            walk(group, lambda step: None)
 
     first, *others = groups
     state.step.fill_(start)
     streams.begin()
     pool = ThreadPoolExecutor(max(1, len(others)), "valueshare-group")
-    with pool, meeting.left_on_failure():  # whatever happens, the others are not waited for in vain
-        for group in others:
-            pool.submit(walk, group, lambda step: None)
+    with pool, meeting.left_on_failure():
+        walks = [pool.submit(walk_in_thread, group) for group in others]
         walk(first, poll)
+        while wait(walks, PATIENCE).not_done:
+            poll(end - 1)
     try:
-        streams.end()
+        streams.end(at_once=meeting.has_failed)
         state.step.fill_(end)
     finally:
         meeting.raise_failure()
@@ -88,11 +96,11 @@ def _walk(
     group: Group,
     steps: range,
     meeting: "Meeting",
-    turn: AbstractContextManager[object],
+    turns: "Turns",
     poll: Callable[[int], None],
     episodes: "TrainingEpisodes | None",
 ) -> None:
-    """The steps of one group. `turn` is held while it computes."""
+    """The steps of one group."""
     exchange, settings = group.exchange, engine.population.settings
     # Sampling on the host takes a while: that of step t comes when the environments are under way.
     comes_late = engine.learner.draw is not None and engine.population.device.type == "cuda"
@@ -108,7 +116,7 @@ def _walk(
         if gate is not None:
             gate.close()
         goes_on = t + 1 < steps.stop
-        with turn:
+        with turns.computing:
             if goes_on:
                 choose_and_store(group)
             else:
@@ -118,7 +126,7 @@ def _walk(
         if goes_on and not comes_late:
             come(t + 1)
 
-    with turn:
+    with turns.computing:
         choose_actions(group)
     if not comes_late:
         come(steps.start)
@@ -132,7 +140,8 @@ def _walk(
         gate = group.gate if t + 1 < steps.stop else None
         if gate is not None:
             follow(t, gate)
-        result = group.environments.receive()
+        with turns.stepping:
+            result = group.environments.receive()
         exchange.fill(result)
         if gate is not None:
             gate.open()
@@ -162,6 +171,20 @@ def _update(engine: Engine, t: int, release: Callable[[], None]) -> None:
         release()
 
 
+class Turns:
+    """What only one group may do at a time; an update comes when nobody does any of it."""
+
+    def __init__(self, engine: Engine) -> None:
+        several, population = len(engine.groups) > 1, engine.population
+        free: AbstractContextManager[object] = nullcontext()
+        # On a CPU all groups compute with one module, into which each puts its agents' weights.
+        on_cpu = several and population.device.type == "cpu"
+        self.computing = threading.Lock() if on_cpu else free
+        # Environments of Gymnasium are strangers' Python, which knows nothing of threads.
+        strange = several and population.env.backend == "gymnasium"
+        self.stepping = threading.Lock() if strange else free
+
+
 class Meeting:
     """Where groups meet for an update: the last to come makes it, and nobody goes on before."""
 
@@ -185,7 +208,8 @@ class Meeting:
     def wait(self, t: int) -> None:
         """Until the update of step t is made."""
         with self._changed:
-            self._changed.wait_for(lambda: self._updated == t or self._failure is not None)
+            while self._updated != t and self._failure is None:
+                self._changed.wait(PATIENCE)
         self.check()
 
     def check(self) -> None:
@@ -205,9 +229,18 @@ class Meeting:
                 self._failure = self._failure or failure
                 self._changed.notify_all()
 
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
     def raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        """What was raised, if anything; it is not kept, because it refers to all that was there."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure
 
 
 class _Ended(Exception):
@@ -235,11 +268,13 @@ class Streams:
             for stream in (self._joint, *self._groups):
                 stream.wait_stream(self._caller)
 
-    def end(self) -> None:
-        """What the caller launches next comes after everything."""
+    def end(self, *, at_once: bool = False) -> None:
+        """What the caller launches next comes after everything; `at_once`: the host waits too."""
         if self._joint is not None:
             for stream in (self._joint, *self._groups):
                 self._caller.wait_stream(stream)
+            if at_once:
+                self._caller.synchronize()
 
     @contextmanager
     def joint(self) -> Iterator[None]:

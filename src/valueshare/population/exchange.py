@@ -14,7 +14,7 @@ from valueshare.envs.base import StepResult
 from valueshare.population.state import Population, torch_dtype
 
 ALIGNED = 64  # bytes; parts of a mailbox begin at multiples of it
-LOOKS = 10_000  # into a letterbox, some 50 ms, before the host asks the device
+LOOKED_FOR = 0.05  # seconds into a letterbox, before the host asks the device
 
 Part = tuple[tuple[int, ...], torch.dtype]  # shape and type
 
@@ -100,11 +100,12 @@ class Mailbox:
         The host looks into the letterbox itself: an event would be another call for every step.
         """
         if self._fetched is not None:
-            for _ in range(LOOKS):
-                if self.array.min() >= 0:
-                    return self.array
+            until = time.perf_counter() + LOOKED_FOR
+            while self.array.min() < 0:
+                if time.perf_counter() > until:
+                    torch.cuda.current_stream().synchronize()  # says what went wrong
+                    break
                 time.sleep(0)  # other threads may want the interpreter
-            torch.cuda.current_stream().synchronize()  # says what went wrong
         return self.array
 
     def get(self) -> NDArray[Any]:

@@ -5,6 +5,7 @@ host writes one word, which costs a microsecond, instead of launching.
 """
 
 import ctypes
+import os
 import platform
 from functools import cache
 from typing import Any
@@ -46,10 +47,12 @@ class Gate:
 def make_gate(device: torch.device) -> Gate | None:
     """A gate for a stream of that device, where there can be one.
 
-    Not on processors that may show the device the word before what was written earlier: x86 does
-    not.
+    Not on processors that may show the device the word before what was written earlier, which x86
+    does not; and not where every launch is waited for.
     """
     if device.type != "cuda" or platform.machine() not in ("x86_64", "AMD64"):
+        return None
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
         return None
     try:
         gate = Gate()

@@ -103,8 +103,15 @@ def make_group(
         if on_host
         else graphed(acting, before=fetch, after=answer_and_store),
         stream=stream,
-        gate=None if on_host else make_gate(population.device),
+        gate=_gate(population),
     )
+
+
+def _gate(population: Population) -> Gate | None:
+    """Not where the host stores, nor where strangers' environments might wait for the device."""
+    if population.replay_on_host or population.env.backend == "gymnasium":
+        return None
+    return make_gate(population.device)
 
 
 def begin_group(group: Group, step: Tensor, seeds: Sequence[int]) -> None:
@@ -120,17 +127,18 @@ def begin_group(group: Group, step: Tensor, seeds: Sequence[int]) -> None:
 
 def choose_actions(group: Group) -> None:
     """Hand over what the letterboxes hold, act, and have the actions sent to the host."""
-    _keep_actions(group)
+    _make_room(group)
     group.act()
 
 
 def choose_and_store(group: Group) -> None:
     """The same, and then store the step that led there."""
-    _keep_actions(group)
+    _make_room(group)
     group.act_and_store()
 
 
-def _keep_actions(group: Group) -> None:
+def _make_room(group: Group) -> None:
+    """For new actions: the last ones are those of the step to store."""
     exchange = group.exchange
     np.copyto(exchange.taken.array, exchange.action.array)
     exchange.action.empty()
