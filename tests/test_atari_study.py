@@ -249,6 +249,15 @@ def test_the_digest_of_the_protocol_is_stored_and_older_folders_are_without() ->
 # From the command to the report
 
 
+def test_one_is_singular_in_a_plan(cli: Cli) -> None:
+    few = ("--algorithms", "dqn", "--games", "Pong", "--seeds", 1, "--rate", "100", "--plan")
+    code, text, _ = cli("reproduce", "atari57", "--scale", "smoke", *few)
+    assert code == 0
+    assert "dqn: 1 agent in 1 population of at most 1, 300 steps each" in text
+    assert "atari57: 1 agent in all" in text
+    assert "not as in the paper: 1 seed instead of 5" in text
+
+
 def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "study"
     command = ("reproduce", "atari57", "--scale", "smoke", "--rate", "100", "--out", out)

@@ -267,6 +267,57 @@ def test_after_must_name_a_linear_layer() -> None:
             append_mean_expansion(Attributes(), 3, after=wrong)
 
 
+class Squashed(nn.Module):
+    """One that registers what makes probabilities after its layers, wherever it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torso, self.head, self.squash = nn.Linear(6, 4), nn.Linear(4, 3), nn.Sigmoid()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.head(self.squash(self.torso(x)))
+        return q
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(-1), nn.LogSoftmax(-1), nn.Sigmoid()])
+def test_probabilities_are_no_action_values(last: nn.Module) -> None:
+    network = nn.Sequential(nn.Linear(6, 4), nn.Sigmoid(), nn.Linear(4, 3), nn.Identity(), last)
+    structure = repr(network)
+    message = rf"^{type(last).__name__} follows the linear layer '2', and probabilities are no"
+    for after in (None, "2"):
+        with pytest.raises(vs.InvalidInput, match=message):
+            append_mean_expansion(network, 3, after=after)
+    nested = nn.Sequential(nn.Sequential(nn.Linear(6, 3)), last)
+    with pytest.raises(vs.InvalidInput, match=r"follows the linear layer '0\.0'"):
+        append_mean_expansion(nested, 3)
+    assert repr(network) == structure
+    append_mean_expansion(network[:3], 3)  # what is squashed inside does not matter
+
+
+def test_an_activation_registered_last_is_no_output_where_the_layer_is_named() -> None:
+    with pytest.raises(vs.InvalidInput, match=r"name the output layer with after$"):
+        append_mean_expansion(Squashed(), 3)
+    network, x = Squashed(), torch.randn(5, 6)
+    before = network(x)
+    close(append_mean_expansion(network, 3, after="head")(x), vs.expand(before, 3))
+
+
+@pytest.mark.parametrize("network", ["net", None, 3, nn.Linear])
+def test_only_modules_are_networks(network: object) -> None:
+    with pytest.raises(
+        vs.InvalidInput, match=r"^module is given as \w+: give a torch\.nn\.Module$"
+    ):
+        append_mean_expansion(network, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", ["3", None, [1.0], torch.ones(2)])
+def test_only_numbers_are_k(k: object) -> None:
+    network = Attributes()
+    with pytest.raises(vs.InvalidInput, match=r"^k is given as \w+: write a number, like 4\.0$"):
+        append_mean_expansion(network, k)  # type: ignore[arg-type]
+    assert isinstance(network.head, nn.Linear)
+
+
 def test_a_network_without_a_linear_layer_is_refused() -> None:
     for network in (nn.Conv2d(3, 4, 1), nn.Sequential(), nn.Sequential(nn.ReLU())):
         with pytest.raises(vs.InvalidInput, match=r"^no torch\.nn\.Linear in this network"):

@@ -122,7 +122,7 @@ def test_verdict_and_numbers_of_a_made_up_run(tmp_path: Path) -> None:
         "evaluations": 24,
         "evaluations_without_finished_episode": 0,
     }
-    assert "1 agents diverged" in summary["verdict"][-1]
+    assert "; 1 agent diverged (" in summary["verdict"][-1]
 
 
 def test_the_same_run_gives_the_same_files(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def _dispatch(words: list[str]) -> None:
     if len(words) > 1 and (name := f"{words[0]} {words[1]}") in COMMANDS:
         words = [name, *words[2:]]
     elif group and words[0] not in COMMANDS:
+        if len(words) > 1 and not words[1].startswith("-"):
+            raise InvalidInput(_no_member(words[0], words[1], group))
         commands, words = group, words[1:] or ["--help"]
     elif not group and not words[0].startswith("-"):
         said = (" ".join(words[:2]), words[0])
@@ -118,11 +120,34 @@ def _parse(commands: dict[str, Command], words: list[str]) -> Callable[[], None]
     except SystemExit as exit_:
         if exit_.code:
             line = _one_line(said.getvalue())
-            if words[0] in commands and (other := re.match(r"Unrecognized.*?(--[^\s,;=]+)", line)):
-                line = _no_option(words[0], other[1])
-            _fail(line)
+            _fail(_misspelt(words, line) if words[0] in commands else line)
         raise
     return bound
+
+
+def _no_member(group: str, given: str, commands: dict[str, Command]) -> str:
+    """What to write instead of the second word of a command, in a group that is there."""
+    near = get_close_matches(given, [name.split()[1] for name in commands], 1)
+    hint = f"did you mean {group} {near[0]}?" if near else f"write one of {', '.join(commands)}"
+    return f"there is no command '{group} {given}': {hint}"
+
+
+def _misspelt(words: list[str], line: str) -> str:
+    """What the parser says of a command's words, by the option that is misspelt, if one is.
+
+    Of one that is required the parser says that it is missing, and not what is in its place.
+    """
+    command = words[0]
+    if unknown := re.match(r"Unrecognized.*?(--[^\s,;=]+)", line):
+        return _no_option(command, unknown[1])
+    missing = re.match(r"Missing (?:from .*?: (--[\w-]+)|value for argument '(.*?)')", line)
+    given = [word.partition("=")[0] for word in words[1:] if re.match(r"--\w", word)]
+    if missing and given:
+        known = _options(command)
+        for option in given:
+            if option.replace("_", "-") not in known:
+                return f"{missing[1] or missing[2]} is missing, and {_no_option(command, option)}"
+    return line
 
 
 def _no_option(command: str, option: str) -> str:

@@ -32,6 +32,7 @@ from valueshare.runs.storage.places import Place, located
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.workers.here import Local
 from valueshare.runs.workers.processes import Processes
+from valueshare.wording import how_many
 
 LOCAL = EngineOptions()
 
@@ -238,7 +239,7 @@ def summary(run: Run) -> list[str]:
     groups = group_scores(run.agents, run.records)
     lines = [
         f"{row['env']} {label(row)}: score {shown_score(row['score'])} at step {row['step']:,}, "
-        f"{row['agents']:,} agents"
+        f"{how_many(row['agents'], 'agent')}"
         for row in groups.to_dicts()
     ]
     diverged = groups["diverged"].sum()

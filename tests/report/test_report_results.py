@@ -347,6 +347,24 @@ def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) 
         assert measured or mark.get_window_extent().y0 >= 0
 
 
+def test_one_seed_is_singular() -> None:
+    made_up = results(synthetic_results(2, 1, 2))
+    (drawn,) = drawn_from(made_up, ["iqm"], resamples=FEW)
+    assert "over 2 games with 1 seed." in drawn.caption
+
+
+@pytest.mark.parametrize(("option", "value"), [("--out", ""), ("--figures", "iqm")])
+def test_a_folder_without_a_name_is_none(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(tmp_path)] if option == "--out" else [""]
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *runs, option, value])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said == "valueshare: '' is no folder: write its name, like runs/first\n"
+
+
 def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "others.csv"
     whole = pl.DataFrame(
@@ -358,7 +376,7 @@ def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixtu
     report((file,), out=tmp_path / "out", resamples=FEW)
     said = capsys.readouterr().out
     assert "figures: learning-curves, geometry" in said
-    (line,) = (line for line in said.splitlines() if "not drawn" in line)
+    line = said.splitlines()[-1]  # after what is there
     assert line.startswith("not drawn: iqm, performance-profile, auc-change, ")
     assert line.endswith("; --figures NAME says what one needs")
     needs = json.loads((tmp_path / "out" / "report.json").read_text())["not_drawn"]

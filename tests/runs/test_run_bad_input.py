@@ -12,7 +12,7 @@ from torch import nn
 
 import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
+from valueshare.experiments.plans import described, make_plan
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.plan import config
 
@@ -39,6 +39,18 @@ BAD = {
     "a network too large": (["--hidden", "1000000", "1000000"], "does not fit into memory"),
     "steps below zero": (["--steps", "-5"], ": steps = -5: write a number >= 1"),
     "k below zero": (["--k", "0", "-1"], "k = -1.0: write a finite number >= 0"),
+    "k of an algorithm without one": (
+        ["--algorithm", "dqn", "rdq", "--k", "0", "3"],
+        "k = 3.0: only ib-dqn, ib-double-dqn, ib-iqn have it; train one of them, or leave k out",
+    ),
+    "kappa without quantiles": (
+        ["--algorithm", "dqn", "ib-dqn", "--kappa", "2"],
+        "kappa = 2.0: only iqn, ib-iqn have it; train one of them, or leave kappa out",
+    ),
+    "quantiles without quantiles": (
+        ["--algorithm", "rdq", "--target-quantiles", "4"],
+        "target_quantiles = 4: only iqn, ib-iqn have it",
+    ),
     "k twice": (["--k", "1", "1"], "an agent twice"),
     "k is no number": (["--k", "many"], "--k"),
     "small replay": (
@@ -86,6 +98,8 @@ def test_refused(
         ("a file/run", "cannot write to a file/run: not a directory"),
         ("full", "full holds something else than results"),
         (".", "holds the folder you are in"),
+        ("", "'' is no folder: write its name, like runs/first"),
+        ("/proc/run", "cannot write to /proc/run: no folder can be made there; choose another"),
     ],
 )
 def test_a_place_is_refused_before_anything_is_said(
@@ -215,6 +229,42 @@ def test_a_run_that_never_learns_says_so(
     assert (note in out.splitlines()) != learns
 
 
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        ([], ["ib-dqn with k = 0 is dqn"]),
+        (["--algorithm", "dqn", "ib-double-dqn"], ["ib-double-dqn with k = 0 is double-dqn"]),
+        (["--k", "0", "4"], []),
+        (["--algorithm", "dqn", "--k", "0"], []),  # 0 is what it does
+        (["--algorithm", "dqn", "ib-dqn", "--k", "4"], []),
+        (["--algorithm", "dqn", "iqn", "--kappa", "2"], []),
+        (["--k", "0", "4", "--shard", "1/2"], []),  # has k = 0 alone
+    ],
+)
+def test_sharing_no_value_is_said(
+    words: list[str], noted: list[str], cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, _ = cli("train", "--env", "CartPole-v1", "--seeds", "1", *words, "--plan")
+    assert code == 0
+    said = [line for line in out.splitlines() if line.startswith("note: ")]
+    assert said == [
+        f"note: {note}: to share value across actions, give a k above 0" for note in noted
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "steps", "said"),
+    [
+        (1, 1, ["1 agent in 1 population, 1 step each", "1 agent, 1 agent-step in all"]),
+        (2, 1_000, ["2 agents in 1 population, 1,000 steps each", "2 agents, 2,000 agent-steps"]),
+    ],
+)
+def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
+    first, *_, last = described(make_plan("CartPole-v1", "dqn", seeds=seeds, steps=steps))
+    assert said[0] in first
+    assert said[1] in last
+
+
 def test_numpy_seeds_are_seeds() -> None:
     count = make_plan("CartPole-v1", seeds=np.int64(3), first_seed=5)  # type: ignore[arg-type]
     assert count.agents["seed"].to_list() == [5, 6, 7]
@@ -233,5 +283,6 @@ def test_an_environment_without_an_end_needs_an_evaluation_limit(
     gymnasium.register("tests/Endless-v0", Endless)
     code, _, err = cli("train", "--env", "tests/Endless-v0", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
-    assert "set eval_episode_limit" in err
+    assert "tests/Endless-v0 has no episode limit" in err
+    assert err.endswith("write --eval-episode-limit, or evaluate by --eval-timesteps\n")
     assert not (tmp_path / "run").exists()

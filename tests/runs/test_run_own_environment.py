@@ -14,6 +14,7 @@ import pytest
 
 import valueshare
 from valueshare.envs import make_environments
+from valueshare.envs.gymnasium import check_environment
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import EngineOptions
 
@@ -205,6 +206,38 @@ def test_nor_is_an_observation(tmp_path: Path) -> None:
     message = "gave observation [nan, nan] in its step: it must be finite"
     with pytest.raises(EnvironmentFailed, match=re.escape(message)):
         valueshare.train("own_countdown:own/Blind-v0", out=tmp_path / "run", **QUICK)
+
+
+def test_nor_is_the_first_one_of_an_episode() -> None:
+    """Those of the trial, of a phase's start and after an episode's end are one and the same."""
+
+    class Lost(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+        lost_from = 0
+
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+            Lost.lost_from -= 1
+            return np.full(2, 0.0 if Lost.lost_from >= 0 else np.nan, np.float32), {}
+
+        def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return np.zeros(2, np.float32), 0.0, True, False, {}
+
+    gymnasium.register("tests/Lost-v0", Lost, max_episode_steps=5)
+    message = re.escape("tests/Lost-v0 gave observation [nan, nan] in its reset: it must be finite")
+    with pytest.raises(InvalidInput, match=message):
+        check_environment("tests/Lost-v0")
+    environments = make_environments("tests/Lost-v0", 2)
+    Lost.lost_from = 1  # the second environment of two
+    with pytest.raises(EnvironmentFailed, match=message):
+        environments.reset([0, 1])
+    Lost.lost_from = 2
+    environments.reset([0, 1])
+    with pytest.raises(EnvironmentFailed, match=message):
+        environments.step([0, 0])
 
 
 def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

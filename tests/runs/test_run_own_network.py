@@ -14,6 +14,7 @@ from valueshare import MeanExpansion
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
+from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
 from valueshare.runs.networks import check_network
 from valueshare.runs.plan import parts
@@ -37,8 +38,9 @@ def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def check(network: Any, algorithm: str = "ib-dqn", k: tuple[float, ...] = (0, 4)) -> None:
-    """CartPole-v1: observations [4], 2 actions."""
-    for part in parts(make_plan("CartPole-v1", algorithm, k=k, seeds=1)):
+    """CartPole-v1: observations [4], 2 actions; algorithms without a k are given none."""
+    own = k if ALGORITHMS[algorithm].uses_k else 0.0
+    for part in parts(make_plan("CartPole-v1", algorithm, k=own, seeds=1)):
         check_network(part, environment_spec("CartPole-v1"), network)
 
 

@@ -94,7 +94,7 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     with pytest.raises(InvalidInput, match="a network of one's own trains in this process alone"):
         valueshare.train("CartPole-v1", network=network, engine=EngineOptions(workers=2))
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
-        *("train", "--env", "tests/Own-v0", *TWO)
+        *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
     monkeypatch.setattr(processes, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, lasting
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, lasting, writable
 from valueshare.commands.training import FAILED, holds_run, to_the_end, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
@@ -18,6 +18,7 @@ from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Number
 from valueshare.runs.signals import stop_on_signals
 from valueshare.runs.storage.places import Place
+from valueshare.wording import how_many
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
@@ -143,7 +144,8 @@ def _reproduce(
     if running.groups < 1:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
-    whole = lasting(f"results/{name}-{options.scale}" if running.out is None else running.out)
+    out = f"results/{name}-{options.scale}" if running.out is None else running.out
+    whole = lasting(out) if running.plan else writable(out)
     pieces = _pieces(study, whole, engine, look=not running.plan)
     with stop_on_signals() as stop:
         how = Execution(
@@ -230,10 +232,11 @@ def _print_plan(
         populations = parts(plan)
         sizes = [part.agents.height for part in populations]
         settings = populations[0].settings
-        count = "1 population" if len(sizes) == 1 else f"{len(sizes)} populations"
+        own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
+        steps = how_many(settings.total_steps, "step")
         print(
-            f"{piece.name}: {sum(sizes):,} agents in {count} of at most {max(sizes)}, "
-            f"{settings.total_steps:,} steps each and {evaluation_steps(settings):,} of evaluation"
+            f"{piece.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
+            f"{evaluation_steps(settings):,} of evaluation"
         )
         print(f"  memory: {memory}")
         if goes_on:
@@ -242,15 +245,15 @@ def _print_plan(
             if running.plan and (line := runs.expect(plan, None, measure=True)) is not None:
                 print(f"  {line}")
             continue
-        own = running.rate or _measured(plan, running)
+        rate = running.rate or _measured(plan, running)
         each = settings.total_steps + evaluation_steps(settings)
-        seconds += sum(sizes) * each / own
+        seconds += sum(sizes) * each / rate
         words = "given" if running.rate else "measured in this process"
-        print(f"  {_duration(sum(sizes) * each / own)} at {own:,.0f} agent-steps/s, {words}")
-    agents = sum(plan.agents.height for plan in plans)
+        print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
+    agents = how_many(sum(plan.agents.height for plan in plans), "agent")
     in_all = f", {_duration(seconds)}" if seconds else ""
     share = f" of shard {how.engine.shard}" if how.engine.shard else ""
-    print(f"{study.name}: {agents:,} agents in all{share}{in_all}, on {options.device}")
+    print(f"{study.name}: {agents} in all{share}{in_all}, on {options.device}")
     print(*atari_protocol(options.atari_protocol).described(), sep="\n")
     for sentence in study.deviations:
         print(f"not as in the paper: {sentence}")

@@ -61,9 +61,10 @@ def play(
             on_moment=at_moment,
         )
     from valueshare.report.overlay import score_text
+    from valueshare.wording import how_many
 
     for number, episode in enumerate(played.episodes, start=1):
-        steps = f"{episode.steps:,} steps, {episode.ending}"
+        steps = f"{how_many(episode.steps, 'step')}, {episode.ending}"
         print(f"episode {number}: score {score_text(episode.score)}, {steps}")
     if len(played.episodes) > 1:
         mean = sum(episode.score for episode in played.episodes) / len(played.episodes)
@@ -73,6 +74,6 @@ def play(
     made = played.video
     size = made.path.stat().st_size / 1e6
     print(
-        f"{made.path}: {made.frames:,} frames, {made.width}x{made.height}, {made.rate:g} a second, "
-        f"{size:.1f} MB"
+        f"{made.path}: {how_many(made.frames, 'frame')}, {made.width}x{made.height}, "
+        f"{made.rate:g} a second, {size:.1f} MB"
     )

@@ -1,11 +1,10 @@
 """The command `report`: figures and tables of any results."""
 
-from pathlib import Path
-
 from tyro.conf import Positional
 
 from valueshare.commands.arguments import ReportFolder, RunFolders, lasting
 from valueshare.errors import InvalidInput
+from valueshare.runs.storage.places import Url
 
 
 def report(
@@ -28,16 +27,14 @@ def report(
         resamples: Of the bootstrap; fewer are faster and less exact.
     """
     from valueshare.report.elsewhere import report_places
-    from valueshare.runs.storage.places import located
 
-    if out is not None and not isinstance(located(out), Path):
-        raise InvalidInput(f"{located(out)} is no folder: choose another --out")
+    folder = None if out is None else lasting(out)
+    if isinstance(folder, Url):
+        raise InvalidInput(f"{folder} is no folder: choose another --out")
     places = [lasting(run) for run in runs]
-    written = report_places(places, out, figures, compare=compare, resamples=resamples)
+    written = report_places(places, folder, figures, compare=compare, resamples=resamples)
     for note in written.notes:
         print(f"note: {note}")
-    if written.left_out:
-        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
     for sentence in written.verdict:  # after all that may be long: it is what was asked
         print(sentence)
     print(f"{written.folder / 'figures'}: {', '.join(written.figures)}")
@@ -45,3 +42,5 @@ def report(
         print(f"{written.folder / 'tables'}: final scores as LaTeX, Markdown and CSV")
     if (written.folder / "report.html").is_file():
         print(f"{written.folder / 'report.html'}: all of it as one page")
+    if written.left_out:
+        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")

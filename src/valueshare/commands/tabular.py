@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, lasting
+from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, writable
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     Scale,
@@ -33,7 +33,7 @@ def reproduce_gridworld(
         overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    _run(gridworld_studies(scale), lasting(out), overwrite, command, engine)
+    _run(gridworld_studies(scale), writable(out), overwrite, command, engine)
 
 
 def tabular(
@@ -51,7 +51,7 @@ def tabular(
         overwrite: Run again, and replace the results in that folder.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
-    folder = lasting(f"results/{name}" if out is None else out)
+    folder = writable(f"results/{name}" if out is None else out)
     _run((study,), folder, overwrite, _tabular_command(study), engine)
 
 

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, lasting
+from valueshare.commands.arguments import (
+    EngineArguments,
+    Flag,
+    OutFolder,
+    RunFolder,
+    lasting,
+    writable,
+)
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.runs.engines import shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
 from valueshare.runs.storage.places import Place
+from valueshare.wording import how_many
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -48,7 +56,7 @@ def train(
         settings: What is left out is the environment's preset; --plan shows it.
         engine: Where it runs.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
-        k: Mean-scaling coefficients, for the algorithms that have one; 0 shares no value.
+        k: Mean-scaling coefficients of the ib- algorithms; 0 shares no value: ib-dqn is then dqn.
         seeds: How many agents of each combination ...
         first_seed: ... with this seed and those that follow it.
         out: Folder or address, like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
@@ -76,7 +84,8 @@ def train(
             backend=None if backend == "auto" else backend,
             **settings.given(),
         )
-        place = default_folder(made) if out is None else lasting(out)
+        chosen = default_folder(made) if out is None else out
+        place = lasting(chosen) if plan else writable(chosen)
         made, folder = training.placed(made, place, engine)
         how = Execution(
             threads=threads or None,
@@ -163,9 +172,7 @@ def to_the_end(
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
-        count = len(run.failures)
-        said = "1 population" if count == 1 else f"{count} populations"
-        line = f"{said} failed; the others are finished; {way}"
+        line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
         if not others_follow:
             _say_and_exit(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)

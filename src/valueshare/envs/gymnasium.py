@@ -1,6 +1,6 @@
 """Any Gymnasium environment with Box observations and Discrete actions.
 
-A plain loop, run in `receive`: what a GPU was given between `send` and `receive` overlaps it.
+A plain loop, run in `receive`: what a GPU was given before it overlaps it.
 Most of these environments are Python, where threads take turns at the interpreter (32 CartPoles:
 0.28 ms a step in a loop, 0.32 ms on two threads), and a loop in the background makes the learner
 wait for the interpreter instead.
@@ -61,9 +61,9 @@ def check_environment(env_id: str) -> None:
     """Refuse an environment that fails at once: one of them is reset, and takes each action."""
     environments = GymnasiumEnvironments(env_id, 1)
     try:
-        _check_finite(env_id, "reset", observation=environments.reset([0]))
+        environments.reset([0])
         for action in range(min(environments.spec.actions, TRIED_ACTIONS)):
-            _check_finite(env_id, "step", observation=environments.step([action]).observation)
+            environments.step([action])
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     finally:
@@ -93,6 +93,7 @@ class GymnasiumEnvironments:
         observation = self._empty()
         for row, (env, key) in enumerate(zip(self._envs, keys.tolist(), strict=True)):
             observation[row] = self._started(env, key)
+        self._check_finite(observation, "reset")
         self._observation = observation
         return observation
 
@@ -129,13 +130,8 @@ class GymnasiumEnvironments:
                     "must be finite"
                 )
             observation[row] = self._started(env) if ended or cut else final[row]
-        for doing, given in (("step", final), ("reset", observation)):
-            if not np.isfinite(given).all():  # agents would be frozen for it
-                row = next(row for row in given if not np.isfinite(row).all())
-                raise EnvironmentFailed(
-                    f"the environment {self.spec.name} gave observation {_brief(row)} in its "
-                    f"{doing}: it must be finite"
-                )
+        self._check_finite(final, "step")
+        self._check_finite(observation, "reset")
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
 
@@ -191,6 +187,15 @@ class GymnasiumEnvironments:
             )
         return np.asarray(observation, self.spec.observation_dtype)
 
+    def _check_finite(self, observation: NDArray[Any], doing: str) -> None:
+        """Refuse observations [E, ...] that are not all finite: agents would be frozen for them."""
+        if not np.isfinite(observation).all():
+            row = next(row for row in observation if not np.isfinite(row).all())
+            raise EnvironmentFailed(
+                f"the environment {self.spec.name} gave observation {_brief(row)} in its {doing}: "
+                "it must be finite"
+            )
+
     def _empty(self) -> NDArray[Any]:
         return np.zeros((self.count, *self.spec.observation_shape), self.spec.observation_dtype)
 
@@ -231,15 +236,6 @@ def _other_than_five(error: Exception) -> str | None:
         return "more than 5 values"
     count = re.search(r"got (\d+)", str(error))
     return f"{count[1]} values" if count else "something else"
-
-
-def _check_finite(env_id: str, doing: str, **given: NDArray[Any]) -> None:
-    for name, values in given.items():
-        if not np.isfinite(values).all():
-            raise InvalidInput(
-                f"the environment {env_id} gave {name} {values[0].tolist()} in its {doing}: it "
-                "must be finite"
-            )
 
 
 def _failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:

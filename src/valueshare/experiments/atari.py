@@ -31,6 +31,7 @@ from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings, counted
 from valueshare.runs.plan import Plan
 from valueshare.runs.shards import cut
+from valueshare.wording import how_many
 
 
 class AtariRun(NamedTuple):
@@ -199,10 +200,11 @@ def _counted(chosen: StudyPart, paper: StudyPart) -> list[str]:
         said.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
     if set(chosen.games) != set(paper.games):
         missing = set(chosen.games) - set(paper.games)
-        count = f"{len(chosen.games)} games, not all of them the paper's {len(paper.games)}"
-        said.append(count if missing else f"{len(chosen.games)} of {len(paper.games)} games")
+        games, in_all = how_many(len(chosen.games), "game"), len(paper.games)
+        count = f"{games}, not all of them the paper's {in_all}"
+        said.append(count if missing else f"{len(chosen.games)} of {in_all} games")
     if chosen.seeds != paper.seeds:
-        said.append(f"{chosen.seeds} seeds instead of {paper.seeds}")
+        said.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
     return said
 
 

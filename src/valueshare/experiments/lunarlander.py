@@ -9,6 +9,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import lunarlander
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
+from valueshare.wording import how_many
 
 ENV = "LunarLander-v3"
 PAPER_K = (0.0, *(2.0**i for i in range(16)))  # 0, 1, 2, 4, ..., 32768
@@ -102,10 +103,10 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
     ]
     ks = set(agents["k"].to_list())
     if ks != set(PAPER_K):
-        said.append(f"{len(ks)} values of k instead of {len(PAPER_K)}")
+        said.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
     fewest = min(agents.group_by("k").len()["len"].to_list())
     if fewest != _SCALES["paper"].seeds:
-        said.append(f"{fewest} seeds instead of {_SCALES['paper'].seeds}")
+        said.append(f"{how_many(fewest, 'seed')} instead of {_SCALES['paper'].seeds}")
     said.append(
         f"an episode under way ends as truncated every {settings.phase_steps:,} steps, at the end "
         "of a phase, which makes a run resumable"

@@ -20,11 +20,11 @@ from valueshare.population.settings import TrainingSettings, counted, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan, parts
+from valueshare.wording import how_many
 
 OWN = tuple(field.name for field in fields(AgentSettings))
-
-
 MOST_SEEDS = 100_000
+_OF_QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
 
 def make_plan(
@@ -46,6 +46,7 @@ def make_plan(
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
         _check_algorithm(name)
+    _check_is_read(algorithms, k, given)
     if network is not None:
         _check_factory(network)
     first_seed = whole("first_seed", first_seed)
@@ -103,6 +104,7 @@ def _environment(
         )
         preset = preset._replace(settings=settings)
     spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
+    _check_episodes_end(spec, preset.settings)
     return preset, replace(spec, name=name)
 
 
@@ -143,17 +145,18 @@ def described(plan: Plan) -> list[str]:
     lines = []
     for label in dict.fromkeys(part.label for part in populations):
         own = [part for part in populations if part.label == label]
-        agents = sum(part.agents.height for part in own)
-        count = "1 population" if len(own) == 1 else f"{len(own)} populations"
-        each = own[0].settings.total_steps
-        lines.append(f"{label}: {agents:,} agents in {count}, {each:,} steps each")
+        agents = how_many(sum(part.agents.height for part in own), "agent")
+        count = how_many(len(own), "population")
+        steps = how_many(own[0].settings.total_steps, "step")
+        lines.append(f"{label}: {agents} in {count}, {steps} each")
         if own[0].settings.never_learns:
             lines.append(
-                f"note: {label}: nothing is learned in {each:,} steps; with these replay_start and "
+                f"note: {label}: nothing is learned in {steps}; with these replay_start and "
                 f"update_every the first update is after step {own[0].settings.first_update:,}"
             )
-    agents, steps = plan.agents.height, sum(part.agent_steps for part in populations)
-    return [*lines, f"{agents:,} agents, {steps:,} agent-steps in all, on {plan.device}"]
+    agents = how_many(plan.agents.height, "agent")
+    in_all = how_many(sum(part.agent_steps for part in populations), "agent-step")
+    return [*lines, *_sharing_nothing(plan), f"{agents}, {in_all} in all, on {plan.device}"]
 
 
 def in_full(plan: Plan) -> list[str]:
@@ -175,6 +178,22 @@ def default_folder(plan: Plan) -> Path:
     envs = [first, *others] if len(others) < 3 else [first, f"and-{len(others)}-more"]
     names = [*envs, *plan.agents["algorithm"].unique(maintain_order=True)]
     return Path("runs") / "-".join(name.replace("/", "-").replace(":", "-") for name in names)
+
+
+def _sharing_nothing(plan: Plan) -> list[str]:
+    """Notes on algorithms that share no value, because every k that they are given is 0.
+
+    A shard may have no other k of a sweep that has.
+    """
+    if plan.shard is not None:
+        return []
+    largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())
+    return [
+        f"note: {name} with k = 0 is {name.removeprefix('ib-')}: to share value across actions, "
+        "give a k above 0"
+        for name, k in largest.iter_rows()
+        if k == 0 and ALGORITHMS[name].uses_k
+    ]
 
 
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
@@ -224,6 +243,32 @@ def _check_algorithm(name: str) -> None:
         known = ", ".join(ALGORITHMS)
         hint = f"did you mean {' or '.join(near)}?" if near else f"write one of {known}"
         raise InvalidInput(f"there is no algorithm {name!r}: {hint}")
+
+
+def _check_is_read(
+    algorithms: Sequence[str], k: float | Sequence[float], given: dict[str, Any]
+) -> None:
+    """Refuse what none of the algorithms reads; k = 0 is what those without one do anyway."""
+    with_k = [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k]
+    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.samples.learn]
+    values = {"k": ", ".join(f"{one}" for one in listed(k) if one != 0)}
+    values |= {name: f"{given.get(name, '')}" for name in _OF_QUANTILES}
+    for name, shown in values.items():
+        readers = with_k if name == "k" else with_quantiles
+        if shown and not set(readers) & set(algorithms):
+            raise InvalidInput(
+                f"{name} = {shown}: only {', '.join(readers)} have it; train one of them, or leave "
+                f"{name} out"
+            )
+
+
+def _check_episodes_end(spec: EnvironmentSpec, settings: TrainingSettings) -> None:
+    limits = (settings.eval_episode_limit, spec.episode_limit)
+    if settings.eval_episodes and limits == (None, None):
+        raise InvalidInput(
+            f"{spec.name} has no episode limit, so an episode may never end: write "
+            "--eval-episode-limit, or evaluate by --eval-timesteps"
+        )
 
 
 def _name_of(network: NetworkFactory) -> str:

@@ -1,5 +1,7 @@
 """The mean-expansion layer for PyTorch."""
 
+from itertools import takewhile
+
 try:
     import torch
     from torch import nn
@@ -10,6 +12,9 @@ except ModuleNotFoundError as missing:
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number, scale_mean
+
+# What turns outputs into probabilities, or their logarithms: those are no action-values.
+PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)
 
 
 class MeanExpansion(nn.Module):
@@ -30,7 +35,7 @@ class MeanExpansion(nn.Module):
     ) -> None:
         super().__init__()
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
-        scale = torch.tensor(condition_number(float(k)), device=device, dtype=dtype)
+        scale = torch.tensor(condition_number(_number(k)), device=device, dtype=dtype)
         self.register_buffer("scale", scale)
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
@@ -50,8 +55,11 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
     the same weights (not copies), so an optimiser that already holds them goes on. Its entries in
     `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for a bare linear
     layer, the `Sequential`. "Last" is the order in which the layers were registered: name another
-    one with `after="path.to.layer"`.
+    one with `after="path.to.layer"`. A network whose outputs are probabilities is refused, as far
+    as its modules tell.
     """
+    if not isinstance(module, nn.Module):
+        raise InvalidInput(f"module is given as {type(module).__name__}: give a torch.nn.Module")
     modules = dict(module.named_modules(remove_duplicate=False))
     linears = {path: m for path, m in modules.items() if isinstance(m, nn.Linear)}
     if any(isinstance(m, MeanExpansion) for m in modules.values()):
@@ -64,8 +72,17 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
         )
     if after is None:
         after = next(reversed(linears))
-    elif after not in linears:
+        following = list(modules.values())[list(modules).index(after) + 1 :]
+    elif after in linears:
+        following = _next_in_sequence(modules, after)
+    else:
         raise InvalidInput(f"after = {after!r}: the linear layers here are {', '.join(linears)}")
+    for other in following:
+        if isinstance(other, PROBABILITIES):
+            raise InvalidInput(
+                f"{type(other).__name__} follows the linear layer {after!r}, and probabilities are "
+                "no action-values: take it away, or name the output layer with after"
+            )
     linear = linears[after]
     layer = MeanExpansion(k, device=linear.weight.device, dtype=linear.weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
@@ -75,3 +92,23 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
         parent, _, name = path.rpartition(".")
         setattr(module.get_submodule(parent), name, expanded)
     return module
+
+
+def _number(k: float) -> float:
+    """k as a number, NumPy's and single tensors too; a text is none."""
+    try:
+        if not isinstance(k, str | bytes):
+            return float(k)
+    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several
+        pass
+    raise InvalidInput(f"k is given as {type(k).__name__}: write a number, like 4.0")
+
+
+def _next_in_sequence(modules: dict[str, nn.Module], layer: str) -> list[nn.Module]:
+    """What comes after a layer in its own `Sequential`, up to the next linear one."""
+    above = layer.rpartition(".")[0]
+    if not isinstance(modules[above], nn.Sequential):
+        return []
+    beside = [path for path in modules if path and path.rpartition(".")[0] == above]
+    following = [modules[path] for path in beside[beside.index(layer) + 1 :]]
+    return list(takewhile(lambda other: not isinstance(other, nn.Linear), following))

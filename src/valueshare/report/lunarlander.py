@@ -19,6 +19,7 @@ from valueshare.report import curves, page
 from valueshare.report.page_results import SCRIPTS, panel_data, panel_section
 from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
+from valueshare.wording import how_many
 
 ENV, ALGORITHM = "LunarLander-v3", "ib-dqn"
 SMALL_K, LARGE_K = (1.0, 32.0), 4_096.0  # where the paper sees a gain, and a collapse
@@ -199,7 +200,7 @@ def _left_out(counts: dict[str, int]) -> str:
         f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing "
         f"evaluation) and are left out; {counts['evaluations_without_finished_episode']:,} of "
         f"{counts['evaluations']:,} evaluations finished no episode; "
-        f"{counts['agents_diverged']:,} agents diverged, were frozen and are counted as they are."
+        f"{how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
     )
 
 
@@ -267,7 +268,10 @@ def _page(
             name="made",
         ),
     ]
-    lead = f"{agents:,} agents, {steps:,} steps each: IB-DQN with {len(tables.auc)} values of k."
+    lead = (
+        f"{how_many(agents, 'agent')}, {how_many(steps, 'step')} each: IB-DQN with "
+        f"{how_many(len(tables.auc), 'value')} of k."
+    )
     return page.page(
         "LunarLander-v3: sensitivity to k",
         lead,

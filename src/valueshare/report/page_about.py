@@ -17,6 +17,7 @@ from valueshare.report.page_verdict import Interval, number, written
 from valueshare.report.series import game, millions
 from valueshare.report.study import Study
 from valueshare.report.style import look
+from valueshare.wording import how_many
 
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
@@ -41,15 +42,15 @@ def lead(study: Study) -> str:
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
     seeds = table.group_by("env", "algorithm", "k").agg(pl.col("seed").n_unique())["seed"].to_list()
     fewest, most = min(seeds), max(seeds)
-    many = _many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    many = how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
     points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
     one = len(_algorithms(study)) == 1 and len(study.who) > 1
-    who = f"{len(study.who)} values of k" if one else _many(len(study.who), "algorithm")
-    parts = [_many(len(study.envs), "environment"), who, many]
+    who = f"{len(study.who)} values of k" if one else how_many(len(study.who), "algorithm")
+    parts = [how_many(len(study.envs), "environment"), who, many]
     return (
-        f"{_many(runs, 'agent')}: {', '.join(parts)} each; up to "
+        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
         f"{millions(int(table['step'].to_numpy().max()))} timesteps, "
-        f"{_many(max(points), 'evaluation')}."
+        f"{how_many(max(points), 'evaluation')}."
     )
 
 
@@ -158,7 +159,7 @@ def _diverged(table: pl.DataFrame) -> pl.Expr:
 def _source(source: Source, name: str) -> list[str]:
     """One place: the command, the protocol, the settings, the machine."""
     origin, config = source.provenance or {}, source.config or {}
-    said = f"{name}: {KINDS.get(source.kind, source.kind)}, {_many(source.runs, 'agent')}."
+    said = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
     parts = [page.paragraph(said)]
     if isinstance(origin.get("command"), str):
         parts += [page.paragraph("To run it again:"), page.command(origin["command"])]
@@ -188,10 +189,6 @@ def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]
 def _algorithms(study: Study) -> list[str]:
     names = (look(v.algorithm).label.removesuffix("(0)") for v in study.who)
     return list(dict.fromkeys(names))
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _finite(value: Any) -> Any:

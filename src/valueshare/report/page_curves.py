@@ -22,6 +22,7 @@ from valueshare.report.curves import curves_shown
 from valueshare.report.series import game
 from valueshare.report.study import Study
 from valueshare.report.style import look
+from valueshare.wording import how_many
 
 Floats = NDArray[np.float64]
 
@@ -160,7 +161,7 @@ def _env_curves(
     for (who, runs), band in zip(groups.items(), bands, strict=True):
         rows = np.concatenate([band, runs]) if with_seeds else band
         row, place = pack.add(rows)
-        count = f"{len(runs)} seed" + ("s" if len(runs) > 1 else "")
+        count = how_many(len(runs), "seed")
         curves.append([index[who], row, place, count, len(runs) if with_seeds else 0])
     return sorted(curves)
 
@@ -229,7 +230,7 @@ def _all_games(
             rows[row, at] = own[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
         first, place = pack.add(rows)
         runs = int(own["runs"].to_numpy().max())
-        curves.append([number, first, place, f"{runs:,} runs", 0])
+        curves.append([number, first, place, how_many(runs, "run"), 0])
     return {
         "label": f"All {len(study.envs)} games",
         "what": "IQM of the human-normalised score",

@@ -21,6 +21,7 @@ from valueshare.report.series import millions
 from valueshare.report.study import RMSPROP, SCORE, Study, study_of
 from valueshare.report.style import RED, Look, house_style
 from valueshare.report.synthetic import is_synthetic
+from valueshare.wording import how_many
 
 MOST_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MOST_BANDED = 6  # panels with intervals
@@ -246,8 +247,8 @@ def _counted(rows: pl.DataFrame) -> str:
     """57 games, 5 seeds."""
     seeds = rows.group_by("env", "algorithm", "k").agg(pl.col("seed").n_unique())["seed"]
     fewest, most = min(seeds), max(seeds)
-    many = f"{most}" if fewest == most else f"{fewest} to {most}"
-    return f"{rows['env'].n_unique()} games with {many} seeds"
+    many = how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    return f"{how_many(rows['env'].n_unique(), 'game')} with {many}"
 
 
 FIGURES: dict[str, Kind] = {

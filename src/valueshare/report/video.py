@@ -15,6 +15,7 @@ from valueshare.report.playing import BAND, Agent, Moment, load_agent, moments, 
 from valueshare.report.stage import Picture, make_stage
 from valueshare.report.style import look
 from valueshare.runs.storage.places import Place, Url, located
+from valueshare.wording import how_many
 
 SUFFIXES = (".mp4", ".gif")
 LAST_SECONDS = 1.0  # that the end of an episode stands still
@@ -223,5 +224,5 @@ def _captions(agent: Agent, actions: tuple[str, ...]) -> Captions:
     values = "q = b + z"
     if population.algorithm.samples.act:
         values = f"{values}, {100 * low:.0f}–{100 * high:.0f} % of the return"
-    title = f"{name} · {label} · agent {agent.number}, {agent.steps:,} steps"
+    title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from valueshare.runs.groups import group_scores, label, own_values, shown_score
 from valueshare.runs.plan import Part
+from valueshare.wording import how_many
 
 REFRESH_SECONDS = 0.25  # of the live display
 LINE_SECONDS = 60.0  # plain lines between those of finished phases
@@ -102,10 +103,11 @@ class Display:
         """Where the run is, in one line: the population heard of last, and how many run besides."""
         part, step = self._parts[self._shown], self._steps[self._shown]
         number = list(self._parts).index(self._shown) + 1
+        agents = how_many(part.agents.height, "agent")
         words = [
             part.label,
             f"population {number} of {len(self._parts)}",
-            f"{part.agents.height:,} agents at step {step:,} of {part.settings.total_steps:,}",
+            f"{agents} at step {step:,} of {part.settings.total_steps:,}",
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()

@@ -26,6 +26,7 @@ from valueshare.population.state import (
 from valueshare.population.train import check_replay_device
 from valueshare.replay import packing, transitions
 from valueshare.runs.plan import Part
+from valueshare.wording import how_many
 
 # An EnvPool LunarLander is 101 kB; most others are below 10 kB. 32 to 64 of ALE's were 0.1 to
 # 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
@@ -131,8 +132,9 @@ def _refuse_excess(
         return
     fit = max(0, int((USABLE * free - fixed) // each))
     raise InvalidInput(
-        f"{agents:,} agents need {shown(agents * each + fixed)} of {kind} and {shown(free)} are "
-        f"free: {fit:,} would fit; {advice}"
+        f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
+        f"{shown(agents * each + fixed)} of {kind} and {shown(free)} are free: {fit:,} would fit; "
+        f"{advice}"
     )
 
 

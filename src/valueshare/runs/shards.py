@@ -12,6 +12,7 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.runs.engines import Shard
 from valueshare.runs.plan import Part, Plan, parts
+from valueshare.wording import how_many
 
 # A tick costs something whatever the number of agents: as much as so many agents more. On a busy
 # CPU, with a network of 128-128, that was between 3 and 12.
@@ -39,9 +40,8 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
         return list(plans)
     total = sum(plan.agents.height for plan in plans)
     if shard.of > total:
-        raise InvalidInput(
-            f"shard = {shard}: the table has {total:,} agents; write at most so many shards"
-        )
+        agents = how_many(total, "agent")
+        raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most so many shards")
     cuts = [parts(plan) for plan in plans]
     members = [[part.agents["agent"].to_numpy() for part in own] for own in cuts]
     steps = [(float(part.settings.total_steps), part.agents.height) for own in cuts for part in own]
