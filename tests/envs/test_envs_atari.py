@@ -19,8 +19,9 @@ from valueshare.envs import (
     environment_spec,
     make_environments,
 )
-from valueshare.envs.atari import AtariEnvironments, _indices, _share, emulator_seeds
+from valueshare.envs.atari import AtariEnvironments, _share
 from valueshare.envs.base import Backend, as_keys
+from valueshare.envs.emulators import emulator_seeds, indices
 from valueshare.errors import InvalidInput
 
 
@@ -82,10 +83,10 @@ def test_emulator_seeds_are_not_negative_and_differ() -> None:
 
 
 def test_actions_that_a_game_has_not_do_nothing() -> None:
-    assert _indices(range(18), 18) == list(range(18))
-    assert _indices([0, 1, 3, 4], 4) == [0, 1, 2, 3]  # Breakout's minimal ones
+    assert indices(range(18), 18) == list(range(18))
+    assert indices([0, 1, 3, 4], 4) == [0, 1, 2, 3]  # Breakout's minimal ones
     # Skiing: ALE's 0 and 2 to 9 are there, FIRE (1) and all with FIRE (10 to 17) are not.
-    skiing = _indices([0, *range(2, 10)], 18)
+    skiing = indices([0, *range(2, 10)], 18)
     assert skiing == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8] + [0] * 8
 
 
@@ -210,7 +211,7 @@ class Scripted:
 
 
 def test_which_steps_lose_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("valueshare.envs.atari._vector_environment", lambda: Scripted)
+    monkeypatch.setattr("valueshare.envs.atari.vector_environment", lambda: Scripted)
     Scripted.lives = [3, 3, 2, 2, 3, 1, 0, 0]
     environments = make_environments("Breakout", 1, protocol="nature-2015", episode_limit=5)
     environments.reset([1])

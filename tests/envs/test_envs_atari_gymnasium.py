@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from valueshare.envs import Environments, StepResult, atari_game, make_environments
-from valueshare.envs.atari import emulator_seeds
 from valueshare.envs.base import as_keys
+from valueshare.envs.emulators import emulator_seeds
 
 GAMES = ["Breakout", "Frostbite", "Qbert", "Seaquest", "RoadRunner", "Asterix", "Skiing"]
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from valueshare.envs.atari import emulator_indices
 from valueshare.envs.atari_games import atari_game
+from valueshare.envs.emulators import emulator_indices
 
 ACTIONS = 18
 MINIBATCH = 32

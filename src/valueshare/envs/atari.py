@@ -29,7 +29,6 @@ episode's end takes some 4 ms, as long as ten steps.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,12 +43,16 @@ from valueshare.envs.base import (
     StepResult,
     as_keys,
     checked_limit,
-    mix_to_int32,
+)
+from valueshare.envs.emulators import (
+    action_count,
+    emulator_indices,
+    emulator_options,
+    emulator_seeds,
+    vector_environment,
 )
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
-
-_UNLIMITED = 2**30  # frames; never reached, because the steps are counted here
 
 
 def atari_spec(
@@ -57,7 +60,7 @@ def atari_spec(
 ) -> EnvironmentSpec:
     """The spec that environments of these games share; a mix has the name Breakout+Pong."""
     games = _distinct([atari_game(name) for name in names])
-    counts = {game.name: _actions(game.rom, protocol.full_actions) for game in games}
+    counts = {game.name: action_count(game.rom, protocol.full_actions) for game in games}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InvalidInput(
@@ -73,32 +76,6 @@ def atari_spec(
         episode_limit=checked_limit(episode_limit, protocol.step_limit),
         stack=protocol.stack,
     )
-
-
-def emulator_options(rule: AtariProtocol) -> dict[str, Any]:
-    """A protocol as the options of a vector environment, but for how its pictures look.
-
-    Lives and limits are counted here, and rewards are clipped by the agents: not by the emulator.
-    """
-    return {
-        "autoreset_mode": "SameStep",
-        "repeat_action_probability": rule.sticky,
-        "full_action_space": rule.full_actions,
-        "frameskip": rule.frame_repeat,
-        "maxpool": rule.max_of_last_two,
-        "noop_max": rule.max_noops + 1 if rule.max_noops else 0,  # it draws below this number
-        "use_fire_reset": rule.fire_at_start,
-        "episodic_life": False,
-        "life_loss_info": False,
-        "reward_clipping": False,
-        "max_num_frames_per_episode": _UNLIMITED,
-        "stack_num": 1,
-    }
-
-
-def emulator_seeds(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """ALE's `random_seed` of each key, from 0 to 2^31 - 1."""
-    return (mix_to_int32(keys).view(np.uint32) & np.uint32(2**31 - 1)).astype(np.int32)
 
 
 class _Group(NamedTuple):
@@ -285,7 +262,7 @@ class AtariEnvironments:
         return moving
 
     def _make_groups(self) -> list[_Group]:
-        make = _vector_environment()
+        make = vector_environment()
         roms = np.array([game.rom for game in self.games])
         if self._lockstep:
             parts = [np.flatnonzero(roms == game.rom) for game in _distinct(self.games)]
@@ -312,18 +289,6 @@ class AtariEnvironments:
         ]
 
 
-def emulator_indices(vector: Any, actions: int) -> list[int]:
-    """Where ALE's actions 0, 1, ... are among those of a vector environment's game."""
-    return _indices([int(action.value) for action in vector.ale.get_action_set()], actions)
-
-
-def _indices(codes: Sequence[int], actions: int) -> list[int]:
-    """Where ALE's actions 0, 1, ... are among those of a game; what it has not is no-op."""
-    if len(codes) == actions:  # all, or the minimal ones, in the game's order
-        return list(range(actions))
-    return [codes.index(code) if code in codes else codes.index(0) for code in range(actions)]
-
-
 def _share(threads: int, size: int, total: int) -> int:
     """Threads of a group: its part of all, rounded up so that no core is without one."""
     return min(size, -(-threads * size // total))
@@ -331,35 +296,3 @@ def _share(threads: int, size: int, total: int) -> int:
 
 def _distinct(games: Sequence[AtariGame]) -> list[AtariGame]:
     return sorted(set(games))
-
-
-@cache
-def _actions(rom: str, full: bool) -> int:
-    if full:
-        return 18
-    ale = _ale()
-    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
-    emulator = ale.ALEInterface()
-    emulator.loadROM(ale.roms.get_rom_path(rom))
-    return len(emulator.getMinimalActionSet())
-
-
-def _ale() -> Any:
-    """The package, imported on first use: it is an extra."""
-    try:
-        import ale_py
-        import ale_py.roms
-    except ImportError as missing:
-        raise InvalidInput("ale-py is not installed: pip install 'valueshare[atari]'") from missing
-    return ale_py
-
-
-def _vector_environment() -> Any:
-    _ale()
-    try:
-        from ale_py.vector_env import AtariVectorEnv
-    except ImportError as missing:
-        raise InvalidInput("this ale-py has no vector environment: install 0.12 or later") from (
-            missing
-        )
-    return AtariVectorEnv

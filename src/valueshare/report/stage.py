@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
-from valueshare.envs.atari import emulator_options, emulator_seeds
 from valueshare.envs.base import as_keys, mix_to_int32
+from valueshare.envs.emulators import emulator_options, emulator_seeds
 from valueshare.errors import InvalidInput
 
 Picture = NDArray[np.uint8]  # [H, W, 3]

@@ -1,0 +1,86 @@
+"""ale-py's emulators: a protocol in their words, their actions and seeds, and how they are made."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.envs.base import mix_to_int32
+from valueshare.envs.protocols import AtariProtocol
+from valueshare.errors import InvalidInput
+
+_UNLIMITED = 2**30  # frames; never reached: whoever steps counts
+
+
+def emulator_options(rule: AtariProtocol) -> dict[str, Any]:
+    """A protocol as the options of a vector environment, but for how its pictures look.
+
+    Lives and limits are counted by whoever steps, and rewards are clipped by the agents.
+    """
+    return {
+        "autoreset_mode": "SameStep",
+        "repeat_action_probability": rule.sticky,
+        "full_action_space": rule.full_actions,
+        "frameskip": rule.frame_repeat,
+        "maxpool": rule.max_of_last_two,
+        "noop_max": rule.max_noops + 1 if rule.max_noops else 0,  # it draws below this number
+        "use_fire_reset": rule.fire_at_start,
+        "episodic_life": False,
+        "life_loss_info": False,
+        "reward_clipping": False,
+        "max_num_frames_per_episode": _UNLIMITED,
+        "stack_num": 1,
+    }
+
+
+def emulator_seeds(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """ALE's `random_seed` of each key, from 0 to 2^31 - 1."""
+    return (mix_to_int32(keys).view(np.uint32) & np.uint32(2**31 - 1)).astype(np.int32)
+
+
+def emulator_indices(vector: Any, actions: int) -> list[int]:
+    """Where ALE's actions 0, 1, ... are among those of a vector environment's game."""
+    return indices([int(action.value) for action in vector.ale.get_action_set()], actions)
+
+
+def indices(codes: Sequence[int], actions: int) -> list[int]:
+    """Where ALE's actions 0, 1, ... are among those of a game; what it has not is no-op."""
+    if len(codes) == actions:  # all, or the minimal ones, in the game's order
+        return list(range(actions))
+    return [codes.index(code) if code in codes else codes.index(0) for code in range(actions)]
+
+
+@cache
+def action_count(rom: str, full: bool) -> int:
+    """How many actions a game has: all of ALE's, or those that do something in it."""
+    if full:
+        return 18
+    ale = _ale()
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+    emulator = ale.ALEInterface()
+    emulator.loadROM(ale.roms.get_rom_path(rom))
+    return len(emulator.getMinimalActionSet())
+
+
+def _ale() -> Any:
+    """The package, imported on first use: it is an extra."""
+    try:
+        import ale_py
+        import ale_py.roms
+    except ImportError as missing:
+        raise InvalidInput("ale-py is not installed: pip install 'valueshare[atari]'") from missing
+    return ale_py
+
+
+def vector_environment() -> Any:
+    """The class of vector environments."""
+    _ale()
+    try:
+        from ale_py.vector_env import AtariVectorEnv
+    except ImportError as missing:
+        raise InvalidInput("this ale-py has no vector environment: install 0.12 or later") from (
+            missing
+        )
+    return AtariVectorEnv
