@@ -14,12 +14,13 @@ from valueshare.envs import environment_spec
 from valueshare.envs.base import EnvironmentSpec, StepResult
 from valueshare.population import advance as advancing
 from valueshare.population import gate as gates
-from valueshare.population.advance import Meeting, TrainingEpisodes, advance, is_due
+from valueshare.population.advance import TrainingEpisodes, advance, is_due
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.exchange import Mailbox
 from valueshare.population.gate import Gate, make_gate
 from valueshare.population.groups import Group
+from valueshare.population.meeting import Meeting
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
