@@ -77,7 +77,8 @@ agents, seconds, compiled = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] ==
 threads = int(sys.argv[4])
 prepare(threads)
 from valueshare.benchmarks import population
-from valueshare.population.advance import TrainingEpisodes, advance
+from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.population.advance import advance
 
 preset = population.preset_named("generic")
 # Whatever the preset becomes, this comparison keeps its settings.

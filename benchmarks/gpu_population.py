@@ -22,7 +22,7 @@ from rich.table import Table
 
 from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
-from valueshare.population.advance import TrainingEpisodes
+from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine
 from valueshare.population.groups import choose_actions
 from valueshare.population.updates import renew_target, update

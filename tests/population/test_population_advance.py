@@ -2,7 +2,6 @@
 
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +11,16 @@ import torch
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import EnvironmentSpec, StepResult
+from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population import advance as advancing
-from valueshare.population import gate as gates
-from valueshare.population.advance import TrainingEpisodes, advance, is_due
+from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
-from valueshare.population.exchange import Mailbox
-from valueshare.population.gate import Gate, make_gate
 from valueshare.population.groups import Group
 from valueshare.population.meeting import Meeting
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
+from valueshare.population.updates import is_due
 
 SETTINGS = TrainingSettings(
     total_steps=60,
@@ -246,126 +244,3 @@ def test_what_is_polled_may_end_the_steps() -> None:
         advance(engine, 0, 10**9, poll=poll)
     assert polled == list(range(31))
     assert group_threads() == []
-
-
-def test_nothing_waits_for_the_device_while_a_gate_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # On CUDA such a wait would be for ever. A CPU has no gates: what the steps compute here, before
-    # the environments have answered, is of no use, but the order of the calls is the same.
-    class Watched(Gate):
-        def __init__(self) -> None:
-            self.closed, self.times = False, 0
-
-        def close(self) -> None:
-            assert not self.closed
-            self.closed, self.times = True, self.times + 1
-
-        def open(self) -> None:
-            self.closed = False
-
-    own = [Watched(), Watched()]
-    engine = made(2)
-    groups = tuple(
-        group._replace(gate=gate) for group, gate in zip(engine.groups, own, strict=True)
-    )
-    gate_of = {
-        id(box): gate
-        for group, gate in zip(groups, own, strict=True)
-        for box in (group.exchange.result, group.exchange.action)
-    }
-    behind: dict[int, tuple[bool, int]] = {}  # by mailbox: what its last event came after
-
-    def note(box: Mailbox) -> None:
-        gate = gate_of[id(box)]
-        behind[id(box)] = gate.closed, gate.times
-
-    def wait(box: Mailbox) -> None:
-        gate = gate_of[id(box)]
-        assert behind.get(id(box)) != (True, gate.times) or not gate.closed
-
-    monkeypatch.setattr(Mailbox, "note", note)
-    updates: list[int] = []
-    monkeypatch.setattr(Mailbox, "wait", wait)
-    monkeypatch.setattr(advancing, "_update", lambda engine, t, release: updates.append(t))
-    advance(engine._replace(groups=groups), 0, 30)
-    advance(engine._replace(groups=groups), 30, 31)
-    assert [gate.times for gate in own] == [29, 29]
-    assert [gate.closed for gate in own] == [False, False]
-    assert updates == [12, 16, 18, 20, 24, 28, 30]
-
-    def fail(step: int) -> None:
-        if step == 40:
-            raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        advance(engine._replace(groups=groups), 31, 10**9, poll=fail)
-    assert [gate.closed for gate in own] == [False, False]
-    # A group that fails while its gate is closed leaves it open.
-    monkeypatch.undo()
-    begin(engine, range(6))
-    with pytest.raises(RuntimeError, match="the emulator is gone"):
-        advance(with_broken(engine._replace(groups=groups), 1, 3), 0, 10**9)
-    assert [gate.closed for gate in own] == [False, False]
-
-
-def test_there_is_no_gate_without_a_gpu() -> None:
-    assert make_gate(torch.device("cpu")) is None
-
-
-def test_there_is_no_gate_where_launches_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Made:
-        close = open = lambda self: None
-
-    monkeypatch.setattr(gates, "Gate", Made)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    for value, there in (("0", True), ("", True), ("1", False)):
-        monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
-        assert (make_gate(torch.device("cuda")) is not None) == there
-    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert make_gate(torch.device("cuda")) is None
-
-
-@pytest.mark.parametrize(
-    ("env", "place", "gated"),
-    [
-        ("ALE/Pong-v5", None, True),
-        ("ALE/Pong-v5", "cpu", False),  # the host stores
-        ("tests/Chain-v0", None, False),  # strangers' code might wait for the device
-    ],
-)
-def test_gates_are_where_nothing_can_wait_behind_them(
-    monkeypatch: pytest.MonkeyPatch, env: str, place: str | None, gated: bool
-) -> None:
-    monkeypatch.setattr("valueshare.population.groups.make_gate", lambda device: object())
-    settings = replace(SETTINGS, replay_device=place, replay_capacity=20)
-    if env.startswith("ALE"):
-        settings = replace(settings, hidden=(512,), atari_protocol="machado-2018")
-    spec = environment_spec(env, protocol=settings.atari_protocol)
-    population = make_population(
-        agent_table(env, "dqn", seeds=[0]), settings, spec, torch.device("cpu")
-    )
-    state = initial_state(population)
-    engine = make_engine(population, state, compiled=False, evaluates=False)
-    assert (engine.groups[0].gate is not None) == gated
-    engine.close()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_work_behind_a_gate_waits_until_it_is_opened() -> None:
-    gate = Gate()
-    gate._closed = 2**32 - 3  # counts in a circle
-    gate.open()
-    box = Mailbox((1,), torch.int64, torch.device("cuda"))
-    for number in range(1, 8):
-        box.array[0] = 100
-        gate.close()
-        box.post()
-        assert not box._fetched.query()  # type: ignore[union-attr]
-        box.array[0] = number  # seen, because it was written before the gate was opened
-        gate.open()
-        box.wait()
-        assert int(box.tensor) == number

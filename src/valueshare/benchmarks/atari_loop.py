@@ -12,8 +12,9 @@ import torch
 
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.atari import AtariEnvironments
+from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.learning.randomness import stream_key
-from valueshare.population.advance import TrainingEpisodes, advance
+from valueshare.population.advance import advance
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population

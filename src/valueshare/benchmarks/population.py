@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from valueshare.envs import environment_spec
+from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import PRESETS, Preset, generic
 from valueshare.learning.randomness import stream_key
-from valueshare.population.advance import TrainingEpisodes, advance
+from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.groups import choose_actions

@@ -10,7 +10,8 @@ the one that is under way is not there yet. `advance` makes the ticks.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
+from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import Player, check_evaluation, copies, make_player
+from valueshare.population.gate import can_wait
 from valueshare.population.graph import GraphedStep, capture_all, new_stream
-from valueshare.population.groups import Group, begin_group, make_group
+from valueshare.population.groups import Group, begin_group, make_group, shared_memory
 from valueshare.population.state import Population, State, Weights, flat, load_
 from valueshare.population.updates import Learner, make_learner, renew_acting
 
@@ -46,9 +49,14 @@ class Engine(NamedTuple):
     learner: Learner
     evaluation: Evaluation | None
 
+    @property
+    def is_led(self) -> bool:
+        """Whether environments have processes of their own, and go by themselves."""
+        return all(shared_memory(group.environments) is not None for group in self.groups)
+
     def close(self) -> None:
         for group in self.groups:
-            group.environments.close()
+            group.close()
         if self.evaluation is not None:
             self.evaluation.environments.close()
 
@@ -61,13 +69,15 @@ def make_engine(
     threads: int | None = None,
     groups: int = 1,
     evaluates: bool = True,
+    processes: bool | None = None,
 ) -> Engine:
     """`state` must be a population's that has not begun; load a checkpoint into it afterwards.
 
     `groups` of agents act each at their own pace: no agent's random numbers change, and while the
     environments of one group run, the device works for another. Groups share `threads` (None: one a
     core) evenly, because all of their environments may be under way; those of evaluation have all
-    of them, because nothing else runs then. Without `evaluates` there are none.
+    of them, because nothing else runs then. Without `evaluates` there are none. `processes` says
+    whether each group's environments have a process of their own (None: where that is faster).
     """
     settings, size = population.settings, population.size
     if not 1 <= groups <= size:
@@ -85,7 +95,10 @@ def make_engine(
         check_evaluation(settings, playing.spec.episode_limit)
     own_threads = max(1, threads // groups)
     shares = np.array_split(names, groups)
-    training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
+    if can_be_led(population) if processes is None else processes:
+        training = [_process(population, share, own_threads) for share in shares]
+    else:
+        training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
     parts, learner = _make_steps(population, state, training, compiled=compiled)
     evaluation = None
     if playing is not None:
@@ -96,8 +109,27 @@ def make_engine(
 def begin(engine: Engine, seeds: Sequence[int]) -> None:
     """New episodes everywhere, one seed an agent; an acting copy that lags is renewed."""
     renew_acting(engine.learner)
-    for group in engine.groups:
-        begin_group(group, engine.state.step, seeds[group.agents])
+    first = _reset(engine, seeds)
+    for group, observation in zip(engine.groups, first, strict=True):
+        begin_group(group, engine.state.step, observation)
+
+
+def can_be_led(population: Population) -> bool:
+    """Whether processes of their own make environments faster: emulators, a GPU with replay."""
+    suits = population.env.backend == "ale" and not population.replay_on_host
+    return suits and can_wait(population.device)
+
+
+def _reset(engine: Engine, seeds: Sequence[int]) -> list[NDArray[Any]]:
+    """The first observations of every group; emulators load their games side by side."""
+
+    def reset(group: Group) -> NDArray[Any]:
+        return group.environments.reset(seeds[group.agents])
+
+    if engine.population.env.backend != "ale":
+        return [reset(group) for group in engine.groups]
+    with ThreadPoolExecutor(len(engine.groups)) as pool:
+        return list(pool.map(reset, engine.groups))
 
 
 def _make_steps(
@@ -148,6 +180,17 @@ def _make_steps(
     capture_all(joint, device, urgent=lags)
     load_(state, before)
     return groups, learner
+
+
+def _process(
+    population: Population, names: Sequence[str] | NDArray[np.str_], threads: int
+) -> Environments:
+    return EnvironmentProcess(
+        [str(name) for name in names],
+        population.env,
+        threads=threads,
+        protocol=population.settings.atari_protocol,
+    )
 
 
 def _environments(

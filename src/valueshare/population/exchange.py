@@ -10,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from valueshare.envs import letters
 from valueshare.envs.base import StepResult
+from valueshare.envs.letters import letter_fields, places
+from valueshare.envs.processes.memory import SharedArrays
 from valueshare.population.state import Population, torch_dtype
 
-ALIGNED = 64  # bytes; parts of a mailbox begin at multiples of it
 LOOKED_FOR = 0.05  # seconds into a letterbox, before the host asks the device
 
 Part = tuple[tuple[int, ...], torch.dtype]  # shape and type
@@ -22,7 +24,8 @@ Part = tuple[tuple[int, ...], torch.dtype]  # shape and type
 class Mailbox:
     """A tensor on the device with its letterbox on the host: page-locked memory on CUDA.
 
-    `inside` makes it a part of a larger one, whose parts then travel together in one copy.
+    `inside` makes it a part of a larger one, whose parts then travel together in one copy. `host`
+    is a letterbox that is there already; without it, a CPU's letterbox is the tensor itself.
     """
 
     def __init__(
@@ -31,17 +34,20 @@ class Mailbox:
         dtype: torch.dtype,
         device: torch.device,
         *,
-        inside: "tuple[Mailbox, int] | None" = None,  # and the byte at which the part begins
+        inside: "tuple[Mailbox, slice] | None" = None,  # and its bytes there
+        host: Tensor | None = None,
     ) -> None:
         if inside is None:
             self.tensor = torch.zeros(shape, dtype=dtype, device=device)
-            cuda = device.type == "cuda"
-            self.host = torch.zeros(shape, dtype=dtype, pin_memory=True) if cuda else self.tensor
+            if host is None:
+                cuda = device.type == "cuda"
+                host = torch.zeros(shape, dtype=dtype, pin_memory=True) if cuda else self.tensor
+            self.host = host
         else:
-            whole, first = inside
-            bytes_ = slice(first, first + math.prod(shape) * dtype.itemsize)
-            self.tensor = whole.tensor[bytes_].view(dtype).reshape(shape)
-            self.host = whole.host[bytes_].view(dtype).reshape(shape)
+            whole, place = inside
+            self.tensor = whole.tensor[place].view(dtype).reshape(shape)
+            self.host = whole.host[place].view(dtype).reshape(shape)
+        self._is_one = self.host.data_ptr() == self.tensor.data_ptr()
         self.array: NDArray[Any] = self.host.numpy()
         # When the letterbox may be read or filled again: a part has the whole's, being in it.
         self._fetched: torch.cuda.Event | None = None
@@ -71,12 +77,12 @@ class Mailbox:
 
     def to_device(self) -> None:
         """The copy alone, which may be part of a graph; `note` when it is launched."""
-        if self._fetched is not None:
+        if not self._is_one:
             self.tensor.copy_(self.host, non_blocking=True)
 
     def to_host(self) -> None:
         """The same the other way."""
-        if self._fetched is not None:
+        if not self._is_one:
             self.host.copy_(self.tensor, non_blocking=True)
 
     def note(self) -> None:
@@ -115,15 +121,15 @@ class Mailbox:
 
 
 def travelling_together(
-    parts: Sequence[Part], device: torch.device
+    parts: Sequence[Part], device: torch.device, host: Tensor | None = None
 ) -> tuple[Mailbox, list[Mailbox]]:
-    """A mailbox of bytes, and the mailboxes in it."""
-    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in parts]
-    firsts = [sum(-(-size // ALIGNED) * ALIGNED for size in sizes[:i]) for i in range(len(parts))]
-    whole = Mailbox((firsts[-1] + sizes[-1],), torch.uint8, device)
+    """A mailbox of bytes, and the mailboxes in it; `host` is memory that begins with all of it."""
+    where = places([math.prod(shape) * dtype.itemsize for shape, dtype in parts])
+    size = where[-1].stop
+    whole = Mailbox((size,), torch.uint8, device, host=None if host is None else host[:size])
     return whole, [
-        Mailbox(shape, dtype, device, inside=(whole, first))
-        for (shape, dtype), first in zip(parts, firsts, strict=True)
+        Mailbox(shape, dtype, device, inside=(whole, place))
+        for (shape, dtype), place in zip(parts, where, strict=True)
     ]
 
 
@@ -150,22 +156,18 @@ class Exchange(NamedTuple):
     taken: Mailbox  # the actions that led to it; never sent: each side keeps its own
     action: Mailbox  # of the step that is next, or under way
     seen: Tensor  # [P, ...]  what the agents see: `observation` itself, or stacks [P, S, ...]
+    letterboxes: letters.Letters  # of the five
 
     def fill(self, result: StepResult) -> None:
         """Put what the environments answered into the letterboxes; `result.post` is for later."""
         self.result.wait()
-        ended = self.ended.array
-        np.logical_or(result.terminated, result.truncated, out=ended)
-        np.copyto(self.observation.array, result.observation)
-        if np.count_nonzero(ended):  # the other rows are not read
-            self.final_observation.array[ended] = result.final_observation[ended]
-        np.copyto(self.reward.array, result.reward)
-        np.copyto(self.terminated.array, result.terminated)
+        self.letterboxes.fill(result)
 
     def keep_actions(self) -> None:
         """The last ones chosen are those of the step to store."""
         self.taken.tensor.copy_(self.action.tensor)
-        np.copyto(self.taken.array, self.action.array)
+        if self.taken.host is not self.taken.tensor:
+            np.copyto(self.taken.array, self.action.array)
 
     def on_device(self) -> Letters:
         return Letters(*(box.tensor for box in self[1:7]))
@@ -174,18 +176,23 @@ class Exchange(NamedTuple):
         return Letters(*(box.host for box in self[1:7]))
 
 
-def make_exchange(population: Population) -> Exchange:
+def make_exchange(population: Population, shared: SharedArrays | None = None) -> Exchange:
+    """With `shared`, the letterboxes that environments use are those of another process too."""
     p, env, device = population.size, population.env, population.device
-    observation: Part = (p, *env.observation_shape), torch_dtype(env.observation_dtype)
-    flag: Part = (p,), torch.bool
+    fields = letter_fields(env, p)
     whole, parts = travelling_together(
-        [observation, observation, ((p,), torch.float32), flag, flag], device
+        [(field.shape, torch_dtype(field.dtype)) for field in fields],
+        device,
+        None if shared is None else torch.from_numpy(shared.bytes),
     )
     seen = parts[0].tensor
     if env.stack:
-        seen = torch.zeros((p, *env.network_shape), dtype=observation[1], device=device)
-    taken, action = (Mailbox((p,), torch.int64, device) for _ in range(2))
-    return Exchange._make((whole, *parts, taken, action, seen))
+        seen = torch.zeros((p, *env.network_shape), dtype=seen.dtype, device=device)
+    chosen = None if shared is None else torch.from_numpy(shared.arrays["action"])
+    taken = Mailbox((p,), torch.int64, device)
+    action = Mailbox((p,), torch.int64, device, host=chosen)
+    letterboxes = letters.Letters(*(part.array for part in parts))
+    return Exchange._make((whole, *parts, taken, action, seen, letterboxes))
 
 
 def shifted(seen: Tensor, frame: Tensor, first: Tensor) -> Tensor:

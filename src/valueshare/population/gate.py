@@ -1,7 +1,7 @@
-"""A gate in a CUDA stream: work launched behind it waits on the device until the host opens it.
+"""Gates in CUDA streams: what is launched behind one waits on the device for another process.
 
-So the device can have what to do with an observation before there is one: when it is there, the
-host writes one word, which costs a microsecond, instead of launching.
+The device then has what to do with an observation before there is one: when it is there, the
+process that made it writes a word of shared memory, and nothing is left to be launched.
 """
 
 import ctypes
@@ -12,56 +12,63 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 _EQUAL_OR_AFTER = 0  # CU_STREAM_WAIT_VALUE_GEQ, which counts in a circle
 
 
-class Gate:
-    """Closed and opened in turn, by one thread. Whoever closes it must open it, come what may.
+def lock_pages(memory: NDArray[np.uint8]) -> None:
+    """Let the device read and write this memory, at the addresses that it has here."""
+    _check("cudaHostRegister", _runtime().cudaHostRegister(memory.ctypes.data, memory.nbytes, 0))
 
-    While it is closed that thread must not wait for the device, nor have it do anything for the
-    first time or take memory: such calls may wait for all streams.
+
+def unlock_pages(memory: NDArray[np.uint8]) -> None:
+    _check("cudaHostUnregister", _runtime().cudaHostUnregister(memory.ctypes.data))
+
+
+def wait_for_word(word: NDArray[np.uint32], value: int) -> None:
+    """What the current stream gets from now on waits until the word has come to the value.
+
+    Its pages must be locked. Both count in a circle: the value may be at most 2^31 ahead.
     """
-
-    def __init__(self) -> None:
-        self._word = torch.zeros(1, dtype=torch.int32, pin_memory=True)
-        self._seen = self._word.numpy().view(np.uint32)
-        self._address = self._word.data_ptr()  # the device's too: page-locked memory has one
-        self._closed = 0
-
-    def close(self) -> None:
-        """What the current stream gets from now on waits for `open`."""
-        self._closed = (self._closed + 1) % 2**32
-        stream = torch.cuda.current_stream().cuda_stream
-        failure = _driver().cuStreamWaitValue32_v2(
-            stream, self._address, self._closed, _EQUAL_OR_AFTER
-        )
-        if failure:
-            raise RuntimeError(f"cuStreamWaitValue32: CUDA error {failure}")
-
-    def open(self) -> None:
-        """Let go what waits; of an open gate nothing happens."""
-        self._seen[0] = self._closed
+    stream = torch.cuda.current_stream().cuda_stream
+    failure = _driver().cuStreamWaitValue32_v2(
+        stream, word.ctypes.data, value % 2**32, _EQUAL_OR_AFTER
+    )
+    _check("cuStreamWaitValue32", failure)
 
 
-def make_gate(device: torch.device) -> Gate | None:
-    """A gate for a stream of that device, where there can be one.
+def can_wait(device: torch.device) -> bool:
+    """Whether streams of that device can wait for a word.
 
     Not on processors that may show the device the word before what was written earlier, which x86
     does not; and not where every launch is waited for.
     """
     if device.type != "cuda" or platform.machine() not in ("x86_64", "AMD64"):
-        return None
+        return False
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        return None
+        return False
+    memory = np.zeros(4096, np.uint8)
     try:
-        gate = Gate()
         with torch.cuda.device(device):
-            gate.close()
-        gate.open()
+            lock_pages(memory)
+            try:
+                wait_for_word(memory[:4].view(np.uint32), 0)
+                torch.cuda.current_stream().synchronize()
+            finally:
+                unlock_pages(memory)
     except (OSError, AttributeError, RuntimeError):  # no such library, call or memory
-        return None
-    return gate
+        return False
+    return True
+
+
+def _check(call: str, failure: Any) -> None:
+    if int(failure):
+        raise RuntimeError(f"{call}: CUDA error {int(failure)}")
+
+
+def _runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
 @cache

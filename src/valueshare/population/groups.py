@@ -1,17 +1,20 @@
 """Agents that act and store together, with environments of their own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from valueshare.envs.base import Environments
+from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.envs.processes.memory import SharedArrays
 from valueshare.population.act import act
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
-from valueshare.population.gate import Gate, make_gate
+from valueshare.population.gate import lock_pages, unlock_pages
 from valueshare.population.graph import GraphedStep, compiled_if
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Keys, Own, Population, State, Weights
@@ -31,7 +34,13 @@ class Group(NamedTuple):
     store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
     act_and_store: GraphedStep | Callable[[], None]  # both, in one launch where there is one
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
-    gate: Gate | None  # between what is launched and what it waits for
+
+    def close(self) -> None:
+        """Free the environments; what a device may read of their memory is its own again."""
+        shared = shared_memory(self.environments)
+        if shared is not None and self.population.device.type == "cuda":
+            unlock_pages(shared.bytes)
+        self.environments.close()
 
 
 def make_group(
@@ -54,7 +63,10 @@ def make_group(
         online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
         replay=transitions.of_agents(state.replay, agents),
     )
-    settings, exchange = population.settings, make_exchange(population)
+    shared = shared_memory(environments)
+    if shared is not None and population.device.type == "cuda":
+        lock_pages(shared.bytes)
+    settings, exchange = population.settings, make_exchange(population, shared)
     discount, on_host = population.own.discount, population.replay_on_host
     host_discount = discount.cpu() if on_host else discount
     letters, seen = exchange.on_device(), exchange.seen
@@ -103,22 +115,19 @@ def make_group(
         if on_host
         else graphed(acting, before=fetch, after=answer_and_store),
         stream=stream,
-        gate=_gate(population),
     )
 
 
-def _gate(population: Population) -> Gate | None:
-    """Not where the host stores, nor where strangers' environments might wait for the device."""
-    if population.replay_on_host or population.env.backend == "gymnasium":
-        return None
-    return make_gate(population.device)
+def shared_memory(environments: Environments) -> SharedArrays | None:
+    """What environments in another process share with this one; None: they are here."""
+    return environments.memory if isinstance(environments, EnvironmentProcess) else None
 
 
-def begin_group(group: Group, step: Tensor, seeds: Sequence[int]) -> None:
-    """New episodes for a group, from seeds; `step` [] is that of the whole population."""
+def begin_group(group: Group, step: Tensor, observation: NDArray[Any]) -> None:
+    """New episodes for a group, which show this; `step` [] is that of the whole population."""
     exchange, state = group.exchange, group.state
     first = exchange.observation
-    first.put(group.environments.reset(seeds))
+    first.put(observation)
     exchange.ended.put(np.ones(group.population.size, np.bool_))  # so that stacks begin with it
     state.step.copy_(step)
     on_host = group.population.replay_on_host

@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 import torch
 
+from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.learning.randomness import stream_key
-from valueshare.population.advance import TrainingEpisodes, advance
+from valueshare.population.advance import advance
 from valueshare.population.engine import Engine, begin
 from valueshare.population.evaluate import Scores, evaluate
 from valueshare.population.state import MEASURES, Population, State

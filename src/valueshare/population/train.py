@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -200,6 +201,9 @@ def checked_device(device: str | torch.device) -> torch.device:
         found = torch.device(device)
     except RuntimeError as error:
         raise InvalidInput(f"device = {device!r}: write cpu, cuda or cuda:0") from error
+    # Streams that wait for emulators must not hold up others, which they do where they share one of
+    # the few connections that CUDA opens by itself.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if found.type == "cuda" and (
         not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()
     ):

@@ -26,6 +26,7 @@ from valueshare.population.learn import (
     measure_on,
     sample,
 )
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, Tensors, torch_dtype
 from valueshare.replay import transitions
 from valueshare.replay.transitions import Transitions
@@ -46,6 +47,12 @@ class Learner(NamedTuple):
     def lags(self) -> bool:
         """Whether acting goes on while an update runs."""
         return self.acting is not self.online
+
+
+def is_due(settings: TrainingSettings, t: int) -> bool:
+    """Whether step t has an update, of the weights or of the target network."""
+    learning = t >= settings.replay_start
+    return learning and (t % settings.update_every == 0 or t % settings.target_every == 0)
 
 
 def update(learner: Learner, staged: Callable[[], None] = lambda: None) -> None:

@@ -5,17 +5,12 @@ one thread each and a part of the agents do not: two of them are about twice as 
 They write checkpoints, records and progress into the run's folder, and the driver reads there.
 """
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from valueshare.children import Child, child_environment
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
 from valueshare.population.train import checked_device
@@ -30,7 +25,6 @@ from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, tell
 
 POLL_SECONDS = 0.1
-END_SECONDS = 10.0  # for processes that were killed
 
 # Says which of its arguments are no environments to a new process.
 _UNKNOWN = """
@@ -90,7 +84,7 @@ class Processes(Engine):
         threads = how.threads or max(1, available_cores() // places)
         waiting = longest_first({name: length(part) for name, part in own.items()})
         told = {name: read_progress(folder, name) for name in own}
-        running: dict[str, _Worker] = {}
+        running: dict[str, Child] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < places:
@@ -100,12 +94,12 @@ class Processes(Engine):
                         continue
                     where = str(folder.resolve())
                     task = Task(where, name, plan.device, threads, how.groups, how.url)
-                    running[name] = _Worker(task)
+                    running[name] = _started(task)
                 ended = [name for name, process in running.items() if process.has_ended()]
                 for name in running:
                     told[name] = tell(folder, own[name], told[name], listener)
                 for name in ended:
-                    report(name, running.pop(name).ending())
+                    report(name, _ending(running.pop(name)))
                 if listener.should_stop is not None and listener.should_stop():
                     return
                 time.sleep(POLL_SECONDS)
@@ -116,68 +110,16 @@ class Processes(Engine):
                 process.close()
 
 
-class _Worker:
-    """A process that carries out one task."""
+def _started(task: Task) -> Child:
+    return Child(worker.__name__, task.to_json())
 
-    def __init__(self, task: Task) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", worker.__name__],
-            stdin=subprocess.PIPE,  # stays open: the worker ends when it is closed
-            stdout=self._said,
-            env=_environment(),
-            process_group=0,  # a terminal's Ctrl-C does not reach it, and its children end with it
-        )
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended already: its exit code says why
-            self._process.stdin.write(task.to_json().encode() + b"\n")
-            self._process.stdin.flush()
 
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def ending(self) -> Ending:
-        """How it ended; what the caller or the machine's owner can mend is raised as it was there.
-
-        Where it says nothing of itself, it was ended by a signal.
-        """
-        code, answer = self._process.returncode, self._answer()
-        self.close()
-        if code == 0:
-            return Ending(finished=True)
-        why = str(answer.get("why", f"its process ended with code {code}"))
-        if code == worker.REFUSED:
-            raise InvalidInput(why)
-        if code == worker.NOT_WRITTEN:
-            raise OSError(answer.get("errno"), why)
-        if code < 0:
-            why = f"its process was killed ({signal.Signals(-code).name})"
-            if -code == signal.SIGKILL:
-                why += ", as the system does when memory runs out"
-        return Ending(finished=False, reason=why)
-
-    def kill(self) -> None:
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._process.stdin.close()
-        self._said.close()
-
-    def _answer(self) -> dict[str, Any]:
-        """Its last line, where that is an answer: libraries may have written there as well."""
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").splitlines()
-        try:
-            answer = json.loads(lines[-1]) if lines else {}
-        except ValueError:
-            return {}
-        return answer if isinstance(answer, dict) else {}
+def _ending(process: Child) -> Ending:
+    """How a worker ended; what the caller or the machine's owner can mend is raised."""
+    answer = process.answer()
+    process.close()
+    answer.raise_if_mendable()
+    return Ending(finished=answer.code == 0, reason=answer.why if answer.code else None)
 
 
 def _check_environments(plan: Plan) -> None:
@@ -190,7 +132,7 @@ def _check_environments(plan: Plan) -> None:
         [sys.executable, "-P", "-c", _UNKNOWN, *names],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env=_environment(),
+        env=child_environment(),
         text=True,
         check=False,
     )
@@ -199,9 +141,3 @@ def _check_environments(plan: Plan) -> None:
             f"workers do not know {unknown[0]}, which your program registers: put its module "
             f"before the name, like my_package:{unknown[0]}, or leave out workers"
         )
-
-
-def _environment() -> dict[str, str]:
-    """This process's own, with one thread, and with its modules: they come from the same places."""
-    path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}

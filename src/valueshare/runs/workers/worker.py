@@ -8,17 +8,10 @@ Light to import: the libraries come when a function is called, after its setting
 import json
 import os
 import secrets
-import signal
-import sys
-import threading
-import traceback
 from pathlib import Path
 
-from valueshare.errors import EnvironmentFailed, InvalidInput
-
-# How the process of a task ends, besides 0; its last line on stdout is then a JSON object that says
-# why.
-DEFECT, REFUSED, NOT_WRITTEN = 1, 2, 74
+from valueshare.children import obey
+from valueshare.errors import InvalidInput
 
 
 def work(text: str) -> bool:
@@ -89,43 +82,15 @@ def prepare(threads: int | None) -> None:
 
 
 def main() -> None:
-    """Carry out the task on stdin with one thread of PyTorch, and end when stdin does.
-
-    Its other end is the driver's: it closes when the driver ends, however that happens.
-    """
-    # Sent to all, by a terminal or a scheduler, they are for the driver: it ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    text = sys.stdin.buffer.readline()
-    threading.Thread(target=_end_with_driver, daemon=True).start()
-    code, why, number = 0, "", None
-    try:
-        prepare(1)
-        from valueshare.runs.workers.tasks import Task, run_part
-
-        run_part(Task.from_json(text.decode()))
-    except InvalidInput as error:
-        code, why = REFUSED, str(error)
-    except OSError as error:
-        code, why, number = NOT_WRITTEN, error.strerror or str(error), error.errno
-    except EnvironmentFailed as error:
-        code, why = DEFECT, str(error)
-    except Exception as error:
-        traceback.print_exc()
-        code, why = DEFECT, "".join(traceback.format_exception_only(error)).splitlines()[0]
-    if code:
-        print(json.dumps({"why": why, "errno": number}))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # all is written: nothing that libraries do at their end can change the answer
+    """Carry out the task on stdin with one thread of PyTorch, and end when stdin does."""
+    obey(_run)
 
 
-def _end_with_driver() -> None:
-    while os.read(0, 1):
-        pass
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with the compilers that it may have started
-    os._exit(DEFECT)
+def _run(text: str) -> None:
+    prepare(1)
+    from valueshare.runs.workers.tasks import Task, run_part
+
+    run_part(Task.from_json(text))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,136 @@
+"""A process of environments, as its parent sees it."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.children import Child
+from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys
+from valueshare.envs.letters import Letters
+from valueshare.envs.processes import child
+from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
+from valueshare.errors import EnvironmentFailed
+
+PAUSE = 0.0001  # seconds between looks
+PATIENCE = 0.1  # seconds between looks at whether the process is alive
+END_SECONDS = 5.0  # for steps under way, when something has failed
+
+
+class EnvironmentProcess:
+    """E environments that step whenever actions are in the memory that both processes share.
+
+    Whoever puts them there by other means than `send` adds to `asked`.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        spec: EnvironmentSpec,
+        *,
+        threads: int,
+        protocol: str | None,
+    ) -> None:
+        """`spec` must be that of these names; the process is on its way when this returns."""
+        self.spec, self.count = spec, len(names)
+        self.memory = SharedArrays(shared_fields(spec, self.count))
+        self.asked = 0  # steps, since the process began
+        self._resets, self._has_sent = 0, False
+        how = {
+            "env_ids": list(names),
+            "count": self.count,
+            "backend": spec.backend,
+            "threads": threads,
+            "protocol": protocol,
+            "lockstep": True,
+        }
+        self.memory.arrays["action"].fill(-1)
+        text = json.dumps({"environments": how, "memory": self.memory.descriptor})
+        self._child: Child | None = Child(child.__name__, text, files=[self.memory.descriptor])
+
+    def reset(self, seeds: Seeds) -> NDArray[Any]:
+        """New episodes everywhere; steps under way are dropped. Shapes: [E] -> [E, ...]."""
+        keys = [int(key) for key in as_keys(seeds, self.count)]
+        self.check()
+        assert self._child is not None
+        self._child.tell(json.dumps(keys))
+        self._resets += 1
+        self._wait("resets", self._resets, lambda: None)
+        self.asked, self._has_sent = int(self.memory.arrays["stepped"][0]), False
+        return self.memory.arrays["observation"].copy()
+
+    def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
+        if active is not None:
+            raise RuntimeError("environments of a process step together")
+        if self._has_sent:
+            raise RuntimeError("send follows reset or receive")
+        self.asked += 1
+        self._has_sent = True
+        self.memory.arrays["action"][:] = actions
+
+    def receive(self) -> StepResult:
+        if not self._has_sent:
+            raise RuntimeError("receive follows send")
+        self.wait(self.asked)
+        self._has_sent = False
+        letters = Letters(*(self.memory.arrays[name].copy() for name in Letters._fields))
+        final = letters.observation.copy()
+        final[letters.ended] = letters.final_observation[letters.ended]
+        truncated = letters.ended & ~letters.terminated
+        return StepResult(letters.observation, letters.reward, letters.terminated, truncated, final)
+
+    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
+        self.send(actions, active)
+        return self.receive()
+
+    def wait(self, steps: int, poll: Callable[[], None] = lambda: None) -> None:
+        """Until so many steps are made and counted, as `asked` counts; `poll` now and then."""
+        self._wait("counted", steps, poll)
+
+    def settle(self) -> None:
+        """Until all steps that were asked for are made; a process that cannot is ended.
+
+        Whoever waits for those steps may then go on, with letters that mean nothing.
+        """
+        until = time.perf_counter() + END_SECONDS
+
+        def give_up() -> None:
+            if time.perf_counter() > until:
+                raise EnvironmentFailed(f"the environments of {self.spec.name} do not answer")
+
+        try:
+            self.wait(self.asked, give_up)
+        except EnvironmentFailed:
+            self.close()
+            self.memory.arrays["stepped"][0] = self.asked % 2**32
+
+    def check(self) -> None:
+        """Raise what ended the process, if something did."""
+        if self._child is None:
+            raise EnvironmentFailed(f"the process of {self.spec.name} was ended")
+        if self._child.has_ended():
+            answer = self._child.answer()
+            answer.raise_if_mendable()
+            raise EnvironmentFailed(f"the environments of {self.spec.name} ended: {answer.why}")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.close()
+            self.memory.close()
+            self._child = None
+
+    def _wait(self, word: str, value: int, poll: Callable[[], None]) -> None:
+        array = self.memory.arrays[word]
+        looked = time.perf_counter()
+        while 0 < (value - int(array[0])) % 2**32 < 2**31:  # they count in a circle
+            time.sleep(PAUSE)
+            if time.perf_counter() - looked > PATIENCE:
+                looked = time.perf_counter()
+                self.check()
+                poll()
+        fence()

@@ -1,0 +1,71 @@
+"""Memory that processes share: arrays in it, and what one of them may see of another's writing."""
+
+import mmap
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.envs.letters import Field, letter_fields, places
+
+_lock = threading.Lock()
+_lock.acquire()
+
+
+def shared_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
+    """What a process of so many environments shares with its parent."""
+    word = np.dtype(np.uint32)
+    return [
+        *letter_fields(spec, count),
+        Field("action", (count,), np.dtype(np.int64)),  # negative: taken, or not there yet
+        Field("stepped", (1,), word),  # steps whose letters are there, counted in a circle
+        Field("counted", (1,), word),  # those whose episodes are counted as well
+        Field("resets", (1,), word),
+        Field("returns_done", (count,), np.dtype(np.float64)),  # since the last reset, as the next
+        Field("finished", (count,), np.dtype(np.int64)),
+    ]
+
+
+class SharedArrays:
+    """Arrays at fixed places of one piece of memory, which is a file without a name."""
+
+    def __init__(self, fields: Sequence[Field], descriptor: int | None = None) -> None:
+        """With the descriptor of another one's memory and the same fields, the same arrays."""
+        where = places([field.nbytes for field in fields])
+        self.descriptor = _new_file(where[-1].stop) if descriptor is None else descriptor
+        self.bytes: NDArray[np.uint8] = np.frombuffer(
+            mmap.mmap(self.descriptor, where[-1].stop), np.uint8
+        )
+        self.arrays: dict[str, NDArray[Any]] = {
+            field.name: self.bytes[place].view(field.dtype).reshape(field.shape)
+            for field, place in zip(fields, where, strict=True)
+        }
+
+    def close(self) -> None:
+        """Let go of the file; the arrays stay as long as something refers to them."""
+        os.close(self.descriptor)
+
+
+def fence() -> None:
+    """Who sees what is written after this sees what was written before it.
+
+    Some processors let others see stores in another order. A lock that is let go and taken again is
+    a point which neither kind passes.
+    """
+    _lock.release()
+    _lock.acquire()
+
+
+def _new_file(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("valueshare")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.truncate(descriptor, size)
+    return descriptor

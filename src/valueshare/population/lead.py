@@ -1,0 +1,78 @@
+"""Leading groups whose environments go by themselves, each group's in a process of its own.
+
+Such a process steps when its actions are there, and a group's stream goes on when its frames are:
+neither passes through this thread. It launches everything some steps ahead, behind gates, and the
+streams know what waits for what. So groups go at their own pace, and what this thread does between
+two launches delays nobody.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.population.engine import Engine
+from valueshare.population.gate import wait_for_word
+from valueshare.population.groups import Group
+from valueshare.population.streams import Streams
+from valueshare.population.updates import is_due
+
+AHEAD = 4  # steps that may be launched and not yet made
+
+
+def lead(
+    engine: Engine,
+    steps: range,
+    streams: Streams,
+    update: Callable[[int], None],
+    poll: Callable[[int], None],
+    episodes: TrainingEpisodes | None,
+) -> None:
+    """The steps of all groups, for which `streams` has begun; `update` is called where due."""
+    led = [(group, _process(group)) for group in engine.groups]
+    on_cuda, settings = engine.population.device.type == "cuda", engine.population.settings
+    try:
+        for group, _ in led:
+            streams.switch(group)
+            group.act()
+        for t in steps:
+            streams.switch(None)
+            poll(t)
+            if is_due(settings, t):
+                update(t)
+            for group, process in led:
+                streams.switch(group)
+                process.asked += 1
+                if on_cuda:
+                    wait_for_word(process.memory.arrays["stepped"], process.asked)
+                else:
+                    process.wait(process.asked, partial(poll, t))
+                if t + 1 < steps.stop:
+                    group.act_and_store()
+                else:
+                    _store_last(group)
+            ahead = min(AHEAD, steps.stop - 1 - t)
+            for _, process in led:
+                process.wait(process.asked - ahead, partial(poll, t))
+    finally:
+        streams.switch(None)
+        for _, process in led:
+            process.settle()
+    if episodes is not None:
+        for group, process in led:
+            counted = process.memory.arrays
+            episodes.returns_done[group.agents] = counted["returns_done"]
+            episodes.finished[group.agents] = counted["finished"]
+
+
+def _store_last(group: Group) -> None:
+    """Store a step after which no actions are chosen: the process then waits for some."""
+    exchange = group.exchange
+    exchange.result.to_device()
+    exchange.keep_actions()
+    group.store()
+
+
+def _process(group: Group) -> EnvironmentProcess:
+    assert isinstance(group.environments, EnvironmentProcess)
+    return group.environments

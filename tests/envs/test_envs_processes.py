@@ -1,0 +1,244 @@
+"""Environments in a process of their own: the same steps, and how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from valueshare.envs import environment_spec, make_environments
+from valueshare.envs.base import Environments
+from valueshare.envs.letters import Letters
+from valueshare.envs.processes import environments as parent
+from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.envs.processes.memory import SharedArrays, shared_fields
+from valueshare.errors import EnvironmentFailed, InvalidInput
+
+MIX = ["Pong", "Breakout", "Pong"]
+PROTOCOL = "nature-2015"  # a lost life is an end, so that there are many
+SHORT = environment_spec(MIX, protocol="machado-2018")
+
+
+def here(names: list[str], protocol: str = "machado-2018") -> Environments:
+    return make_environments(names, len(names), protocol=protocol, lockstep=True)
+
+
+@pytest.fixture
+def pong() -> Iterator[EnvironmentProcess]:
+    spec = environment_spec("Pong", protocol="machado-2018")
+    made = EnvironmentProcess(["Pong"], spec, threads=1, protocol="machado-2018")
+    yield made
+    made.close()
+
+
+def test_steps_are_those_of_environments_here() -> None:
+    games = ["Breakout", "Breakout"]
+    spec = environment_spec(games, protocol="machado-2018")
+    apart = EnvironmentProcess(games, spec, threads=2, protocol="machado-2018")
+    own = here(games)
+    rng, ended = np.random.default_rng(0), 0
+    try:
+        for seeds in ([1, 2**64 - 1], [3, 4]):  # and again, in the same process
+            assert np.array_equal(apart.reset(seeds), own.reset(seeds))
+            for _ in range(250):
+                actions = rng.integers(spec.actions, size=2)
+                found, expected = apart.step(actions), own.step(actions)
+                for name, value in expected._asdict().items():
+                    assert np.array_equal(getattr(found, name), value), name
+                ended += int((expected.terminated | expected.truncated).sum())
+    finally:
+        apart.close()
+    assert ended > 0  # so that final observations and starts were compared
+
+
+def test_games_are_mixed_and_a_lost_life_ends_where_the_protocol_says_so() -> None:
+    games = ["Breakout"]
+    spec = environment_spec(games, protocol=PROTOCOL)
+    apart = EnvironmentProcess(games, spec, threads=1, protocol=PROTOCOL)
+    own = here(games, PROTOCOL)
+    ended = 0
+    try:
+        assert np.array_equal(apart.reset([5]), own.reset([5]))
+        for i in range(150):
+            found, expected = apart.step([i % 4]), own.step([i % 4])
+            assert np.array_equal(found.terminated, expected.terminated)
+            ended += int(expected.terminated[0])
+    finally:
+        apart.close()
+    assert ended > 1
+
+
+def test_letters_hold_a_step_and_what_was_finished_is_counted(pong: EnvironmentProcess) -> None:
+    own = here(["Pong"])
+    own.reset([7])
+    pong.reset([7])
+    arrays, reward = pong.memory.arrays, 0.0
+    for _ in range(900):  # Pong of 21 lost points ends before
+        result = own.step([0])
+        pong.step([0])
+        reward += float(result.reward[0])
+        for name in ("observation", "reward", "terminated"):
+            assert np.array_equal(arrays[name], getattr(result, name))
+        if result.terminated[0]:
+            break
+    assert arrays["ended"].tolist() == [True]
+    assert np.array_equal(arrays["final_observation"], result.final_observation)
+    assert arrays["finished"].tolist() == [1]
+    assert arrays["returns_done"].tolist() == [reward] == [-21.0]
+    assert int(arrays["stepped"][0]) == int(arrays["counted"][0]) == pong.asked
+    pong.reset([7])
+    assert arrays["finished"].tolist() == [0]
+
+
+def test_it_steps_whenever_there_are_actions(pong: EnvironmentProcess) -> None:
+    pong.reset([0])
+    for steps in (1, 2, 3):
+        pong.asked += 1
+        pong.memory.arrays["action"][0] = 2
+        pong.wait(steps)
+        assert pong.memory.arrays["action"].tolist() == [-1]
+    time.sleep(0.05)  # so long that it looks now and then only
+    assert int(pong.memory.arrays["stepped"][0]) == 3
+    pong.step([3])
+    assert pong.asked == 4
+
+
+def test_a_reset_drops_a_step_under_way(pong: EnvironmentProcess) -> None:
+    first = pong.reset([0])
+    pong.send([3])
+    assert np.array_equal(pong.reset([0]), first)
+    own = here(["Pong"])
+    own.reset([0])
+    assert np.array_equal(pong.step([2]).observation, own.step([2]).observation)
+
+
+def test_steps_count_in_a_circle(pong: EnvironmentProcess) -> None:
+    pong.reset([0])
+    counted = pong.memory.arrays["counted"]
+    counted[0] = 1
+    pong.wait(2**32 + 1)
+    counted[0] = 2**32 - 1
+    pong.wait(2**32 - 1)
+    waited: list[int] = []
+
+    def later() -> None:
+        waited.append(1)
+        counted[0] = 0
+
+    pong.wait(2**32, later)
+    assert waited == [1]
+
+
+def test_orders_that_make_no_sense_are_refused(pong: EnvironmentProcess) -> None:
+    pong.reset([0])
+    with pytest.raises(RuntimeError, match="receive follows send"):
+        pong.receive()
+    pong.send([0])
+    with pytest.raises(RuntimeError, match="send follows"):
+        pong.send([0])
+    pong.receive()
+    with pytest.raises(RuntimeError, match="step together"):
+        pong.send([0], np.ones(1, np.bool_))
+    with pytest.raises(InvalidInput, match="2 seeds for 1 environments"):
+        pong.reset([1, 2])
+
+
+def test_a_process_that_is_killed_is_told_of(pong: EnvironmentProcess) -> None:
+    pong.reset([0])
+    os.kill(pid_of(pong), signal.SIGKILL)
+    pong.send([0])
+    with pytest.raises(EnvironmentFailed, match=r"Pong.*killed"):
+        pong.receive()
+    with pytest.raises(EnvironmentFailed, match="killed"):
+        pong.reset([0])
+    pong.settle()  # whoever waits for the step may go on
+    assert int(pong.memory.arrays["stepped"][0]) == pong.asked == 1
+
+
+def test_actions_that_do_not_exist_end_it(pong: EnvironmentProcess) -> None:
+    pong.reset([0])
+    pong.send([18])
+    with pytest.raises(EnvironmentFailed, match="actions are from 0 to 17"):
+        pong.receive()
+
+
+def test_one_that_does_not_answer_is_given_up(
+    pong: EnvironmentProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parent, "END_SECONDS", 0.3)
+    pong.reset([0])
+    os.kill(pid_of(pong), signal.SIGSTOP)
+    pong.send([0])
+    pong.settle()
+    assert int(pong.memory.arrays["stepped"][0]) == 1
+    with pytest.raises(EnvironmentFailed, match="was ended"):
+        pong.reset([0])
+
+
+def test_it_ends_with_its_parent() -> None:
+    script = """
+import sys, time
+from valueshare.envs import environment_spec
+from valueshare.envs.processes.environments import EnvironmentProcess
+made = EnvironmentProcess(["Pong"], environment_spec("Pong"), threads=1, protocol="machado-2018")
+made.reset([0])
+print(made._child._process.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+    until = time.perf_counter() + 10
+    while Path(f"/proc/{child}").exists() and time.perf_counter() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{child}").exists() or "Z" in state_of(child)
+
+
+def test_two_views_of_one_memory() -> None:
+    fields = shared_fields(environment_spec("Pong"), 2)
+    one = SharedArrays(fields)
+    other = SharedArrays(fields, os.dup(one.descriptor))
+    one.arrays["reward"][:] = [1.5, -2.0]
+    assert other.arrays["reward"].tolist() == [1.5, -2.0]
+    assert {array.ctypes.data % 64 for array in one.arrays.values()} == {0}
+    assert list(one.arrays)[:5] == list(Letters._fields)
+    one.close()
+    other.close()
+    assert one.arrays["reward"].tolist() == [1.5, -2.0]
+
+
+def test_what_a_process_is_told_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    class Noted:
+        def __init__(self, module: str, text: str, files: list[int]) -> None:
+            told.append((module, json.loads(text), files))
+
+        kill = close = lambda self: None
+
+    monkeypatch.setattr(parent, "Child", Noted)
+    made = EnvironmentProcess(MIX, SHORT, threads=2, protocol="machado-2018")
+    ((module, text, files),) = told
+    assert module == "valueshare.envs.processes.child"
+    assert files == [text["memory"]] == [made.memory.descriptor]
+    assert text["environments"]["env_ids"] == MIX
+    made.close()
+
+
+def pid_of(process: EnvironmentProcess) -> int:
+    assert process._child is not None
+    return process._child._process.pid
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -1,0 +1,259 @@
+"""Groups whose emulators have processes of their own: the same numbers, and how they end."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from valueshare.envs import environment_spec
+from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.errors import EnvironmentFailed
+from valueshare.population import gate
+from valueshare.population.advance import advance
+from valueshare.population.agents import agent_table
+from valueshare.population.engine import Engine, begin, can_be_led, make_engine
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import flat, initial_state, make_population
+
+AGENTS = 3
+SETTINGS = TrainingSettings(
+    total_steps=10**6,
+    phase_steps=10**6,
+    eval_every=10**6,
+    hidden=(16,),
+    minibatch=2,
+    replay_start=6,
+    update_every=4,
+    target_every=6,
+    replay_capacity=100,
+    atari_protocol="machado-2018",
+    acting_lag=True,
+)
+
+
+@contextmanager
+def made(groups: int, *, processes: bool, device: str = "cpu") -> Iterator[Engine]:
+    table = agent_table("ALE/Breakout-v5", "dqn", seeds=range(AGENTS))
+    spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
+    population = make_population(table, SETTINGS, spec, torch.device(device))
+    engine = make_engine(
+        population,
+        initial_state(population),
+        compiled=False,
+        groups=groups,
+        evaluates=False,
+        processes=processes,
+    )
+    try:
+        begin(engine, range(AGENTS))
+        yield engine
+    finally:
+        engine.close()
+
+
+def numbers(engine: Engine) -> dict[str, torch.Tensor]:
+    everything = {**flat(engine.state), **engine.state.replay._asdict()}
+    return {name: torch.as_tensor(value).cpu().clone() for name, value in everything.items()}
+
+
+def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
+    """In three pieces: one ends where an update is due, one is a single step."""
+    episodes = TrainingEpisodes(AGENTS)
+    for start, end in ((0, 13), (13, 14), (14, 45)):
+        advance(engine, start, end, episodes=episodes)
+    return numbers(engine), episodes
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_led_and_walked_are_the_same_to_the_bit(groups: int) -> None:
+    with made(1, processes=False) as engine:
+        assert not engine.is_led
+        expected, walked = trained(engine)
+    with made(groups, processes=True) as engine:
+        assert engine.is_led
+        found, led = trained(engine)
+    assert expected["updates"] > 0
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+    assert led.finished.tolist() == walked.finished.tolist()
+    assert led.returns_done.tolist() == walked.returns_done.tolist()
+
+
+def test_episodes_are_those_since_the_last_beginning() -> None:
+    with made(2, processes=True) as engine:
+        episodes = TrainingEpisodes(AGENTS)
+        start = 0
+        while not episodes.finished.all():
+            advance(engine, start, start + 50, episodes=episodes)
+            start += 50
+        again = TrainingEpisodes(AGENTS)
+        begin(engine, range(AGENTS))
+        advance(engine, start, start + 1, episodes=again)
+        assert again.finished.tolist() == [0] * AGENTS
+
+
+def test_new_episodes_after_steps_that_were_ended() -> None:
+    def stop(step: int) -> None:
+        if step == 20:
+            raise KeyboardInterrupt
+
+    with made(2, processes=True) as engine:
+        with pytest.raises(KeyboardInterrupt):
+            advance(engine, 0, 10**6, poll=stop)
+        begin(engine, range(AGENTS))
+        fresh = [group.exchange.observation.array.copy() for group in engine.groups]
+        advance(engine, 21, 30)
+        assert int(engine.state.step) == 30
+    with made(2, processes=True) as engine:
+        for group, observation in zip(engine.groups, fresh, strict=True):
+            assert np.array_equal(group.exchange.observation.array, observation)
+
+
+def test_a_process_that_dies_ends_the_steps() -> None:
+    with made(2, processes=True) as engine:
+        last = engine.groups[1].environments
+        assert isinstance(last, EnvironmentProcess)
+        assert last._child is not None
+        child = last._child
+
+        def kill(step: int) -> None:
+            if step == 15:
+                os.kill(child._process.pid, signal.SIGKILL)
+
+        began = time.perf_counter()
+        with pytest.raises(EnvironmentFailed, match=r"Breakout.*killed \(SIGKILL\)"):
+            advance(engine, 0, 10**6, poll=kill)
+        assert time.perf_counter() - began < 30
+
+
+def test_who_waits_for_a_process_still_polls() -> None:
+    with made(1, processes=True) as engine:
+        (group,) = engine.groups
+        assert isinstance(group.environments, EnvironmentProcess)
+        assert group.environments._child is not None
+        pid = group.environments._child._process.pid
+        polled: list[int] = []
+
+        def poll(step: int) -> None:
+            polled.append(step)
+            if polled == [0, 1, 2]:
+                os.kill(pid, signal.SIGSTOP)
+            if len(polled) > 2 and len(set(polled[-3:])) == 1:
+                os.kill(pid, signal.SIGCONT)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            advance(engine, 0, 10**6, poll=poll)
+
+
+def test_processes_are_for_emulators_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def can(env: str, place: str | None = None) -> bool:
+        protocol = "machado-2018" if env.startswith("ALE") else None
+        settings = TrainingSettings(**{**vars(SETTINGS), "atari_protocol": protocol})
+        settings = TrainingSettings(**{**vars(settings), "replay_device": place})
+        spec = environment_spec(env, protocol=protocol)
+        table = agent_table(env, "dqn", seeds=[0])
+        return can_be_led(make_population(table, settings, spec, torch.device("cpu")))
+
+    assert not can("ALE/Pong-v5")  # a CPU's streams cannot wait
+    monkeypatch.setattr("valueshare.population.engine.can_wait", lambda device: True)
+    assert can("ALE/Pong-v5")
+    assert not can("ALE/Pong-v5", "cpu")  # the host stores
+    assert not can("tests/Chain-v0")
+
+
+def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    assert not gate.can_wait(torch.device("cpu"))
+    tried: list[str] = []
+
+    class Streams:
+        cuda_stream = 0
+
+        def synchronize(self) -> None:
+            tried.append("waited")
+
+    monkeypatch.setattr(torch.cuda, "device", lambda device: made_nothing())
+    monkeypatch.setattr(torch.cuda, "current_stream", Streams)
+    monkeypatch.setattr(gate, "lock_pages", lambda memory: tried.append("locked"))
+    monkeypatch.setattr(gate, "unlock_pages", lambda memory: tried.append("unlocked"))
+    monkeypatch.setattr(gate, "wait_for_word", lambda word, value: None)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for value, there in (("0", True), ("", True), ("1", False)):
+        monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
+        assert gate.can_wait(cuda) == there
+    assert tried == ["locked", "waited", "unlocked"] * 2
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert not gate.can_wait(cuda)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+
+    def refused(memory: object) -> None:
+        raise RuntimeError("no memory to lock")
+
+    monkeypatch.setattr(gate, "lock_pages", refused)
+    assert not gate.can_wait(cuda)
+
+
+@contextmanager
+def made_nothing() -> Iterator[None]:
+    yield
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_work_behind_a_word_waits_until_it_is_written() -> None:
+    memory = np.zeros(4096, np.uint8)
+    gate.lock_pages(memory)
+    word, seen = memory[:4].view(np.uint32), torch.from_numpy(memory[64:72]).view(torch.int64)
+    tensor = torch.zeros(1, dtype=torch.int64, device="cuda")
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    word[0] = 2**32 - 3  # counts in a circle
+    for number in range(1, 8):
+        seen[0] = 100
+        gate.wait_for_word(word, 2**32 - 3 + number)
+        tensor.copy_(seen, non_blocking=True)
+        done.record()
+        assert not done.query()  # type: ignore[no-untyped-call]
+        seen[0] = number  # seen, because it was written before the word
+        word[0] = (2**32 - 3 + number) % 2**32
+        done.synchronize()
+        assert int(tensor) == number
+    gate.unlock_pages(memory)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("groups", [1, 3])
+def test_led_and_walked_are_the_same_on_a_gpu(groups: int) -> None:
+    with made(groups, processes=False, device="cuda") as engine:
+        expected, walked = trained(engine)
+    with made(groups, processes=True, device="cuda") as engine:
+        found, led = trained(engine)
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+    assert led.returns_done.tolist() == walked.returns_done.tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_process_that_dies_ends_the_steps_on_a_gpu() -> None:
+    with made(3, processes=True, device="cuda") as engine:
+        last = engine.groups[1].environments
+        assert isinstance(last, EnvironmentProcess)
+        assert last._child is not None
+        child = last._child
+
+        def kill(step: int) -> None:
+            if step == 15:
+                os.kill(child._process.pid, signal.SIGKILL)
+
+        with pytest.raises(EnvironmentFailed, match=r"killed \(SIGKILL\)"):
+            advance(engine, 0, 10**6, poll=kill)
+    torch.cuda.synchronize()
