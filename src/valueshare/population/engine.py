@@ -126,6 +126,8 @@ def _reset(engine: Engine, seeds: Sequence[int]) -> list[NDArray[Any]]:
     def reset(group: Group) -> NDArray[Any]:
         return group.environments.reset(seeds[group.agents])
 
+    if engine.is_led and engine.population.device.type == "cuda":
+        torch.cuda.synchronize()  # or actions of before might come to environments of afterwards
     if engine.population.env.backend != "ale":
         return [reset(group) for group in engine.groups]
     with ThreadPoolExecutor(len(engine.groups)) as pool:

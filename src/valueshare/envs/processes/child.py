@@ -67,12 +67,12 @@ class Stepping:
 
 def serve(stepping: Stepping, resets: "deque[list[int]]") -> NoReturn:
     """Reset where it is asked for, and step where there are actions."""
-    since = 0.0  # when it had something to do
+    since, has_begun = 0.0, False  # when it last had something to do
     while True:
         if resets:
             stepping.reset(resets.popleft())
-            since = time.perf_counter()
-        elif stepping.has_actions():
+            since, has_begun = time.perf_counter(), True
+        elif has_begun and stepping.has_actions():
             stepping.step()
             since = time.perf_counter()
         elif (idle := time.perf_counter() - since) < LOOKED_FOR:
