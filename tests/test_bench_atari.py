@@ -48,15 +48,17 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     assert int(transitions.live(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3 and transitions 1 2 3, twice as many at a time; a stack is a row and the
-    # one before it, and the first row stands for the one that it has not.
-    stacks = batch.obs_tm1.reshape(10, 2).tolist()
-    assert stacks == [[0, 0], *([a % 4, (a + 1) % 4] for a in range(9))]
-    assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [(a + 1) % 4 for a in range(10)]
-    assert batch.r_t.flatten().tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]
+    # one before it. The oldest are the spare ones, which are forgotten.
+    stacks, oldest = batch.obs_tm1.reshape(10, 2).tolist(), transitions.SPARE
+    assert stacks == [[(a - 1) % 4, a % 4] for a in range(oldest, oldest + 10)]
+    assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [
+        (a + 1) % 4 for a in range(oldest, oldest + 10)
+    ]
+    assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in range(oldest, oldest + 10)]
     # And it goes on: the next transition takes the place of the oldest.
     seen = torch.tensor([[9]], dtype=torch.uint8)
     transitions.append(replay, torch.tensor([7]), torch.ones(1), torch.ones(1), seen, no, seen)
-    assert int(replay.oldest) == 1
+    assert int(replay.oldest) == oldest + 1
 
 
 def test_agents_take_the_games_in_turn() -> None:

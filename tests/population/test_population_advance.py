@@ -12,7 +12,7 @@ import torch
 from valueshare.envs import environment_spec
 from valueshare.envs.base import EnvironmentSpec, StepResult
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.population import advance as advancing
+from valueshare.population import walk as walking
 from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
@@ -151,11 +151,11 @@ def test_what_one_group_raises_ends_all_and_is_raised(
 
 
 def test_what_an_update_raises_ends_all_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(engine: Engine, t: int, release: object) -> None:
+    def failing(learner: object, settings: object, t: int, released: object) -> None:
         if t == 16:
             raise RuntimeError("no update")
 
-    monkeypatch.setattr(advancing, "_update", failing)
+    monkeypatch.setattr(walking, "update_due", failing)
     with pytest.raises(RuntimeError, match="no update"):
         advance(made(3), 0, 10**9)
     assert group_threads() == []

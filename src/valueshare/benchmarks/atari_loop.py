@@ -19,7 +19,7 @@ from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.replay.transitions import Transitions
+from valueshare.replay.transitions import SPARE, Transitions
 from valueshare.runs.plan import Part
 
 
@@ -82,7 +82,7 @@ def fill_with_copies(replay: Transitions) -> None:
         replay.age.copy_(number.clamp(max=len(replay.back) - 1).expand_as(replay.age))
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(0)
+    replay.oldest.fill_(SPARE)
     replay.since.fill_(max(len(replay.back) - 1, 0))
 
 

@@ -26,7 +26,7 @@ from valueshare.population.groups import choose_actions
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import renew_target, update
-from valueshare.replay.transitions import Transitions
+from valueshare.replay.transitions import SPARE, Transitions
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
 from valueshare.runs.provenance import library_versions, machine_line
@@ -227,7 +227,7 @@ def _fill_with_copies(replay: Transitions) -> None:
     replay.row.copy_(number.expand_as(replay.row))
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(0)
+    replay.oldest.fill_(SPARE)
 
 
 def _turns(engine: Engine) -> dict[str, Turn]:

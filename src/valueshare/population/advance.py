@@ -19,8 +19,8 @@ from contextlib import suppress
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine
 from valueshare.population.lead import lead
+from valueshare.population.past import begin_at
 from valueshare.population.streams import Streams
-from valueshare.population.updates import renew_target, update
 from valueshare.population.walk import walk
 
 
@@ -41,33 +41,16 @@ def advance(
         return
     state, streams = engine.state, Streams(engine)
 
-    def update_all(t: int) -> None:
-        with streams.joint():
-            state.step.fill_(t)
-            _update(engine, t, streams.release)
-
     state.step.fill_(start)
+    if engine.learner.past is not None:
+        begin_at(engine.learner.past, state.replay, start)
     streams.begin()
     go = lead if engine.is_led else walk
     try:
-        go(engine, range(start, end), streams, update_all, poll, episodes)
+        go(engine, range(start, end), streams, poll, episodes)
     except BaseException:
         with suppress(RuntimeError):  # what went wrong on the device may be the reason
             streams.end(at_once=True)
         raise
     streams.end()
     state.step.fill_(end)
-
-
-def _update(engine: Engine, t: int, release: Callable[[], None]) -> None:
-    """What is due at step t; `release` is called when the groups may go on."""
-    settings, learner = engine.population.settings, engine.learner
-    renews = t % settings.target_every == 0
-    if t % settings.update_every == 0:
-        if renews:
-            update(learner)
-        else:
-            update(learner, release)
-    if renews:
-        renew_target(learner)
-        release()

@@ -26,6 +26,7 @@ from valueshare.population.evaluate import Player, check_evaluation, copies, mak
 from valueshare.population.gate import can_wait
 from valueshare.population.graph import GraphedStep, capture_all, new_stream
 from valueshare.population.groups import Group, begin_group, make_group, shared_memory
+from valueshare.population.past import no_past
 from valueshare.population.state import Population, State, Weights, flat, load_
 from valueshare.population.updates import Learner, make_learner, renew_acting
 
@@ -149,10 +150,12 @@ def _make_steps(
     """
     online, lags, device = state.online, population.settings.acting_lag, population.device
     acting = {n: v.clone() for n, v in online.parameters.items()} if lags else online.parameters
-    learner = make_learner(population, state, acting, compiled=compiled)
+    past = no_past(population.size, device) if lags and not population.replay_on_host else None
+    learner = make_learner(population, state, acting, past, compiled=compiled)
     ends = np.cumsum([0, *(each.count for each in environments)]).tolist()
     own = state._replace(online=Weights(acting, online.buffers))
-    alone = len(environments) == 1
+    led = all(shared_memory(each) is not None for each in environments)
+    alone = len(environments) == 1 and not led
     groups = tuple(
         make_group(
             population,
@@ -160,6 +163,8 @@ def _make_steps(
             slice(begin, end),
             each,
             compiled=compiled,
+            online=online.parameters if lags else None,
+            past=past,
             stream=None if alone or device.type == "cpu" else new_stream(device, urgent=lags),
         )
         for begin, end, each in zip(ends, ends[1:], environments, strict=False)
@@ -167,19 +172,20 @@ def _make_steps(
     before = {name: tensor.clone() for name, tensor in flat(state).items()}
     # Steps that may run at the same time must not share memory: those of different groups, and an
     # update that lags behind.
-    joint = [learner.renew_target, *([] if learner.stage is None else [learner.stage])]
+    joint = [learner.renew_target]
+    joint += [step for step in (learner.stage, learner.follow) if step is not None]
     if lags:
         capture_all([learner.learn], device)
     else:
         joint.insert(0, learner.learn)
     for group in groups:
-        own_steps = (group.act, group.store, group.act_and_store)
+        own_steps = (group.act, group.store, group.act_and_store, group.follow)
         steps = [step for step in own_steps if isinstance(step, GraphedStep)]
         if alone:
             joint += steps
         else:
             capture_all(steps, device, stream=group.stream)
-    capture_all(joint, device, urgent=lags)
+    capture_all(joint, device, urgent=lags and not led)  # those who are led do not wait for it
     load_(state, before)
     return groups, learner
 

@@ -16,8 +16,11 @@ from valueshare.population.act import act
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
 from valueshare.population.gate import lock_pages, unlock_pages
 from valueshare.population.graph import GraphedStep, compiled_if
+from valueshare.population.past import Past, note_step
+from valueshare.population.past import of_agents as past_of_agents
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Keys, Own, Population, State, Weights
+from valueshare.population.state import Keys, Own, Population, State, Tensors, Weights
+from valueshare.population.updates import copy_weights
 from valueshare.replay import transitions
 from valueshare.replay.transitions import Transitions
 
@@ -33,6 +36,7 @@ class Group(NamedTuple):
     act: GraphedStep  # letterboxes -> exchange.seen -> exchange.action, whose old is then `taken`
     store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
     act_and_store: GraphedStep | Callable[[], None]  # both, in one launch where there is one
+    follow: GraphedStep | None  # online weights of these agents -> those that they act by
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
 
     def close(self) -> None:
@@ -50,8 +54,14 @@ def make_group(
     environments: Environments,
     *,
     compiled: bool,
+    online: Tensors | None = None,
+    past: Past | None = None,
     stream: "torch.cuda.Stream | None" = None,
 ) -> Group:
+    """`state` has the weights to act by, which are a copy of `online` where those are given.
+
+    What is stored is noted in `past` as well, where there is one.
+    """
     population = replace(
         whole,
         agents=whole.agents[agents],
@@ -78,8 +88,12 @@ def make_group(
         exchange.action.tensor.copy_(act(population, state, seen))
         state.step.add_(1)
 
+    own_past = None if past is None else past_of_agents(past, agents)
+
     def store_step() -> None:
         remember(state.replay, letters, discount, settings)
+        if own_past is not None:
+            note_step(own_past, state.replay)
 
     def store_on_host() -> None:
         remember(state.replay, exchange.on_host(), host_discount, settings)
@@ -95,6 +109,11 @@ def make_group(
     def answer_and_store() -> None:
         exchange.action.to_host()  # first: the environments wait for it
         storing()
+
+    source = {} if online is None else {name: value[agents] for name, value in online.items()}
+
+    def follow_step() -> None:
+        copy_weights(source, state.online.parameters)
 
     fetch, answer = exchange.result.to_device, exchange.action.to_host
     act_alone = graphed(acting, before=fetch, after=answer)
@@ -114,6 +133,7 @@ def make_group(
         act_and_store=act_and_store_on_host
         if on_host
         else graphed(acting, before=fetch, after=answer_and_store),
+        follow=None if online is None else graphed(follow_step),
         stream=stream,
     )
 

@@ -15,20 +15,19 @@ from valueshare.population.engine import Engine
 from valueshare.population.gate import wait_for_word
 from valueshare.population.groups import Group
 from valueshare.population.streams import Streams
-from valueshare.population.updates import is_due
+from valueshare.population.updates import is_due, update_due
 
-AHEAD = 4  # steps that may be launched and not yet made
+AHEAD = 8  # steps that may be launched and not yet made; below `SPARE` of replay
 
 
 def lead(
     engine: Engine,
     steps: range,
     streams: Streams,
-    update: Callable[[int], None],
     poll: Callable[[int], None],
     episodes: TrainingEpisodes | None,
 ) -> None:
-    """The steps of all groups, for which `streams` has begun; `update` is called where due."""
+    """The steps of all groups, for which `streams` has begun."""
     led = [(group, _process(group)) for group in engine.groups]
     on_cuda, settings = engine.population.device.type == "cuda", engine.population.settings
     try:
@@ -39,7 +38,7 @@ def lead(
             streams.switch(None)
             poll(t)
             if is_due(settings, t):
-                update(t)
+                _update(engine, streams, t)
             for group, process in led:
                 streams.switch(group)
                 process.asked += 1
@@ -63,6 +62,27 @@ def lead(
             counted = process.memory.arrays
             episodes.returns_done[group.agents] = counted["returns_done"]
             episodes.finished[group.agents] = counted["finished"]
+
+
+def _update(engine: Engine, streams: Streams, t: int) -> None:
+    """What is due at step t.
+
+    Where acting lags, groups go on at once: each takes over, after its actions of step t, what was
+    learned before, and the update begins when all have. They wait for it at the next one only.
+    """
+    learner, settings = engine.learner, engine.population.settings
+    for group in engine.groups if t % settings.update_every == 0 else ():
+        if group.follow is not None:
+            streams.switch(group)
+            streams.after_learning()
+            group.follow()
+    with streams.joint():
+        engine.state.step.fill_(t)
+        if learner.lags:
+            update_due(learner, settings, t)
+            streams.note_learning()
+        else:
+            update_due(learner, settings, t, released=streams.release)
 
 
 def _store_last(group: Group) -> None:

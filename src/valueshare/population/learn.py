@@ -13,6 +13,7 @@ from valueshare.learning.algorithms import Batch, Hyper, Taus, draw_taus
 from valueshare.learning.optim import OPTIMIZERS
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
+from valueshare.population.past import Past, as_of
 from valueshare.population.state import Population, State, Tensors, Weights, forward
 from valueshare.replay import transitions
 
@@ -91,9 +92,9 @@ def copy_to_target(state: State) -> None:
         state.target[name].copy_(value)
 
 
-def measure(population: Population, state: State) -> None:
+def measure(population: Population, state: State, past: Past | None = None) -> None:
     """What `measure_on` measures, on a fresh minibatch of each agent."""
-    batch = sample(state, population.keys.measure, population.settings.minibatch)
+    batch = sample(state, population.keys.measure, population.settings.minibatch, past)
     measure_on(population, state, batch)
 
 
@@ -121,7 +122,11 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
     state.measurements.add_(1)
 
 
-def sample(state: State, keys: Tensor, minibatch: int) -> Batch:
-    """Transitions of each agent, uniform over those that are live, with replacement."""
-    live = transitions.live(state.replay)
-    return transitions.gather(state.replay, integers(keys, state.step, minibatch, live))
+def sample(state: State, keys: Tensor, minibatch: int, past: Past | None = None) -> Batch:
+    """Transitions of each agent, uniform over those that are live, with replacement.
+
+    With `past`, over those that were when the step of the state was noted there.
+    """
+    replay = state.replay if past is None else as_of(past, state.replay, state.step)
+    live = transitions.live(replay)
+    return transitions.gather(replay, integers(keys, state.step, minibatch, live))

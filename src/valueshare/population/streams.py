@@ -17,6 +17,7 @@ class Streams:
 
     def __init__(self, engine: Engine) -> None:
         self._joint: torch.cuda.Stream | None = None
+        self._learned: torch.cuda.Event | None = None
         self._groups: list[torch.cuda.Stream] = []  # but for those that are `joint` as well
         if engine.population.device.type == "cuda":
             self._caller = torch.cuda.current_stream(engine.population.device)
@@ -55,6 +56,16 @@ class Streams:
             done = self._joint.record_event()
             for stream in self._groups:
                 stream.wait_event(done)
+
+    def note_learning(self) -> None:
+        """What is joint so far is what `after_learning` waits for."""
+        if self._joint is not None:
+            self._learned = self._joint.record_event()
+
+    def after_learning(self) -> None:
+        """What the current stream gets from here on comes after what was noted last."""
+        if self._learned is not None:
+            torch.cuda.current_stream().wait_event(self._learned)
 
     @contextmanager
     def of(self, group: Group) -> Iterator[None]:

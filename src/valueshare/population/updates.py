@@ -2,8 +2,9 @@
 
 An update samples within itself, but for two cases, in which it reads what was *staged* for it. A
 replay on the host is sampled there. And an update that acting does not wait for (`acting_lag`) runs
-beside it, on a CUDA stream of its own: what acting and storing change meanwhile is staged before.
-On a CPU the same happens one after the other.
+beside it, on a CUDA stream of its own: its minibatch is staged before, as of its step (`past`), and
+agents act by a copy of the weights, which follows before the next update. On a CPU the same happens
+one after the other.
 
 Everything here is launched on the current stream: whoever calls sees to it that this is the
 learner's, and what it waits for.
@@ -26,6 +27,7 @@ from valueshare.population.learn import (
     measure_on,
     sample,
 )
+from valueshare.population.past import Past
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, Tensors, torch_dtype
 from valueshare.replay import transitions
@@ -37,11 +39,13 @@ class Learner(NamedTuple):
 
     draw: Callable[[str], None] | None  # the host hands over a minibatch of this stream
     stage: GraphedStep | None
+    follow: GraphedStep | None  # copy the weights to those that agents act by
     learn: GraphedStep
     renew_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
     stream: "torch.cuda.Stream | None"  # of updates that acting does not wait for, on CUDA
     online: Tensors
     acting: Tensors  # what agents act by: `online` itself, or the copy that lags
+    past: Past | None  # what may be sampled by an update that acting does not wait for
 
     @property
     def lags(self) -> bool:
@@ -55,20 +59,39 @@ def is_due(settings: TrainingSettings, t: int) -> bool:
     return learning and (t % settings.update_every == 0 or t % settings.target_every == 0)
 
 
-def update(learner: Learner, staged: Callable[[], None] = lambda: None) -> None:
-    """An update of every agent: launched on CUDA, done on a CPU.
+def update_due(
+    learner: Learner,
+    settings: TrainingSettings,
+    t: int,
+    *,
+    released: Callable[[], None] = lambda: None,
+) -> None:
+    """What is due at step t: launched on CUDA, done on a CPU.
 
-    `staged` is called as soon as the update needs nothing any more that acting changes.
+    `released` is called as soon as agents may act and store again.
     """
+    renews = t % settings.target_every == 0
+    if t % settings.update_every == 0:
+        if renews:
+            update(learner)
+        else:
+            update(learner, released)
+    if renews:
+        renew_target(learner)
+        released()
+
+
+def update(learner: Learner, released: Callable[[], None] = lambda: None) -> None:
+    """An update of every agent; `released` is called as soon as agents may act and store again."""
     if learner.draw is not None:
         learner.draw("replay")
     if learner.stage is not None:
         learner.stage()
     if learner.lags:
-        staged()
+        released()
     learner.learn()
     if not learner.lags:
-        staged()
+        released()
 
 
 def renew_target(learner: Learner) -> None:
@@ -79,11 +102,11 @@ def renew_target(learner: Learner) -> None:
 
 def renew_acting(learner: Learner) -> None:
     """Act by the weights as they are now."""
-    _copy(learner.online, learner.acting)
+    copy_weights(learner.online, learner.acting)
 
 
 def make_learner(
-    population: Population, state: State, acting: Tensors, *, compiled: bool
+    population: Population, state: State, acting: Tensors, past: Past | None, *, compiled: bool
 ) -> Learner:
     settings, device = population.settings, population.device
     online, on_host, lags = state.online.parameters, population.replay_on_host, settings.acting_lag
@@ -100,11 +123,9 @@ def make_learner(
     def stage_step() -> None:
         step.copy_(state.step)
         if batch is not None and not on_host:
-            drawn = sample(state, population.keys.replay, settings.minibatch)
+            drawn = sample(state, population.keys.replay, settings.minibatch, past)
             for own, values in zip(batch, drawn, strict=True):
                 own.copy_(values)
-        if lags:
-            _copy(online, acting)
 
     def learn_step() -> None:
         if batch is None:
@@ -117,7 +138,10 @@ def make_learner(
         if batch is not None and on_host:
             measure_on(population, state, batch)
         else:
-            measure(population, state)
+            measure(population, state, past)
+
+    def follow_step() -> None:
+        copy_weights(online, acting)
 
     def graphed(function: Callable[[], None]) -> GraphedStep:
         return GraphedStep(function, device, compiled=compiled)
@@ -125,11 +149,13 @@ def make_learner(
     return Learner(
         draw=draw,
         stage=None if batch is None else graphed(stage_step),
+        follow=GraphedStep(follow_step, device, compiled=False) if lags else None,
         learn=graphed(learn_step),
         renew_target=graphed(renew_target_step),
         stream=new_stream(device) if lags and device.type == "cuda" else None,
         online=online,
         acting=acting,
+        past=past,
     )
 
 
@@ -160,7 +186,7 @@ def _handed_over(
     return draw, Batch(*(part.tensor for part in parts))
 
 
-def _copy(source: Tensors, copy: Tensors) -> None:
+def copy_weights(source: Tensors, copy: Tensors) -> None:
     for name, value in source.items():
         if copy[name] is not value:
             copy[name].copy_(value)

@@ -15,21 +15,26 @@ from valueshare.population.engine import Engine
 from valueshare.population.groups import Group, choose_actions, choose_and_store, send_actions
 from valueshare.population.meeting import PATIENCE, Meeting, Turns
 from valueshare.population.streams import Streams
-from valueshare.population.updates import is_due
+from valueshare.population.updates import is_due, update_due
 
 
 def walk(
     engine: Engine,
     steps: range,
     streams: Streams,
-    update: Callable[[int], None],
     poll: Callable[[int], None],
     episodes: TrainingEpisodes | None,
 ) -> None:
-    """The steps of all groups, for which `streams` has begun; `update` is called where it is due.
+    """The steps of all groups, for which `streams` has begun; this thread alone calls `poll`."""
+    learner, settings = engine.learner, engine.population.settings
 
-    `poll` is called by the calling thread alone.
-    """
+    def update(t: int) -> None:
+        with streams.joint():
+            engine.state.step.fill_(t)
+            if learner.follow is not None and t % settings.update_every == 0:
+                learner.follow()
+            update_due(learner, settings, t, released=streams.release)
+
     meeting, turns = Meeting(len(engine.groups), update), Turns(engine)
     threads = torch.get_num_threads()
 

@@ -19,6 +19,9 @@ transitions loses its transition: `oldest` is the first transition that still ha
 stack is taken to reach back S-1 rows whatever its age, so that a row which is overwritten takes one
 transition at most.
 
+Both rings are longer than they say by some *spare* places, which hold what is forgotten already:
+minibatches can be read as of a step that was a little before the last one.
+
 Everything is a tensor on one device and is updated in place without a look from the host, so that
 `append` and `gather` can live inside a CUDA graph. A ring may have more than 2^31 elements: all
 indices are int64. Legend: P agents, B minibatch, C transitions, R rows, S frames in a stack.
@@ -33,6 +36,9 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import Batch
+
+SPARE = 16  # transitions that may be stored after the moment as of which others are sampled
+_SPARE_ROWS = 2 * SPARE  # two for a step that ends an episode
 
 
 class Transitions(NamedTuple):
@@ -93,9 +99,10 @@ def empty(
     device: torch.device | str = "cpu",
     rows_made: Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor] = zeros,
 ) -> Transitions:
-    """Rings without a transition in them; `capacity` is C, `rows` is R, `stack` is S.
+    """Rings without a transition in them; `stack` is S.
 
-    `rows_made` makes the ring of rows, from its shape, type and device.
+    C is `capacity` and R is `rows`, both with what is spare. `rows_made` makes the ring of rows,
+    from its shape, type and device.
     """
     rows = default_rows(capacity, stack) if rows is None else rows
     least = max(4, stack + 3)
@@ -107,13 +114,14 @@ def empty(
     def per_agent(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return zeros((agents, *shape), dtype, device)
 
+    slots, all_rows = capacity + SPARE, rows + _SPARE_ROWS
     return Transitions(
-        observation=rows_made((agents, rows, *observation_shape), observation_dtype, device),
-        action=per_agent(capacity),
-        reward=per_agent(capacity, dtype=torch.float32),
-        discount=per_agent(capacity, dtype=torch.float32),
-        row=per_agent(capacity),
-        age=per_agent(capacity if stack else 0, dtype=torch.uint8),
+        observation=rows_made((agents, all_rows, *observation_shape), observation_dtype, device),
+        action=per_agent(slots),
+        reward=per_agent(slots, dtype=torch.float32),
+        discount=per_agent(slots, dtype=torch.float32),
+        row=per_agent(slots),
+        age=per_agent(slots if stack else 0, dtype=torch.uint8),
         rows=per_agent(),
         written=per_agent(),
         oldest=per_agent(),
@@ -170,6 +178,11 @@ def append(
     _write_row(replay, replay.rows + ended, observation)
     replay.rows.add_(1).add_(ended)
     _forget(replay, rounds=2)
+
+
+def capacity_of(replay: Transitions) -> int:
+    """How many transitions of an agent there are at most, without spare ones."""
+    return int(replay.action.shape[1]) - SPARE
 
 
 def live(replay: Transitions) -> Tensor:
@@ -305,11 +318,12 @@ def _forget(replay: Transitions, rounds: int) -> None:
     starts from it (the one that leads to it went with the row before), of stacks the one that
     starts S-1 rows after it. So there are at most as many rounds as rows were written.
     """
-    agents, capacity = _agents(replay), replay.action.shape[1]
-    replay.oldest.clamp_(min=replay.written - capacity)
-    first_row = replay.rows - replay.observation.shape[1] + max(len(replay.back) - 1, 0)
+    agents, slots = _agents(replay), replay.action.shape[1]
+    replay.oldest.clamp_(min=replay.written - capacity_of(replay))
+    rows = replay.observation.shape[1] - _SPARE_ROWS
+    first_row = replay.rows - rows + max(len(replay.back) - 1, 0)
     for _ in range(rounds):
-        lost = replay.row[agents, replay.oldest % capacity] < first_row
+        lost = replay.row[agents, replay.oldest % slots] < first_row
         replay.oldest.add_(lost & (replay.oldest < replay.written))
 
 
