@@ -136,7 +136,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
         update(learner, *staged)
         torch.cuda.synchronize()
 
-    monkeypatch.setattr("valueshare.population.advance.update", update_alone)
+    monkeypatch.setattr("valueshare.population.updates.update", update_alone)
     # Groups that are led go on by themselves.
     monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: False)
     alone = trained()
