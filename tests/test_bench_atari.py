@@ -87,7 +87,11 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     engine.close()
 
 
-def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("led", [False, True])
+def test_rows_come_as_they_are_known_with_their_ratios(
+    monkeypatch: pytest.MonkeyPatch, led: bool
+) -> None:
+    monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: led)
     monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
     said: list[str] = []
     bench = AtariBench(

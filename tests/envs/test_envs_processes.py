@@ -110,6 +110,20 @@ def test_it_steps_whenever_there_are_actions(pong: EnvironmentProcess) -> None:
     assert pong.asked == 4
 
 
+def test_one_that_rests_takes_no_actions_until_it_is_reset(pong: EnvironmentProcess) -> None:
+    pong.reset([0])
+    pong.step([0])
+    pong.rest()
+    pong.memory.arrays["action"][0] = 2
+    time.sleep(0.1)
+    assert pong.memory.arrays["action"].tolist() == [2]
+    assert int(pong.memory.arrays["stepped"][0]) == 1
+    pong.reset([0])
+    assert pong.memory.arrays["action"].tolist() == [-1]
+    pong.step([0])
+    assert pong.asked == 2
+
+
 def test_a_reset_drops_a_step_under_way(pong: EnvironmentProcess) -> None:
     first = pong.reset([0])
     pong.send([3])

@@ -20,6 +20,7 @@ from valueshare.benchmarks.atari_loop import (
     bare_emulators,
     fill_with_copies,
     population_of,
+    resting,
     training_engine,
     turns_per_second,
 )
@@ -41,8 +42,7 @@ from valueshare.runs.plan import Part
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
 FILLED = 128  # real steps, of which the rings are then filled with copies
 
-LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters"]
-
+LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"]
 
 LOOPS: dict[LoopName, Loop] = {
     "serial": Loop("loop", 1, False),
@@ -50,6 +50,7 @@ LOOPS: dict[LoopName, Loop] = {
     "lag": Loop("loop, acting lag", 1, True),
     "lag-halves": Loop("loop, acting lag, two halves", 2, True),
     "lag-quarters": Loop("loop, acting lag, four quarters", 4, True),
+    "lag-eighths": Loop("loop, acting lag, eight eighths", 8, True),
 }
 
 
@@ -160,8 +161,9 @@ def _measure_loop(
         training.run(4 * settings.update_every)  # compiled, captured, warm
         say(f"  ({loop.words}: ready after {time.perf_counter() - began:.0f} s)")
         if first and bench.part_seconds:
-            for row in _parts(engine, bench.part_seconds):
-                known(row)
+            with resting(engine):
+                for row in _parts(engine, bench.part_seconds):
+                    known(row)
         if bench.loop_seconds:
             known(_raced(training, bare, loop.words, bench.loop_seconds))
     finally:

@@ -13,6 +13,7 @@ import torch
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.learning.randomness import stream_key
 from valueshare.population.advance import advance
 from valueshare.population.engine import Engine, begin, make_engine
@@ -117,9 +118,26 @@ def training_engine(
         groups=loop.groups,
         evaluates=False,
     )
-    seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
-    begin(engine, seeds)
+    _begin(engine)
     return engine
+
+
+def _begin(engine: Engine) -> None:
+    seeds = engine.population.seeds
+    begin(engine, [stream_key(seed, "benchmark") + i for i, seed in enumerate(seeds)])
+
+
+@contextmanager
+def resting(engine: Engine) -> Iterator[None]:
+    """Environments that go by themselves take no actions within; then they begin again."""
+    if not engine.is_led:
+        yield
+        return
+    for group in engine.groups:
+        assert isinstance(group.environments, EnvironmentProcess)
+        group.environments.rest()
+    yield
+    _begin(engine)
 
 
 class TrainingLoop:

@@ -69,9 +69,9 @@ def bench_atari(
     tf32: Flag = False,
     replay_capacity: int = 1_000_000,
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto",
-    loops: tuple[Literal["serial", "halves", "lag", "lag-halves", "lag-quarters"], ...] = (
-        *("serial", "halves", "lag", "lag-halves"),
-    ),
+    loops: tuple[
+        Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"], ...
+    ] = ("serial", "halves", "lag", "lag-halves"),
     threads: int = 0,
     raw_seconds: float = 5.0,
     plain_seconds: float = 8.0,
@@ -92,7 +92,7 @@ def bench_atari(
         tf32: On CUDA, matrix products with 10-bit mantissas; for the plain agent too.
         replay_capacity: Transitions an agent remembers, 7.1 kB each.
         replay_device: Where they are kept; auto is where training is.
-        loops: Which loops: one group of agents, or halves or quarters, each at its own pace;
+        loops: Which loops: one group of agents, or halves, quarters or eighths at their own pace;
             with acting that waits for learning, or by the weights as they were before the last
             update began, until the next one begins (lag).
         threads: Of the emulators, shared among the groups; 0 is one a core.

@@ -32,25 +32,27 @@ class Stepping:
         self._environments = environments
         self._letters = Letters(*(arrays[name] for name in Letters._fields))
         self._action, self._stepped = arrays["action"], arrays["stepped"]
-        self._counted, self._resets = arrays["counted"], arrays["resets"]
+        self._counted, self._orders = arrays["counted"], arrays["orders"]
         self._episodes = TrainingEpisodes(environments.count)
-        self._episodes.returns_done = arrays["returns_done"]
-        self._episodes.finished = arrays["finished"]
+        self._counts = arrays["returns_done"], arrays["finished"]
+        self._episodes.returns_done, self._episodes.finished = self._counts
         self._all = slice(0, environments.count)
         self._steps = 0
+        self._takes_actions = False
 
-    def reset(self, seeds: list[int]) -> None:
-        """New episodes; actions that were there are forgotten."""
-        first = self._environments.reset(seeds)
-        self._letters.observation[:] = first
+    def obey(self, seeds: list[int] | None) -> None:
+        """New episodes from seeds, or a rest; actions that were there are forgotten."""
+        self._takes_actions = seeds is not None
+        if seeds is not None:
+            self._letters.observation[:] = self._environments.reset(seeds)
+            for sums in (self._episodes.running, *self._counts):
+                sums.fill(0)
         self._action.fill(-1)
-        for sums in (self._episodes.running, self._episodes.returns_done, self._episodes.finished):
-            sums.fill(0)
         fence()
-        self._resets[0] = (int(self._resets[0]) + 1) % 2**32
+        self._orders[0] = (int(self._orders[0]) + 1) % 2**32
 
     def has_actions(self) -> bool:
-        return bool(self._action.min() >= 0)
+        return self._takes_actions and bool(self._action.min() >= 0)
 
     def step(self) -> None:
         self._environments.send(self._action)
@@ -65,14 +67,14 @@ class Stepping:
         self._counted[0] = self._steps
 
 
-def serve(stepping: Stepping, resets: "deque[list[int]]") -> NoReturn:
-    """Reset where it is asked for, and step where there are actions."""
-    since, has_begun = 0.0, False  # when it last had something to do
+def serve(stepping: Stepping, orders: "deque[list[int] | None]") -> NoReturn:
+    """Do what is ordered, and step where there are actions."""
+    since = 0.0  # when it last had something to do
     while True:
-        if resets:
-            stepping.reset(resets.popleft())
-            since, has_begun = time.perf_counter(), True
-        elif has_begun and stepping.has_actions():
+        if orders:
+            stepping.obey(orders.popleft())
+            since = time.perf_counter()
+        elif stepping.has_actions():
             stepping.step()
             since = time.perf_counter()
         elif (idle := time.perf_counter() - since) < LOOKED_FOR:
@@ -82,15 +84,15 @@ def serve(stepping: Stepping, resets: "deque[list[int]]") -> NoReturn:
 
 
 def main() -> None:
-    resets: deque[list[int]] = deque()
+    orders: deque[list[int] | None] = deque()
 
     def work(text: str) -> None:
         asked = json.loads(text)
         environments = make_environments(**asked["environments"])
         fields = shared_fields(environments.spec, environments.count)
-        serve(Stepping(environments, SharedArrays(fields, asked["memory"])), resets)
+        serve(Stepping(environments, SharedArrays(fields, asked["memory"])), orders)
 
-    obey(work, lambda line: resets.append(json.loads(line)))
+    obey(work, lambda line: orders.append(json.loads(line)))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class EnvironmentProcess:
         self.spec, self.count = spec, len(names)
         self.memory = SharedArrays(shared_fields(spec, self.count))
         self.asked = 0  # steps, since the process began
-        self._resets, self._has_sent = 0, False
+        self._orders, self._has_sent = 0, False
         how = {
             "env_ids": list(names),
             "count": self.count,
@@ -53,14 +53,12 @@ class EnvironmentProcess:
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         """New episodes everywhere; steps under way are dropped. Shapes: [E] -> [E, ...]."""
-        keys = [int(key) for key in as_keys(seeds, self.count)]
-        self.check()
-        assert self._child is not None
-        self._child.tell(json.dumps(keys))
-        self._resets += 1
-        self._wait("resets", self._resets, lambda: None)
-        self.asked, self._has_sent = int(self.memory.arrays["stepped"][0]), False
+        self._order([int(key) for key in as_keys(seeds, self.count)])
         return self.memory.arrays["observation"].copy()
+
+    def rest(self) -> None:
+        """Take no actions until the next reset."""
+        self._order(None)
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         if active is not None:
@@ -123,6 +121,15 @@ class EnvironmentProcess:
             self._child.close()
             self.memory.close()
             self._child = None
+
+    def _order(self, seeds: list[int] | None) -> None:
+        """A reset, or None for a rest; done when this returns."""
+        self.check()
+        assert self._child is not None
+        self._child.tell(json.dumps(seeds))
+        self._orders += 1
+        self._wait("orders", self._orders, lambda: None)
+        self.asked, self._has_sent = int(self.memory.arrays["stepped"][0]), False
 
     def _wait(self, word: str, value: int, poll: Callable[[], None]) -> None:
         array = self.memory.arrays[word]

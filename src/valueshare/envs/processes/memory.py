@@ -25,7 +25,7 @@ def shared_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
         Field("action", (count,), np.dtype(np.int64)),  # negative: taken, or not there yet
         Field("stepped", (1,), word),  # steps whose letters are there, counted in a circle
         Field("counted", (1,), word),  # those whose episodes are counted as well
-        Field("resets", (1,), word),
+        Field("orders", (1,), word),  # of the parent that are carried out
         Field("returns_done", (count,), np.dtype(np.float64)),  # since the last reset, as the next
         Field("finished", (count,), np.dtype(np.int64)),
     ]
