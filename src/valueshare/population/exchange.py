@@ -14,6 +14,7 @@ from valueshare.envs import letters
 from valueshare.envs.base import StepResult
 from valueshare.envs.letters import letter_fields, places
 from valueshare.envs.processes.memory import SharedArrays
+from valueshare.population.gate import as_device_sees
 from valueshare.population.state import Population, torch_dtype
 
 LOOKED_FOR = 0.05  # seconds into a letterbox, before the host asks the device
@@ -25,7 +26,8 @@ class Mailbox:
     """A tensor on the device with its letterbox on the host: page-locked memory on CUDA.
 
     `inside` makes it a part of a larger one, whose parts then travel together in one copy. `host`
-    is a letterbox that is there already; without it, a CPU's letterbox is the tensor itself.
+    is a letterbox that is there already; without it, a CPU's letterbox is the tensor itself. And
+    `seen` is that letterbox as kernels of the device see it: they then do the copies.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class Mailbox:
         *,
         inside: "tuple[Mailbox, slice] | None" = None,  # and its bytes there
         host: Tensor | None = None,
+        seen: Tensor | None = None,
     ) -> None:
+        self.seen = seen
         if inside is None:
             self.tensor = torch.zeros(shape, dtype=dtype, device=device)
             if host is None:
@@ -77,12 +81,16 @@ class Mailbox:
 
     def to_device(self) -> None:
         """The copy alone, which may be part of a graph; `note` when it is launched."""
-        if not self._is_one:
+        if self.seen is not None:
+            _copy_by_kernel(self.seen, self.tensor)
+        elif not self._is_one:
             self.tensor.copy_(self.host, non_blocking=True)
 
     def to_host(self) -> None:
         """The same the other way."""
-        if not self._is_one:
+        if self.seen is not None:
+            _copy_by_kernel(self.tensor, self.seen)
+        elif not self._is_one:
             self.host.copy_(self.tensor, non_blocking=True)
 
     def note(self) -> None:
@@ -121,12 +129,16 @@ class Mailbox:
 
 
 def travelling_together(
-    parts: Sequence[Part], device: torch.device, host: Tensor | None = None
+    parts: Sequence[Part],
+    device: torch.device,
+    host: Tensor | None = None,
+    seen: Tensor | None = None,
 ) -> tuple[Mailbox, list[Mailbox]]:
-    """A mailbox of bytes, and the mailboxes in it; `host` is memory that begins with all of it."""
+    """A mailbox of bytes, and the mailboxes in it; `host` and `seen` begin with all of it."""
     where = places([math.prod(shape) * dtype.itemsize for shape, dtype in parts])
     size = where[-1].stop
-    whole = Mailbox((size,), torch.uint8, device, host=None if host is None else host[:size])
+    own_host, own_seen = (None if each is None else each[:size] for each in (host, seen))
+    whole = Mailbox((size,), torch.uint8, device, host=own_host, seen=own_seen)
     return whole, [
         Mailbox(shape, dtype, device, inside=(whole, place))
         for (shape, dtype), place in zip(parts, where, strict=True)
@@ -180,17 +192,20 @@ def make_exchange(population: Population, shared: SharedArrays | None = None) ->
     """With `shared`, the letterboxes that environments use are those of another process too."""
     p, env, device = population.size, population.env, population.device
     fields = letter_fields(env, p)
+    host = there = chosen = chosen_there = None
+    if shared is not None:
+        host, chosen = torch.from_numpy(shared.bytes), torch.from_numpy(shared.arrays["action"])
+        if device.type == "cuda":
+            there = as_device_sees(shared.bytes)
+            chosen_there = there[shared.places["action"]].view(torch.int64)
     whole, parts = travelling_together(
-        [(field.shape, torch_dtype(field.dtype)) for field in fields],
-        device,
-        None if shared is None else torch.from_numpy(shared.bytes),
+        [(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, there
     )
     seen = parts[0].tensor
     if env.stack:
         seen = torch.zeros((p, *env.network_shape), dtype=seen.dtype, device=device)
-    chosen = None if shared is None else torch.from_numpy(shared.arrays["action"])
     taken = Mailbox((p,), torch.int64, device)
-    action = Mailbox((p,), torch.int64, device, host=chosen)
+    action = Mailbox((p,), torch.int64, device, host=chosen, seen=chosen_there)
     letterboxes = letters.Letters(*(part.array for part in parts))
     return Exchange._make((whole, *parts, taken, action, seen, letterboxes))
 
@@ -205,6 +220,11 @@ def shifted(seen: Tensor, frame: Tensor, first: Tensor) -> Tensor:
     later = torch.cat([seen.narrow(axis, 1, seen.shape[axis] - 1), newest], axis)
     fresh = first.reshape(*first.shape, *(1,) * (seen.ndim - axis))
     return torch.where(fresh, newest, later)
+
+
+def _copy_by_kernel(source: Tensor, target: Tensor) -> None:
+    """Of numbers that are never negative: `copy_` itself would be a copy engine's."""
+    torch.abs(source, out=target)
 
 
 def _event() -> torch.cuda.Event:

@@ -1,4 +1,4 @@
-"""Gates in CUDA streams: what is launched behind one waits on the device for another process.
+"""What a device and another process share: memory that both see, and words that streams wait for.
 
 The device then has what to do with an observation before there is one: when it is there, the
 process that made it writes a word of shared memory, and nothing is left to be launched.
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 _EQUAL_OR_AFTER = 0  # CU_STREAM_WAIT_VALUE_GEQ, which counts in a circle
 
@@ -24,6 +25,28 @@ def lock_pages(memory: NDArray[np.uint8]) -> None:
 
 def unlock_pages(memory: NDArray[np.uint8]) -> None:
     _check("cudaHostUnregister", _runtime().cudaHostUnregister(memory.ctypes.data))
+
+
+def as_device_sees(memory: NDArray[np.uint8]) -> Tensor:
+    """The same bytes as a tensor of the current device, whose kernels then use the host's memory.
+
+    Its pages must be locked. For a few thousand bytes a kernel is sooner done than a copy, which
+    waits for an engine of its own to start.
+    """
+    tensor: Tensor = torch.as_tensor(_Bytes(memory), device="cuda")
+    return tensor
+
+
+class _Bytes:
+    """Bytes at an address, in the words of other libraries."""
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": memory.shape,
+            "typestr": memory.dtype.str,
+            "data": (memory.ctypes.data, False),
+            "version": 3,
+        }
 
 
 def wait_for_word(word: NDArray[np.uint32], value: int) -> None:

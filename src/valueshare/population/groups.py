@@ -80,12 +80,15 @@ def make_group(
     discount, on_host = population.own.discount, population.replay_on_host
     host_discount = discount.cpu() if on_host else discount
     letters, seen = exchange.on_device(), exchange.seen
+    answers_within = exchange.action.seen is not None
 
     def act_step() -> None:
         letters.taken.copy_(exchange.action.tensor)  # of the step that is yet to be stored
         if population.env.stack:
             seen.copy_(shifted(seen, letters.observation, letters.ended))
         exchange.action.tensor.copy_(act(population, state, seen))
+        if answers_within:  # compiled, the kernel that chooses an action writes it there as well
+            exchange.action.to_host()
         state.step.add_(1)
 
     own_past = None if past is None else past_of_agents(past, agents)
@@ -106,8 +109,12 @@ def make_group(
     def graphed(function: Callable[[], None], **around: Callable[[], None]) -> GraphedStep:
         return GraphedStep(function, population.device, compiled=False, **around)
 
+    def answer() -> None:
+        if not answers_within:
+            exchange.action.to_host()
+
     def answer_and_store() -> None:
-        exchange.action.to_host()  # first: the environments wait for it
+        answer()  # first: the environments wait for it
         storing()
 
     source = {} if online is None else {name: value[agents] for name, value in online.items()}
@@ -115,7 +122,7 @@ def make_group(
     def follow_step() -> None:
         copy_weights(source, state.online.parameters)
 
-    fetch, answer = exchange.result.to_device, exchange.action.to_host
+    fetch = exchange.result.to_device
     act_alone = graphed(acting, before=fetch, after=answer)
 
     def act_and_store_on_host() -> None:

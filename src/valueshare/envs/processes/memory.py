@@ -41,9 +41,10 @@ class SharedArrays:
         self.bytes: NDArray[np.uint8] = np.frombuffer(
             mmap.mmap(self.descriptor, where[-1].stop), np.uint8
         )
+        self.places = {field.name: place for field, place in zip(fields, where, strict=True)}
         self.arrays: dict[str, NDArray[Any]] = {
-            field.name: self.bytes[place].view(field.dtype).reshape(field.shape)
-            for field, place in zip(fields, where, strict=True)
+            field.name: self.bytes[self.places[field.name]].view(field.dtype).reshape(field.shape)
+            for field in fields
         }
 
     def close(self) -> None:
