@@ -53,7 +53,7 @@ def train(
     tensorboard: bool = False,
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
-    groups: int = 1,
+    groups: int | None = None,
     engine: EngineOptions = LOCAL,
     **settings: Unpack[Settings],
 ) -> Run:
@@ -64,8 +64,8 @@ def train(
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;
     a run that it ends is not `finished`, and `resume` goes on with it. `threads` are those of the
-    environments, and `groups` of agents go at their own pace. `engine` says where populations run,
-    and which.
+    environments, and `groups` of agents go at their own pace (None: as many as suit). `engine` says
+    where populations run, and which.
     """
     plan = make_plan(
         env,
@@ -151,7 +151,7 @@ def resume(
     tensorboard: bool = False,
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
-    groups: int = 1,
+    groups: int | None = None,
     engine: EngineOptions = LOCAL,
 ) -> Run:
     """Go on with a run from its last finished phase; it ends as if it had never stopped.

@@ -3,8 +3,9 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ SETTINGS = TrainingSettings(
 
 
 @contextmanager
-def made(groups: int, *, processes: bool, device: str = "cpu") -> Iterator[Engine]:
+def made(groups: int | None, *, processes: bool | None, device: str = "cpu") -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", "dqn", seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
     population = make_population(table, SETTINGS, spec, torch.device(device))
@@ -168,6 +169,39 @@ def test_processes_are_for_emulators_beside_a_gpu(monkeypatch: pytest.MonkeyPatc
     assert not can("tests/Chain-v0")
 
 
+def test_an_engine_that_cannot_be_made_leaves_no_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[EnvironmentProcess] = []
+
+    class Watched(EnvironmentProcess):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            begun.append(self)
+
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr("valueshare.population.engine.EnvironmentProcess", Watched)
+    monkeypatch.setattr("valueshare.population.engine.make_group", refused)
+    with pytest.raises(RuntimeError, match="no memory"), made(2, processes=True):
+        pass
+    assert len(begun) == 2
+    assert [process._child for process in begun] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "led", "groups"), [(None, True, 3), (2, True, 2), (None, False, 1)]
+)
+def test_groups_are_as_many_as_suit(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, led: bool, groups: int
+) -> None:
+    monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: led)
+    with made(asked, processes=None) as engine:
+        assert len(engine.groups) == groups  # of three agents at most as many
+        assert engine.is_led == led
+
+
 def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
     assert not gate.can_wait(torch.device("cpu"))
@@ -181,8 +215,12 @@ def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch.cuda, "device", lambda device: made_nothing())
     monkeypatch.setattr(torch.cuda, "current_stream", Streams)
-    monkeypatch.setattr(gate, "lock_pages", lambda memory: tried.append("locked"))
-    monkeypatch.setattr(gate, "unlock_pages", lambda memory: tried.append("unlocked"))
+
+    def lock(memory: object) -> Callable[[], None]:
+        tried.append("locked")
+        return lambda: tried.append("unlocked")
+
+    monkeypatch.setattr(gate, "lock_pages", lock)
     monkeypatch.setattr(gate, "wait_for_word", lambda word, value: None)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     for value, there in (("0", True), ("", True), ("1", False)):
@@ -210,7 +248,7 @@ def made_nothing() -> Iterator[None]:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_work_behind_a_word_waits_until_it_is_written() -> None:
     memory = np.zeros(4096, np.uint8)
-    gate.lock_pages(memory)
+    unlock = gate.lock_pages(memory)
     word, seen = memory[:4].view(np.uint32), torch.from_numpy(memory[64:72]).view(torch.int64)
     tensor = torch.zeros(1, dtype=torch.int64, device="cuda")
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -225,7 +263,8 @@ def test_work_behind_a_word_waits_until_it_is_written() -> None:
         word[0] = (2**32 - 3 + number) % 2**32
         done.synchronize()
         assert int(tensor) == number
-    gate.unlock_pages(memory)
+    unlock()
+    unlock()  # once is enough
 
 
 @pytest.mark.gpu

@@ -87,8 +87,8 @@ class AtariBench:
         for loop in self.loops:
             if loop not in LOOPS:
                 raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
-            if LOOPS[loop].groups > self.agents:
-                least = LOOPS[loop].groups
+            least = LOOPS[loop].groups or 1
+            if least > self.agents:
                 raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
 
 

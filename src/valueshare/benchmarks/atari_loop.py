@@ -28,7 +28,7 @@ class Loop(NamedTuple):
     """A way to run the training loop; but for the lag, no agent's random numbers differ."""
 
     words: str
-    groups: int
+    groups: int | None  # None: as many as suit
     lag: bool
 
 
@@ -39,7 +39,7 @@ def loop_rate(
     seconds: float = 4.0,
     *,
     threads: int | None = None,
-    groups: int = 1,
+    groups: int | None = None,
 ) -> float:
     """Agent-steps a second of training the agents of `part`, measured shortly with a small replay.
 
@@ -49,7 +49,8 @@ def loop_rate(
     place = checked_device(device)
     small = max(2_048, part.settings.minibatch)
     settings = replace(part.settings, replay_capacity=small)
-    how = Loop("loop", min(groups, part.agents.height), settings.acting_lag)
+    groups = None if groups is None else min(groups, part.agents.height)
+    how = Loop("loop", groups, settings.acting_lag)
 
     def measured() -> float:  # what it holds has no name outside
         population = population_of(part.agents, settings, place)

@@ -41,8 +41,8 @@ class Running:
     measured."""
     threads: int = 0
     """Of the emulators, shared among the groups; 0 is one a core."""
-    groups: int = 1
-    """Groups of agents, each at its own pace: one acts while the emulators of another run."""
+    groups: int = 0
+    """Of agents, each at its own pace; 0 is four beside a GPU that has the replay, else one."""
 
 
 def reproduce_atari57(
@@ -141,7 +141,7 @@ def _reproduce(
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps a second, or leave it out")
     if running.rate is not None and engine.engine == "ray":
         raise InvalidInput("--rate is of one machine: leave it out, on Ray speeds are measured")
-    if running.groups < 1:
+    if running.groups < 0:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
     out = f"results/{name}-{options.scale}" if running.out is None else running.out
@@ -149,7 +149,10 @@ def _reproduce(
     pieces = _pieces(study, whole, engine, look=not running.plan)
     with stop_on_signals() as stop:
         how = Execution(
-            threads=running.threads or None, should_stop=stop, groups=running.groups, engine=engine
+            threads=running.threads or None,
+            should_stop=stop,
+            groups=running.groups or None,
+            engine=engine,
         )
         with training.running(engine) as runs:
             _print_plan(study, pieces, options, running, how, runs)
@@ -269,7 +272,7 @@ def _measured(plan: "Plan", running: Running) -> float:
         plan.device,
         plan.compiled,
         threads=running.threads or None,
-        groups=running.groups,
+        groups=running.groups or None,
     )
 
 

@@ -45,7 +45,7 @@ def train(
     compile: Flag = False,  # noqa: A002 (the name of the option)
     backend: Literal["auto", "envpool", "gymnasium", "ale"] = "auto",
     threads: int = 0,
-    groups: int = 1,
+    groups: int = 0,
     tensorboard: Flag = False,
     plan: Flag = False,
 ) -> None:
@@ -64,7 +64,7 @@ def train(
         compile: Compile the learning and acting steps, which takes a while at the start.
         backend: Of the environments; auto: ALE for Atari games, else EnvPool if it has them.
         threads: Of the environments; 0 is one a core.
-        groups: Of agents, in turns: a GPU acts for one while the environments of another run.
+        groups: Of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.
         tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
@@ -91,7 +91,7 @@ def train(
             threads=threads or None,
             tensorboard=tensorboard,
             should_stop=stop,
-            groups=groups,
+            groups=groups or None,
             engine=engine,
         )
         if plan:
@@ -121,7 +121,7 @@ def resume(
     run: Positional[RunFolder],
     engine: EngineArguments,
     threads: int = 0,
-    groups: int = 1,
+    groups: int = 0,
     tensorboard: Flag = False,
 ) -> None:
     """Go on with a run from its last finished phase, to the same end to the bit.
@@ -130,7 +130,7 @@ def resume(
         run: The run's folder or address, or with --shard the one that holds its shards.
         engine: Where it runs.
         threads: Of the environments; 0 is one a core.
-        groups: Of agents, each at its own pace: one acts while the environments of others run.
+        groups: Of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.
         tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:
@@ -143,7 +143,7 @@ def resume(
                 threads=threads or None,
                 tensorboard=tensorboard,
                 should_stop=stop,
-                groups=groups,
+                groups=groups or None,
                 engine=engine,
             )
             return resumed

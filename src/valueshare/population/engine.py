@@ -30,6 +30,8 @@ from valueshare.population.past import no_past
 from valueshare.population.state import Population, State, Weights, flat, load_
 from valueshare.population.updates import Learner, make_learner, renew_acting
 
+LED_GROUPS = 4  # of 16 agents on 16 cores two were slower, and eight no faster
+
 
 class Evaluation(NamedTuple):
     """What agents are evaluated with."""
@@ -68,7 +70,7 @@ def make_engine(
     *,
     compiled: bool,
     threads: int | None = None,
-    groups: int = 1,
+    groups: int | None = None,
     evaluates: bool = True,
     processes: bool | None = None,
 ) -> Engine:
@@ -81,6 +83,9 @@ def make_engine(
     whether each group's environments have a process of their own (None: where that is faster).
     """
     settings, size = population.settings, population.size
+    led = can_be_led(population) if processes is None else processes
+    if groups is None:
+        groups = min(LED_GROUPS, size) if led else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
     if compiled:
@@ -96,14 +101,19 @@ def make_engine(
         check_evaluation(settings, playing.spec.episode_limit)
     own_threads = max(1, threads // groups)
     shares = np.array_split(names, groups)
-    if can_be_led(population) if processes is None else processes:
+    if led:
         training = [_process(population, share, own_threads) for share in shares]
     else:
         training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
-    parts, learner = _make_steps(population, state, training, compiled=compiled)
-    evaluation = None
-    if playing is not None:
-        evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
+    try:
+        parts, learner = _make_steps(population, state, training, compiled=compiled)
+        evaluation = None
+        if playing is not None:
+            evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
+    except BaseException:
+        for each in training:
+            each.close()
+        raise
     return Engine(population, state, parts, learner, evaluation)
 
 

@@ -7,6 +7,8 @@ process that made it writes a word of shared memory, and nothing is left to be l
 import ctypes
 import os
 import platform
+import weakref
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,13 +20,20 @@ from torch import Tensor
 _EQUAL_OR_AFTER = 0  # CU_STREAM_WAIT_VALUE_GEQ, which counts in a circle
 
 
-def lock_pages(memory: NDArray[np.uint8]) -> None:
-    """Let the device read and write this memory, at the addresses that it has here."""
-    _check("cudaHostRegister", _runtime().cudaHostRegister(memory.ctypes.data, memory.nbytes, 0))
+def lock_pages(memory: NDArray[np.uint8]) -> Callable[[], object]:
+    """Let the device read and write this memory, at the addresses that it has here.
+
+    Call what is returned when the device has done with it; when the array is gone, that is done.
+    """
+    address = memory.ctypes.data
+    _check("cudaHostRegister", _runtime().cudaHostRegister(address, memory.nbytes, 0))
+    unlock = weakref.finalize(memory, _unlock_pages, address)
+    unlock.atexit = False
+    return unlock
 
 
-def unlock_pages(memory: NDArray[np.uint8]) -> None:
-    _check("cudaHostUnregister", _runtime().cudaHostUnregister(memory.ctypes.data))
+def _unlock_pages(address: int) -> None:
+    _check("cudaHostUnregister", _runtime().cudaHostUnregister(address))
 
 
 def as_device_sees(memory: NDArray[np.uint8]) -> Tensor:
@@ -74,12 +83,12 @@ def can_wait(device: torch.device) -> bool:
     memory = np.zeros(4096, np.uint8)
     try:
         with torch.cuda.device(device):
-            lock_pages(memory)
+            unlock = lock_pages(memory)
             try:
                 wait_for_word(memory[:4].view(np.uint32), 0)
                 torch.cuda.current_stream().synchronize()
             finally:
-                unlock_pages(memory)
+                unlock()
     except (OSError, AttributeError, RuntimeError):  # no such library, call or memory
         return False
     return True

@@ -14,7 +14,7 @@ from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.envs.processes.memory import SharedArrays
 from valueshare.population.act import act
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
-from valueshare.population.gate import lock_pages, unlock_pages
+from valueshare.population.gate import lock_pages
 from valueshare.population.graph import GraphedStep, compiled_if
 from valueshare.population.past import Past, note_step
 from valueshare.population.past import of_agents as past_of_agents
@@ -38,12 +38,13 @@ class Group(NamedTuple):
     act_and_store: GraphedStep | Callable[[], None]  # both, in one launch where there is one
     follow: GraphedStep | None  # online weights of these agents -> those that they act by
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
+    unlock: Callable[[], object] | None  # the device uses memory of its environments until then
 
     def close(self) -> None:
-        """Free the environments; what a device may read of their memory is its own again."""
-        shared = shared_memory(self.environments)
-        if shared is not None and self.population.device.type == "cuda":
-            unlock_pages(shared.bytes)
+        """Free the environments, when the device has done with what it shares with them."""
+        if self.unlock is not None:
+            torch.cuda.synchronize(self.population.device)
+            self.unlock()
         self.environments.close()
 
 
@@ -73,9 +74,9 @@ def make_group(
         online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
         replay=transitions.of_agents(state.replay, agents),
     )
-    shared = shared_memory(environments)
+    shared, unlock = shared_memory(environments), None
     if shared is not None and population.device.type == "cuda":
-        lock_pages(shared.bytes)
+        unlock = lock_pages(shared.bytes)
     settings, exchange = population.settings, make_exchange(population, shared)
     discount, on_host = population.own.discount, population.replay_on_host
     host_discount = discount.cpu() if on_host else discount
@@ -142,6 +143,7 @@ def make_group(
         else graphed(acting, before=fetch, after=answer_and_store),
         follow=None if online is None else graphed(follow_step),
         stream=stream,
+        unlock=unlock,
     )
 
 

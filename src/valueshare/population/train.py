@@ -71,7 +71,7 @@ def train_population(
     compiled: bool = False,
     backend: Backend | None = None,
     threads: int | None = None,
-    groups: int = 1,
+    groups: int | None = None,
     on_phase: Callable[[PhaseReport], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_tick: Callable[[int], None] | None = None,
@@ -80,10 +80,11 @@ def train_population(
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from
     (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and
-    `groups` of agents act each at their own pace, which changes no agent's random numbers (rounding
-    may differ on CUDA). `on_phase` is called after every phase, when its checkpoint is written;
-    `should_stop` at every tick: a phase that it ends leaves no trace, so that the last finished
-    phase stays the truth. `on_tick` gets the number of the step there, for displays.
+    `groups` of agents act each at their own pace (None: as many as suit), which changes no agent's
+    random numbers (rounding may differ on CUDA). `on_phase` is called after every phase, when its
+    checkpoint is written; `should_stop` at every tick: a phase that it ends leaves no trace, so
+    that the last finished phase stays the truth. `on_tick` gets the number of the step there, for
+    displays.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.

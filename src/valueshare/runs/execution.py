@@ -29,7 +29,7 @@ class Execution(NamedTuple):
     tensorboard: bool = False
     progress: bool = True  # whether the run shows itself
     should_stop: Callable[[], bool] | None = None  # asked at every step
-    groups: int = 1  # of agents, which go at their own pace
+    groups: int | None = None  # of agents, which go at their own pace; None: as many as suit
     engine: EngineOptions = EngineOptions()
     url: Url | None = None  # where the run is, if its folder is a copy of what is there
 

@@ -33,7 +33,7 @@ class Task(NamedTuple):
     part: str
     device: str
     threads: int | None = None  # of the environments
-    groups: int = 1  # of agents, which go at their own pace
+    groups: int | None = None  # of agents, which go at their own pace; None: as many as suit
     url: Url | None = None  # where the run is, if the folder is a copy; no folder: make one
 
     def to_json(self) -> str:
@@ -114,7 +114,7 @@ def _run_part(
                 compiled=plan.compiled,
                 backend=part.backend,
                 threads=task.threads,
-                groups=min(task.groups, part.agents.height),
+                groups=None if task.groups is None else min(task.groups, part.agents.height),
                 on_phase=on_phase,
                 should_stop=listener.should_stop,
                 on_tick=on_tick,
