@@ -82,12 +82,12 @@ class Child:
 
     def close(self) -> None:
         """Wait for its end, which it has come to or was told to."""
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
-        self._said.close()
+        with self._said:
+            if self._process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    self._process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
 
     def _last_line(self) -> dict[str, Any]:
         """Its last line, where that is an answer: libraries may have written there as well."""

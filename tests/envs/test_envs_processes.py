@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,13 @@ import pytest
 
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import Environments
-from valueshare.envs.letters import Letters
+from valueshare.envs.letters import StepArrays
 from valueshare.envs.processes import environments as parent
-from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.envs.processes.environments import EnvironmentProcess, settle
 from valueshare.envs.processes.memory import SharedArrays, shared_fields
 from valueshare.errors import EnvironmentFailed, InvalidInput
 
 MIX = ["Pong", "Breakout", "Pong"]
-PROTOCOL = "nature-2015"  # a lost life is an end, so that there are many
 SHORT = environment_spec(MIX, protocol="machado-2018")
 
 
@@ -58,21 +58,25 @@ def test_steps_are_those_of_environments_here() -> None:
     assert ended > 0  # so that final observations and starts were compared
 
 
-def test_games_are_mixed_and_a_lost_life_ends_where_the_protocol_says_so() -> None:
-    games = ["Breakout"]
-    spec = environment_spec(games, protocol=PROTOCOL)
-    apart = EnvironmentProcess(games, spec, threads=1, protocol=PROTOCOL)
-    own = here(games, PROTOCOL)
-    ended = 0
+@pytest.mark.parametrize(
+    ("games", "protocol"), [(MIX, "machado-2018"), (["Breakout"], "nature-2015")]
+)
+def test_games_are_mixed_and_lives_end_episodes_as_here(games: list[str], protocol: str) -> None:
+    spec = environment_spec(games, protocol=protocol)
+    apart = EnvironmentProcess(games, spec, threads=2, protocol=protocol)
+    own = here(games, protocol)
+    seeds, ended = range(len(games)), 0
     try:
-        assert np.array_equal(apart.reset([5]), own.reset([5]))
-        for i in range(150):
-            found, expected = apart.step([i % 4]), own.step([i % 4])
-            assert np.array_equal(found.terminated, expected.terminated)
-            ended += int(expected.terminated[0])
+        assert np.array_equal(apart.reset(seeds), own.reset(seeds))
+        for i in range(200):
+            actions = [i % 4] * len(games)
+            found, expected = apart.step(actions), own.step(actions)
+            for name, value in expected._asdict().items():
+                assert np.array_equal(getattr(found, name), value), name
+            ended += int(expected.terminated.sum())
     finally:
         apart.close()
-    assert ended > 1
+    assert (ended > 0) == (protocol == "nature-2015")
 
 
 def test_letters_hold_a_step_and_what_was_finished_is_counted(pong: EnvironmentProcess) -> None:
@@ -172,7 +176,7 @@ def test_a_process_that_is_killed_is_told_of(pong: EnvironmentProcess) -> None:
         pong.receive()
     with pytest.raises(EnvironmentFailed, match="killed"):
         pong.reset([0])
-    pong.settle()  # whoever waits for the step may go on
+    assert pong.is_settled()  # whoever waits for the step may go on
     assert int(pong.memory.arrays["stepped"][0]) == pong.asked == 1
 
 
@@ -183,24 +187,103 @@ def test_actions_that_do_not_exist_end_it(pong: EnvironmentProcess) -> None:
         pong.receive()
 
 
-def test_one_that_does_not_answer_is_given_up(
-    pong: EnvironmentProcess, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def three() -> Iterator[list[EnvironmentProcess]]:
+    spec = environment_spec("Pong", protocol="machado-2018")
+    made = [
+        EnvironmentProcess(["Pong"], spec, threads=1, protocol="machado-2018") for _ in range(3)
+    ]
+    for process in made:
+        process.reset([0])
+    yield made
+    for process in made:
+        process.close()
+
+
+def stepped(processes: list[EnvironmentProcess]) -> list[int]:
+    return [int(process.memory.arrays["stepped"][0]) for process in processes]
+
+
+def test_those_that_do_not_answer_are_given_up_together(
+    three: list[EnvironmentProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parent, "END_SECONDS", 0.3)
-    pong.reset([0])
-    os.kill(pid_of(pong), signal.SIGSTOP)
-    pong.send([0])
-    pong.settle()
-    assert int(pong.memory.arrays["stepped"][0]) == 1
-    with pytest.raises(EnvironmentFailed, match="was ended"):
-        pong.reset([0])
+    healthy, dead, stopped = three
+    os.kill(pid_of(dead), signal.SIGKILL)
+    os.kill(pid_of(stopped), signal.SIGSTOP)
+    for process in three:
+        process.send([0])
+    began = time.perf_counter()
+    settle(three)
+    assert time.perf_counter() - began < 5
+    assert stepped(three) == [1, 1, 1]
+    assert healthy.receive().reward.shape == (1,)
+    for process in (dead, stopped):
+        with pytest.raises(EnvironmentFailed, match="was ended"):
+            process.reset([0])
+
+
+def test_a_step_that_waits_for_one_that_died_is_waited_for(
+    three: list[EnvironmentProcess],
+) -> None:
+    # As groups wait for each other at an update: actions come when the others' steps are made.
+    first, second, dead = three
+    os.kill(pid_of(dead), signal.SIGKILL)
+    for process in three:
+        process.asked += 1
+
+    def act_when_all_have_stepped() -> None:
+        while stepped([dead]) != [1]:
+            time.sleep(0.01)
+        for process in (first, second):
+            process.memory.arrays["action"][0] = 0
+
+    thread = threading.Thread(target=act_when_all_have_stepped)
+    thread.start()
+    settle(three)
+    thread.join()
+    assert stepped(three) == [1, 1, 1]
+    assert first._child is not None
+    assert second._child is not None
+
+
+def test_who_no_longer_wants_to_wait_leaves_nothing_that_waits(
+    three: list[EnvironmentProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleep, sleeps = time.sleep, iter([False, True, True, True])
+
+    def interrupted(seconds: float) -> None:
+        if next(sleeps, False):  # again and again, while processes are ended too
+            raise KeyboardInterrupt
+        sleep(seconds)
+
+    os.kill(pid_of(three[2]), signal.SIGSTOP)
+    for process in three:
+        process.asked += 1
+    monkeypatch.setattr("valueshare.envs.processes.environments.time.sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        settle(three)
+    assert stepped(three) == [1, 1, 1]
+
+
+def test_a_process_that_cannot_begin_leaves_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[SharedArrays] = []
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(parent, "Child", refused)
+    monkeypatch.setattr(SharedArrays, "close", lambda self: closed.append(self))
+    with pytest.raises(OSError, match="no more processes"):
+        EnvironmentProcess(MIX, SHORT, threads=2, protocol="machado-2018")
+    assert len(closed) == 1
 
 
 def test_it_ends_with_its_parent() -> None:
     script = """
 import sys, time
 from valueshare.envs import environment_spec
-from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.envs.processes.environments import EnvironmentProcess, settle
 made = EnvironmentProcess(["Pong"], environment_spec("Pong"), threads=1, protocol="machado-2018")
 made.reset([0])
 print(made._child._process.pid, flush=True)
@@ -225,7 +308,7 @@ def test_two_views_of_one_memory() -> None:
     one.arrays["reward"][:] = [1.5, -2.0]
     assert other.arrays["reward"].tolist() == [1.5, -2.0]
     assert {array.ctypes.data % 64 for array in one.arrays.values()} == {0}
-    assert list(one.arrays)[:5] == list(Letters._fields)
+    assert list(one.arrays)[:5] == list(StepArrays._fields)
     one.close()
     other.close()
     assert one.arrays["reward"].tolist() == [1.5, -2.0]

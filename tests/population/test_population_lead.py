@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from valueshare.envs import environment_spec
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.environments import EnvironmentProcess
-from valueshare.errors import EnvironmentFailed
+from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.population import gate
 from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
@@ -32,17 +33,20 @@ SETTINGS = TrainingSettings(
     replay_start=6,
     update_every=4,
     target_every=6,
-    replay_capacity=100,
+    replay_capacity=20,  # so that rings wrap
     atari_protocol="machado-2018",
     acting_lag=True,
 )
 
 
 @contextmanager
-def made(groups: int | None, *, processes: bool | None, device: str = "cpu") -> Iterator[Engine]:
+def made(
+    groups: int | None, *, processes: bool | None, device: str = "cpu", lag: bool = True
+) -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", "dqn", seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
-    population = make_population(table, SETTINGS, spec, torch.device(device))
+    settings = replace(SETTINGS, acting_lag=lag)
+    population = make_population(table, settings, spec, torch.device(device))
     engine = make_engine(
         population,
         initial_state(population),
@@ -71,12 +75,12 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
     return numbers(engine), episodes
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
-def test_led_and_walked_are_the_same_to_the_bit(groups: int) -> None:
-    with made(1, processes=False) as engine:
+@pytest.mark.parametrize(("groups", "lag"), [(1, True), (2, True), (3, True), (2, False)])
+def test_led_and_walked_are_the_same_to_the_bit(groups: int, lag: bool) -> None:
+    with made(1, processes=False, lag=lag) as engine:
         assert not engine.is_led
         expected, walked = trained(engine)
-    with made(groups, processes=True) as engine:
+    with made(groups, processes=True, lag=lag) as engine:
         assert engine.is_led
         found, led = trained(engine)
     assert expected["updates"] > 0
@@ -86,17 +90,18 @@ def test_led_and_walked_are_the_same_to_the_bit(groups: int) -> None:
     assert led.returns_done.tolist() == walked.returns_done.tolist()
 
 
-def test_episodes_are_those_since_the_last_beginning() -> None:
-    with made(2, processes=True) as engine:
-        episodes = TrainingEpisodes(AGENTS)
-        start = 0
-        while not episodes.finished.all():
-            advance(engine, start, start + 50, episodes=episodes)
-            start += 50
-        again = TrainingEpisodes(AGENTS)
-        begin(engine, range(AGENTS))
-        advance(engine, start, start + 1, episodes=again)
-        assert again.finished.tolist() == [0] * AGENTS
+def test_episodes_are_those_of_these_steps() -> None:
+    counted: list[list[TrainingEpisodes]] = []
+    for processes in (False, True):
+        with made(2, processes=processes) as engine:
+            counted.append([TrainingEpisodes(AGENTS) for _ in range(3)])
+            for i, episodes in enumerate(counted[-1]):
+                advance(engine, 200 * i, 200 * (i + 1), episodes=episodes)
+    for walked, led in zip(*counted, strict=True):
+        assert led.finished.tolist() == walked.finished.tolist()
+        # What began in an earlier stretch counts here as a whole.
+        assert (led.returns_done >= walked.returns_done).all()
+    assert sum(episodes.finished.sum() for episodes in counted[0]) > 0
 
 
 def test_new_episodes_after_steps_that_were_ended() -> None:
@@ -156,8 +161,7 @@ def test_who_waits_for_a_process_still_polls() -> None:
 def test_processes_are_for_emulators_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def can(env: str, place: str | None = None) -> bool:
         protocol = "machado-2018" if env.startswith("ALE") else None
-        settings = TrainingSettings(**{**vars(SETTINGS), "atari_protocol": protocol})
-        settings = TrainingSettings(**{**vars(settings), "replay_device": place})
+        settings = replace(SETTINGS, atari_protocol=protocol, replay_device=place)
         spec = environment_spec(env, protocol=protocol)
         table = agent_table(env, "dqn", seeds=[0])
         return can_be_led(make_population(table, settings, spec, torch.device("cpu")))
@@ -190,12 +194,29 @@ def test_an_engine_that_cannot_be_made_leaves_no_processes(
     assert [process._child for process in begun] == [None, None]
 
 
+def test_a_replay_on_the_host_is_not_for_processes() -> None:
+    spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
+    settings = replace(SETTINGS, replay_device="cpu")
+    table = agent_table("ALE/Breakout-v5", "dqn", seeds=[0])
+    population = make_population(table, settings, spec, torch.device("cpu"))
+    with pytest.raises(InvalidInput, match="need a replay on the device"):
+        make_engine(population, initial_state(population), compiled=False, processes=True)
+
+
 @pytest.mark.parametrize(
-    ("asked", "led", "groups"), [(None, True, 3), (2, True, 2), (None, False, 1)]
+    ("asked", "led", "cores", "groups"),
+    [
+        (None, True, 16, 3),
+        (None, True, 9, 2),
+        (None, True, 2, 1),
+        (2, True, 2, 2),
+        (None, False, 16, 1),
+    ],
 )
 def test_groups_are_as_many_as_suit(
-    monkeypatch: pytest.MonkeyPatch, asked: int | None, led: bool, groups: int
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, led: bool, cores: int, groups: int
 ) -> None:
+    monkeypatch.setattr("valueshare.population.engine.available_cores", lambda: cores)
     monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: led)
     with made(asked, processes=None) as engine:
         assert len(engine.groups) == groups  # of three agents at most as many
@@ -226,7 +247,7 @@ def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatc
     for value, there in (("0", True), ("", True), ("1", False)):
         monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
         assert gate.can_wait(cuda) == there
-    assert tried == ["locked", "waited", "unlocked"] * 2
+    assert tried == ["waited", "locked", "waited", "unlocked"] * 2
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert not gate.can_wait(cuda)
@@ -269,11 +290,11 @@ def test_work_behind_a_word_waits_until_it_is_written() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("groups", [1, 3])
-def test_led_and_walked_are_the_same_on_a_gpu(groups: int) -> None:
-    with made(groups, processes=False, device="cuda") as engine:
+@pytest.mark.parametrize(("groups", "lag"), [(1, True), (3, True), (3, False)])
+def test_led_and_walked_are_the_same_on_a_gpu(groups: int, lag: bool) -> None:
+    with made(groups, processes=False, device="cuda", lag=lag) as engine:
         expected, walked = trained(engine)
-    with made(groups, processes=True, device="cuda") as engine:
+    with made(groups, processes=True, device="cuda", lag=lag) as engine:
         found, led = trained(engine)
     for name, value in expected.items():
         assert torch.equal(found[name], value), name

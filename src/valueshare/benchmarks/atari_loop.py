@@ -119,7 +119,11 @@ def training_engine(
         groups=loop.groups,
         evaluates=False,
     )
-    _begin(engine)
+    try:
+        _begin(engine)
+    except BaseException:
+        engine.close()
+        raise
     return engine
 
 

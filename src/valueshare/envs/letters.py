@@ -23,7 +23,7 @@ class Field(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-class Letters(NamedTuple):
+class StepArrays(NamedTuple):
     """One step of E environments."""
 
     observation: NDArray[Any]  # [E, ...] to act on next
@@ -43,7 +43,7 @@ class Letters(NamedTuple):
 
 
 def letter_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
-    """The arrays of `Letters`, of so many environments."""
+    """The arrays of `StepArrays`, of so many environments."""
     seen, flag = spec.observation_dtype, np.dtype(np.bool_)
     return [
         Field("observation", (count, *spec.observation_shape), seen),

@@ -4,13 +4,14 @@ A tick of the whole population is
 
     act, and actions to the host -> store the step before -> learn -> environments begin and end
 
-so that storing and learning overlap the environments (on CUDA the host only launches them, and
-waits for nothing but the actions). The update of tick t therefore samples transitions up to t-1:
-the one that is under way is not there yet. `advance` makes the ticks.
+so that storing and learning overlap the environments (on CUDA the host only launches them). The
+update of tick t therefore samples transitions up to t-1: the one that is under way is not there
+yet. `advance` makes the ticks.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,10 @@ from valueshare.population.past import no_past
 from valueshare.population.state import Population, State, Weights, flat, load_
 from valueshare.population.updates import Learner, make_learner, renew_acting
 
-LED_GROUPS = 4  # of 16 agents on 16 cores two were slower, and eight no faster
+# Groups that are led, if nothing is said. Of 16 agents on 16 cores four were faster than two, and
+# eight about as fast as four.
+LED_GROUPS = 4
+LED_THREADS = 4  # of the emulators of each, at least
 
 
 class Evaluation(NamedTuple):
@@ -58,10 +62,12 @@ class Engine(NamedTuple):
         return all(shared_memory(group.environments) is not None for group in self.groups)
 
     def close(self) -> None:
-        for group in self.groups:
-            group.close()
-        if self.evaluation is not None:
-            self.evaluation.environments.close()
+        """Free the environments; all of them, whatever happens on the way."""
+        with ExitStack() as last:
+            if self.evaluation is not None:
+                last.callback(self.evaluation.environments.close)
+            for group in self.groups:
+                last.callback(group.close)
 
 
 def make_engine(
@@ -84,8 +90,11 @@ def make_engine(
     """
     settings, size = population.settings, population.size
     led = can_be_led(population) if processes is None else processes
+    if led and population.replay_on_host:
+        raise InvalidInput("environments in processes need a replay on the device: leave it there")
+    threads = available_cores() if threads is None else threads
     if groups is None:
-        groups = min(LED_GROUPS, size) if led else 1
+        groups = min(size, max(1, threads // LED_THREADS), LED_GROUPS) if led else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
     if compiled:
@@ -93,7 +102,6 @@ def make_engine(
         # versions: forget those of populations that are done.
         torch.compiler.reset()
     names = population.agents["env"].to_list()
-    threads = available_cores() if threads is None else threads
     playing = None
     if evaluates:
         rows = np.repeat(names, copies(settings))
@@ -101,17 +109,19 @@ def make_engine(
         check_evaluation(settings, playing.spec.episode_limit)
     own_threads = max(1, threads // groups)
     shares = np.array_split(names, groups)
-    if led:
-        training = [_process(population, share, own_threads) for share in shares]
-    else:
-        training = [_environments(population, s, own_threads, evaluation=False) for s in shares]
+    training: list[Environments] = []
     try:
+        for share in shares:
+            if led:
+                training.append(_process(population, share, own_threads))
+            else:
+                training.append(_environments(population, share, own_threads, evaluation=False))
         parts, learner = _make_steps(population, state, training, compiled=compiled)
         evaluation = None
         if playing is not None:
             evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
     except BaseException:
-        for each in training:
+        for each in training:  # processes would go on
             each.close()
         raise
     return Engine(population, state, parts, learner, evaluation)
@@ -161,10 +171,10 @@ def _make_steps(
     online, lags, device = state.online, population.settings.acting_lag, population.device
     acting = {n: v.clone() for n, v in online.parameters.items()} if lags else online.parameters
     past = no_past(population.size, device) if lags and not population.replay_on_host else None
-    learner = make_learner(population, state, acting, past, compiled=compiled)
+    led = all(shared_memory(each) is not None for each in environments)
+    learner = make_learner(population, state, acting, past, compiled=compiled, led=led)
     ends = np.cumsum([0, *(each.count for each in environments)]).tolist()
     own = state._replace(online=Weights(acting, online.buffers))
-    led = all(shared_memory(each) is not None for each in environments)
     alone = len(environments) == 1 and not led
     groups = tuple(
         make_group(

@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from valueshare.envs import letters
 from valueshare.envs.base import StepResult
-from valueshare.envs.letters import letter_fields, places
+from valueshare.envs.letters import StepArrays, letter_fields, places
 from valueshare.envs.processes.memory import SharedArrays
 from valueshare.population.gate import as_device_sees
 from valueshare.population.state import Population, torch_dtype
@@ -27,7 +26,7 @@ class Mailbox:
 
     `inside` makes it a part of a larger one, whose parts then travel together in one copy. `host`
     is a letterbox that is there already; without it, a CPU's letterbox is the tensor itself. And
-    `seen` is that letterbox as kernels of the device see it: they then do the copies.
+    `mapped` is that letterbox as kernels of the device see it: they then do the copies.
     """
 
     def __init__(
@@ -38,9 +37,9 @@ class Mailbox:
         *,
         inside: "tuple[Mailbox, slice] | None" = None,  # and its bytes there
         host: Tensor | None = None,
-        seen: Tensor | None = None,
+        mapped: Tensor | None = None,
     ) -> None:
-        self.seen = seen
+        self.mapped = mapped
         if inside is None:
             self.tensor = torch.zeros(shape, dtype=dtype, device=device)
             if host is None:
@@ -81,15 +80,15 @@ class Mailbox:
 
     def to_device(self) -> None:
         """The copy alone, which may be part of a graph; `note` when it is launched."""
-        if self.seen is not None:
-            _copy_by_kernel(self.seen, self.tensor)
+        if self.mapped is not None:
+            _copy_by_kernel(self.mapped, self.tensor)
         elif not self._is_one:
             self.tensor.copy_(self.host, non_blocking=True)
 
     def to_host(self) -> None:
         """The same the other way."""
-        if self.seen is not None:
-            _copy_by_kernel(self.tensor, self.seen)
+        if self.mapped is not None:
+            _copy_by_kernel(self.tensor, self.mapped)
         elif not self._is_one:
             self.host.copy_(self.tensor, non_blocking=True)
 
@@ -132,13 +131,13 @@ def travelling_together(
     parts: Sequence[Part],
     device: torch.device,
     host: Tensor | None = None,
-    seen: Tensor | None = None,
+    mapped: Tensor | None = None,
 ) -> tuple[Mailbox, list[Mailbox]]:
-    """A mailbox of bytes, and the mailboxes in it; `host` and `seen` begin with all of it."""
+    """A mailbox of bytes, and the mailboxes in it; `host` and `mapped` begin with all of it."""
     where = places([math.prod(shape) * dtype.itemsize for shape, dtype in parts])
     size = where[-1].stop
-    own_host, own_seen = (None if each is None else each[:size] for each in (host, seen))
-    whole = Mailbox((size,), torch.uint8, device, host=own_host, seen=own_seen)
+    own_host, own_mapped = (None if each is None else each[:size] for each in (host, mapped))
+    whole = Mailbox((size,), torch.uint8, device, host=own_host, mapped=own_mapped)
     return whole, [
         Mailbox(shape, dtype, device, inside=(whole, place))
         for (shape, dtype), place in zip(parts, where, strict=True)
@@ -168,7 +167,7 @@ class Exchange(NamedTuple):
     taken: Mailbox  # the actions that led to it; never sent: each side keeps its own
     action: Mailbox  # of the step that is next, or under way
     seen: Tensor  # [P, ...]  what the agents see: `observation` itself, or stacks [P, S, ...]
-    letterboxes: letters.Letters  # of the five
+    letterboxes: StepArrays  # of the five
 
     def fill(self, result: StepResult) -> None:
         """Put what the environments answered into the letterboxes; `result.post` is for later."""
@@ -192,21 +191,21 @@ def make_exchange(population: Population, shared: SharedArrays | None = None) ->
     """With `shared`, the letterboxes that environments use are those of another process too."""
     p, env, device = population.size, population.env, population.device
     fields = letter_fields(env, p)
-    host = there = chosen = chosen_there = None
+    host = mapped = chosen = chosen_mapped = None
     if shared is not None:
         host, chosen = torch.from_numpy(shared.bytes), torch.from_numpy(shared.arrays["action"])
         if device.type == "cuda":
-            there = as_device_sees(shared.bytes)
-            chosen_there = there[shared.places["action"]].view(torch.int64)
+            mapped = as_device_sees(shared.bytes)
+            chosen_mapped = mapped[shared.places["action"]].view(torch.int64)
     whole, parts = travelling_together(
-        [(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, there
+        [(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, mapped
     )
     seen = parts[0].tensor
     if env.stack:
         seen = torch.zeros((p, *env.network_shape), dtype=seen.dtype, device=device)
     taken = Mailbox((p,), torch.int64, device)
-    action = Mailbox((p,), torch.int64, device, host=chosen, seen=chosen_there)
-    letterboxes = letters.Letters(*(part.array for part in parts))
+    action = Mailbox((p,), torch.int64, device, host=chosen, mapped=chosen_mapped)
+    letterboxes = StepArrays(*(part.array for part in parts))
     return Exchange._make((whole, *parts, taken, action, seen, letterboxes))
 
 

@@ -26,14 +26,15 @@ def lock_pages(memory: NDArray[np.uint8]) -> Callable[[], object]:
     Call what is returned when the device has done with it; when the array is gone, that is done.
     """
     address = memory.ctypes.data
-    _check("cudaHostRegister", _runtime().cudaHostRegister(address, memory.nbytes, 0))
+    # Not the runtime's call: it would keep an error for whoever looks for one next.
+    _check("cuMemHostRegister", _driver().cuMemHostRegister_v2(address, memory.nbytes, 0))
     unlock = weakref.finalize(memory, _unlock_pages, address)
     unlock.atexit = False
     return unlock
 
 
 def _unlock_pages(address: int) -> None:
-    _check("cudaHostUnregister", _runtime().cudaHostUnregister(address))
+    _check("cuMemHostUnregister", _driver().cuMemHostUnregister(address))
 
 
 def as_device_sees(memory: NDArray[np.uint8]) -> Tensor:
@@ -83,6 +84,7 @@ def can_wait(device: torch.device) -> bool:
     memory = np.zeros(4096, np.uint8)
     try:
         with torch.cuda.device(device):
+            torch.cuda.current_stream().synchronize()  # so that the device has a context here
             unlock = lock_pages(memory)
             try:
                 wait_for_word(memory[:4].view(np.uint32), 0)
@@ -94,13 +96,9 @@ def can_wait(device: torch.device) -> bool:
     return True
 
 
-def _check(call: str, failure: Any) -> None:
-    if int(failure):
-        raise RuntimeError(f"{call}: CUDA error {int(failure)}")
-
-
-def _runtime() -> Any:
-    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+def _check(call: str, failure: int) -> None:
+    if failure:
+        raise RuntimeError(f"{call}: CUDA error {failure}")
 
 
 @cache
@@ -112,4 +110,6 @@ def _driver() -> Any:
         ctypes.c_uint32,
         ctypes.c_uint,
     ]
+    library.cuMemHostRegister_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
+    library.cuMemHostUnregister.argtypes = [ctypes.c_void_p]
     return library

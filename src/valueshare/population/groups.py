@@ -36,16 +36,16 @@ class Group(NamedTuple):
     act: GraphedStep  # letterboxes -> exchange.seen -> exchange.action, whose old is then `taken`
     store: GraphedStep | Callable[[], None]  # exchange -> replay; the latter is on the host
     act_and_store: GraphedStep | Callable[[], None]  # both, in one launch where there is one
-    follow: GraphedStep | None  # online weights of these agents -> those that they act by
+    follow: GraphedStep | None  # online weights -> those to act by, where they lag and are led
     stream: "torch.cuda.Stream | None"  # where all of it runs; None: on the current one
     unlock: Callable[[], object] | None  # the device uses memory of its environments until then
 
     def close(self) -> None:
-        """Free the environments, when the device has done with what it shares with them."""
+        """Free the environments, and when the device has done with it, what it shares with them."""
+        self.environments.close()
         if self.unlock is not None:
             torch.cuda.synchronize(self.population.device)
             self.unlock()
-        self.environments.close()
 
 
 def make_group(
@@ -81,7 +81,7 @@ def make_group(
     discount, on_host = population.own.discount, population.replay_on_host
     host_discount = discount.cpu() if on_host else discount
     letters, seen = exchange.on_device(), exchange.seen
-    answers_within = exchange.action.seen is not None
+    answers_within = exchange.action.mapped is not None
 
     def act_step() -> None:
         letters.taken.copy_(exchange.action.tensor)  # of the step that is yet to be stored
@@ -141,7 +141,7 @@ def make_group(
         act_and_store=act_and_store_on_host
         if on_host
         else graphed(acting, before=fetch, after=answer_and_store),
-        follow=None if online is None else graphed(follow_step),
+        follow=graphed(follow_step) if online is not None and shared is not None else None,
         stream=stream,
         unlock=unlock,
     )

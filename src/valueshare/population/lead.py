@@ -10,14 +10,16 @@ from collections.abc import Callable
 from functools import partial
 
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.envs.processes.environments import EnvironmentProcess, settle
 from valueshare.population.engine import Engine
 from valueshare.population.gate import wait_for_word
 from valueshare.population.groups import Group
 from valueshare.population.streams import Streams
 from valueshare.population.updates import is_due, update_due
 
-AHEAD = 8  # steps that may be launched and not yet made; below `SPARE` of replay
+# Steps that may be launched and not yet made, and steps that may be stored after that of an update
+# which has yet to sample: below `SPARE` of replay.
+AHEAD = 8
 
 
 def lead(
@@ -29,6 +31,8 @@ def lead(
 ) -> None:
     """The steps of all groups, for which `streams` has begun."""
     led = [(group, _process(group)) for group in engine.groups]
+    counts = "returns_done", "finished"
+    before = [[process.memory.arrays[name].copy() for name in counts] for _, process in led]
     on_cuda, settings = engine.population.device.type == "cuda", engine.population.settings
     try:
         for group, _ in led:
@@ -37,6 +41,10 @@ def lead(
         for t in steps:
             streams.switch(None)
             poll(t)
+            if t % AHEAD == 0:
+                for group, _ in led:
+                    streams.switch(group)
+                    streams.after_learning()
             if is_due(settings, t):
                 _update(engine, streams, t)
             for group, process in led:
@@ -55,13 +63,12 @@ def lead(
                 process.wait(process.asked - ahead, partial(poll, t))
     finally:
         streams.switch(None)
-        for _, process in led:
-            process.settle()
+        settle([process for _, process in led])
     if episodes is not None:
-        for group, process in led:
+        for (group, process), (returns_done, finished) in zip(led, before, strict=True):
             counted = process.memory.arrays
-            episodes.returns_done[group.agents] = counted["returns_done"]
-            episodes.finished[group.agents] = counted["finished"]
+            episodes.returns_done[group.agents] += counted["returns_done"] - returns_done
+            episodes.finished[group.agents] += counted["finished"] - finished
 
 
 def _update(engine: Engine, streams: Streams, t: int) -> None:

@@ -67,10 +67,6 @@ class Meeting:
                 self._failure = self._failure or failure
                 self._changed.notify_all()
 
-    @property
-    def has_failed(self) -> bool:
-        return self._failure is not None
-
     def raise_failure(self) -> None:
         """What was raised, if anything; it is not kept, because it refers to all that was there."""
         failure, self._failure = self._failure, None

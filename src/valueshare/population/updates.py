@@ -39,7 +39,7 @@ class Learner(NamedTuple):
 
     draw: Callable[[str], None] | None  # the host hands over a minibatch of this stream
     stage: GraphedStep | None
-    follow: GraphedStep | None  # copy the weights to those that agents act by
+    follow: GraphedStep | None  # copy the weights to those that agents act by, where they lag
     learn: GraphedStep
     renew_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
     stream: "torch.cuda.Stream | None"  # of updates that acting does not wait for, on CUDA
@@ -106,8 +106,15 @@ def renew_acting(learner: Learner) -> None:
 
 
 def make_learner(
-    population: Population, state: State, acting: Tensors, past: Past | None, *, compiled: bool
+    population: Population,
+    state: State,
+    acting: Tensors,
+    past: Past | None,
+    *,
+    compiled: bool,
+    led: bool = False,
 ) -> Learner:
+    """Groups that are `led` copy the weights that they act by themselves."""
     settings, device = population.settings, population.device
     online, on_host, lags = state.online.parameters, population.replay_on_host, settings.acting_lag
     draw, batch = _handed_over(population, state.replay) if on_host else (None, None)
@@ -149,7 +156,7 @@ def make_learner(
     return Learner(
         draw=draw,
         stage=None if batch is None else graphed(stage_step),
-        follow=GraphedStep(follow_step, device, compiled=False) if lags else None,
+        follow=GraphedStep(follow_step, device, compiled=False) if lags and not led else None,
         learn=graphed(learn_step),
         renew_target=graphed(renew_target_step),
         stream=new_stream(device) if lags and device.type == "cuda" else None,

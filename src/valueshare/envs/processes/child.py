@@ -17,7 +17,7 @@ from valueshare.children import obey
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.envs.letters import Letters
+from valueshare.envs.letters import StepArrays
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 
 LOOKED_FOR = 0.02  # seconds, without a pause
@@ -30,7 +30,7 @@ class Stepping:
     def __init__(self, environments: Environments, memory: SharedArrays) -> None:
         arrays = memory.arrays
         self._environments = environments
-        self._letters = Letters(*(arrays[name] for name in Letters._fields))
+        self._letters = StepArrays(*(arrays[name] for name in StepArrays._fields))
         self._action, self._stepped = arrays["action"], arrays["stepped"]
         self._counted, self._orders = arrays["counted"], arrays["orders"]
         self._episodes = TrainingEpisodes(environments.count)

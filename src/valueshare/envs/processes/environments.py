@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from valueshare.children import Child
 from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys
-from valueshare.envs.letters import Letters
+from valueshare.envs.letters import StepArrays
 from valueshare.envs.processes import child
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.errors import EnvironmentFailed
@@ -34,8 +35,9 @@ class EnvironmentProcess:
         threads: int,
         protocol: str | None,
     ) -> None:
-        """`spec` must be that of these names; the process is on its way when this returns."""
+        """`spec` must suit all of these names; the process is on its way when this returns."""
         self.spec, self.count = spec, len(names)
+        self._name = " and ".join(dict.fromkeys(names))
         self.memory = SharedArrays(shared_fields(spec, self.count))
         self.asked = 0  # steps, since the process began
         self._orders, self._has_sent = 0, False
@@ -49,7 +51,12 @@ class EnvironmentProcess:
         }
         self.memory.arrays["action"].fill(-1)
         text = json.dumps({"environments": how, "memory": self.memory.descriptor})
-        self._child: Child | None = Child(child.__name__, text, files=[self.memory.descriptor])
+        self._child: Child | None = None
+        try:
+            self._child = Child(child.__name__, text, files=[self.memory.descriptor])
+        except BaseException:
+            self.memory.close()
+            raise
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         """New episodes everywhere; steps under way are dropped. Shapes: [E] -> [E, ...]."""
@@ -74,7 +81,7 @@ class EnvironmentProcess:
             raise RuntimeError("receive follows send")
         self.wait(self.asked)
         self._has_sent = False
-        letters = Letters(*(self.memory.arrays[name].copy() for name in Letters._fields))
+        letters = StepArrays(*(self.memory.arrays[name].copy() for name in StepArrays._fields))
         final = letters.observation.copy()
         final[letters.ended] = letters.final_observation[letters.ended]
         truncated = letters.ended & ~letters.terminated
@@ -88,39 +95,31 @@ class EnvironmentProcess:
         """Until so many steps are made and counted, as `asked` counts; `poll` now and then."""
         self._wait("counted", steps, poll)
 
-    def settle(self) -> None:
-        """Until all steps that were asked for are made; a process that cannot is ended.
-
-        Whoever waits for those steps may then go on, with letters that mean nothing.
-        """
-        until = time.perf_counter() + END_SECONDS
-
-        def give_up() -> None:
-            if time.perf_counter() > until:
-                raise EnvironmentFailed(f"the environments of {self.spec.name} do not answer")
-
-        try:
-            self.wait(self.asked, give_up)
-        except EnvironmentFailed:
-            self.close()
-            self.memory.arrays["stepped"][0] = self.asked % 2**32
-
     def check(self) -> None:
         """Raise what ended the process, if something did."""
         if self._child is None:
-            raise EnvironmentFailed(f"the process of {self.spec.name} was ended")
+            raise EnvironmentFailed(f"the process of {self._name} was ended")
         if self._child.has_ended():
             answer = self._child.answer()
             answer.raise_if_mendable()
-            raise EnvironmentFailed(f"the environments of {self.spec.name} ended: {answer.why}")
+            raise EnvironmentFailed(f"the environments of {self._name} ended: {answer.why}")
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. Whoever waits for its steps goes on, with letters that mean nothing."""
         if self._child is not None:
-            self._child.kill()
-            self._child.close()
-            self.memory.close()
-            self._child = None
+            ended, self._child = self._child, None
+            try:
+                ended.kill()
+                ended.close()
+            finally:  # also where somebody no longer wants to wait for its end
+                self.memory.arrays["stepped"][0] = self.asked % 2**32
+                self.memory.close()
+
+    def is_settled(self) -> bool:
+        """Whether it has made all steps that were asked for, or has ended and is closed."""
+        if self._child is not None and self._child.has_ended():
+            self.close()
+        return self._child is None or not self._is_behind("counted", self.asked)
 
     def _order(self, seeds: list[int] | None) -> None:
         """A reset, or None for a rest; done when this returns."""
@@ -132,12 +131,32 @@ class EnvironmentProcess:
         self.asked, self._has_sent = int(self.memory.arrays["stepped"][0]), False
 
     def _wait(self, word: str, value: int, poll: Callable[[], None]) -> None:
-        array = self.memory.arrays[word]
         looked = time.perf_counter()
-        while 0 < (value - int(array[0])) % 2**32 < 2**31:  # they count in a circle
+        while self._is_behind(word, value):
             time.sleep(PAUSE)
             if time.perf_counter() - looked > PATIENCE:
                 looked = time.perf_counter()
                 self.check()
                 poll()
         fence()
+
+    def _is_behind(self, word: str, value: int) -> bool:
+        return 0 < (value - int(self.memory.arrays[word][0])) % 2**32 < 2**31  # in a circle
+
+
+def settle(processes: Sequence[EnvironmentProcess]) -> None:
+    """Until all have made the steps that were asked for; those that cannot are ended.
+
+    A step may need another process's, so all of them have the same time.
+    """
+    until = time.perf_counter() + END_SECONDS
+    try:
+        while [process for process in processes if not process.is_settled()]:  # a look at each
+            if time.perf_counter() > until:
+                break
+            time.sleep(PAUSE)
+    finally:  # also where somebody no longer wants to wait
+        with ExitStack() as rest:
+            for process in processes:
+                if not process.is_settled():
+                    rest.callback(process.close)
