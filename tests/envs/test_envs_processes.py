@@ -250,10 +250,10 @@ def test_a_step_that_waits_for_one_that_died_is_waited_for(
 def test_who_no_longer_wants_to_wait_leaves_nothing_that_waits(
     three: list[EnvironmentProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sleep, sleeps = time.sleep, iter([False, True, True, True])
+    sleep, sleeps = time.sleep, iter([False, True])
 
     def interrupted(seconds: float) -> None:
-        if next(sleeps, False):  # again and again, while processes are ended too
+        if next(sleeps, False):
             raise KeyboardInterrupt
         sleep(seconds)
 
