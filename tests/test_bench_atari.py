@@ -121,7 +121,7 @@ def test_rows_come_as_they_are_known_with_their_ratios(
         assert 0 < row.share < 2
     learning = rows["learning alone, an update"]
     assert learning.rate == pytest.approx(2 * 4 * 1e3 / learning.ms)  # an update every 4 steps
-    shown = [line for line in said if not line.startswith((" ", "part", "memory"))]
+    shown = [line for line in said if not line.startswith((" ", "part", "memory", "2 agents"))]
     assert [line[:34].rstrip() for line in shown] == list(rows)
 
 
@@ -209,3 +209,8 @@ def test_a_table_that_does_not_fit_is_not_made(
     assert (exit_.value.code, err.count("\n")) == (2, 1), err
     assert "valueshare: 1,000,000,000 agents need " in err
     assert made == [1]
+
+
+def test_threads_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="threads = -1: write at least 1"):
+        AtariBench(threads=-1)

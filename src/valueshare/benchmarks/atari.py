@@ -38,6 +38,7 @@ from valueshare.population.train import checked_device, on_device, release_memor
 from valueshare.population.updates import update
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
+from valueshare.wording import how_many
 
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
 FILLED = 128  # real steps, of which the rings are then filled with copies
@@ -76,6 +77,8 @@ class AtariBench:
     def __post_init__(self) -> None:
         if self.agents < 1:
             raise InvalidInput(f"agents = {self.agents}: write a number >= 1")
+        if self.threads is not None and self.threads < 1:
+            raise InvalidInput(f"threads = {self.threads}: write at least 1, or leave it out")
         if not self.games:
             raise InvalidInput("no game is given: write at least one, like Pong")
         algorithm_named(self.algorithm)
@@ -83,7 +86,7 @@ class AtariBench:
             atari_game(game)
         for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number >= 0")
+                raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number >= 0")
         for loop in self.loops:
             if loop not in LOOPS:
                 raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
@@ -109,7 +112,9 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
     settings = _settings(bench)
     one = Part("population-0", _table(replace(bench, agents=1, loops=())), settings, "ale")
     need = memory.need(one)._replace(agents=bench.agents)
-    say(f"memory: {memory.check(need, device)}")
+    fits = memory.check(need, device, "give fewer agents or a smaller replay-capacity")
+    say(_head(bench))
+    say(f"memory: {fits}")
     agents = _table(bench)  # now that it is known to fit
     say(_line("part", "ms", "agent-steps/s", "of raw ALE", "x one plain agent"))
     rows: list[Row] = []
@@ -172,14 +177,14 @@ def _measure_loop(
 
 def run(bench: AtariBench) -> None:
     """`valueshare bench atari`: the table, line by line, with machine and versions below it."""
-    words = [
-        f"{bench.agents} agents of {bench.algorithm} on {', '.join(bench.games)}",
-        bench.device,
-    ]
-    words += ["compiled"] * bench.compiled + ["TF32"] * bench.tf32
-    print(", ".join([*words, f"replay {bench.replay_capacity:,}, full"]), flush=True)
     measure(bench, lambda line: print(line, flush=True))
     print(versions_line(bench.device), flush=True)
+
+
+def _head(bench: AtariBench) -> str:
+    words = [f"{how_many(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}"]
+    words += [bench.device, *["compiled"] * bench.compiled, *["TF32"] * bench.tf32]
+    return ", ".join([*words, f"replay {bench.replay_capacity:,}, full"])
 
 
 def _settings(bench: AtariBench) -> TrainingSettings:

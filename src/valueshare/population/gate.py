@@ -26,6 +26,7 @@ def lock_pages(memory: NDArray[np.uint8]) -> Callable[[], object]:
     Call what is returned when the device has done with it; when the array is gone, that is done.
     """
     address = memory.ctypes.data
+    torch.cuda.current_stream().synchronize()  # so that the device has a context in this thread
     # Not the runtime's call: it would keep an error for whoever looks for one next.
     _check("cuMemHostRegister", _driver().cuMemHostRegister_v2(address, memory.nbytes, 0))
     unlock = weakref.finalize(memory, _unlock_pages, address)
@@ -84,7 +85,6 @@ def can_wait(device: torch.device) -> bool:
     memory = np.zeros(4096, np.uint8)
     try:
         with torch.cuda.device(device):
-            torch.cuda.current_stream().synchronize()  # so that the device has a context here
             unlock = lock_pages(memory)
             try:
                 wait_for_word(memory[:4].view(np.uint32), 0)

@@ -14,6 +14,7 @@ It appears whole, with everything but records, checkpoints and events; those are
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -91,7 +92,8 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     done = is_committed if copied else is_finished
     if done(folder, plan._replace(pieces=stored.get("pieces", {}))):
         raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
-    raise InvalidInput(f"{folder} holds this run, unfinished: write valueshare resume {folder}")
+    again = f"valueshare resume {shlex.quote(str(folder))}"
+    raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
 
 
 @contextmanager
