@@ -192,6 +192,12 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     )
 
 
+def test_quantiles_are_said_of_algorithms_that_have_some() -> None:
+    for algorithms, said in ((("dqn", "ib-dqn"), 0), (("dqn", "iqn"), 3)):
+        study = atari_study("atari57", AtariOptions(scale="smoke"), algorithms=algorithms)
+        assert sum("quantiles" in words for words in study.deviations) == said
+
+
 def test_other_algorithms_values_and_games_are_said() -> None:
     options = AtariOptions(scale="paper", games=("Pong", "AirRaid"))  # AirRaid is none of the 57
     study = atari_study("atari57", options, algorithms=("double-dqn", "dqn"))

@@ -36,14 +36,22 @@ SETTINGS = TrainingSettings(
     replay_capacity=20,  # so that rings wrap
     atari_protocol="machado-2018",
     acting_lag=True,
+    quantiles=4,
+    target_quantiles=4,
+    acting_quantiles=4,
 )
 
 
 @contextmanager
 def made(
-    groups: int | None, *, processes: bool | None, device: str = "cpu", lag: bool = True
+    groups: int | None,
+    *,
+    processes: bool | None,
+    device: str = "cpu",
+    lag: bool = True,
+    algorithm: str = "dqn",
 ) -> Iterator[Engine]:
-    table = agent_table("ALE/Breakout-v5", "dqn", seeds=range(AGENTS))
+    table = agent_table("ALE/Breakout-v5", algorithm, seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
     settings = replace(SETTINGS, acting_lag=lag)
     population = make_population(table, settings, spec, torch.device(device))
@@ -75,12 +83,22 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
     return numbers(engine), episodes
 
 
-@pytest.mark.parametrize(("groups", "lag"), [(1, True), (2, True), (3, True), (2, False)])
-def test_led_and_walked_are_the_same_to_the_bit(groups: int, lag: bool) -> None:
-    with made(1, processes=False, lag=lag) as engine:
+@pytest.mark.parametrize(
+    ("groups", "lag", "algorithm"),
+    [
+        (1, True, "dqn"),
+        (2, True, "dqn"),
+        (3, True, "dqn"),
+        (2, False, "dqn"),
+        (2, True, "iqn"),
+        (2, True, "dueling-dqn"),
+    ],
+)
+def test_led_and_walked_are_the_same_to_the_bit(groups: int, lag: bool, algorithm: str) -> None:
+    with made(1, processes=False, lag=lag, algorithm=algorithm) as engine:
         assert not engine.is_led
         expected, walked = trained(engine)
-    with made(groups, processes=True, lag=lag) as engine:
+    with made(groups, processes=True, lag=lag, algorithm=algorithm) as engine:
         assert engine.is_led
         found, led = trained(engine)
     assert expected["updates"] > 0

@@ -175,12 +175,16 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     assert_same(resumed, uninterrupted)
 
 
-def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path) -> None:
+def test_without_a_whole_checkpoint_the_run_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     train(tmp_path)
     for path in (tmp_path / "checkpoints/population-0").glob("state-*"):
         cut(path)
     with pytest.raises(InvalidInput, match="no checkpoint"):
         train(tmp_path)
+    assert caplog.messages[-1].endswith("there is none before it")
+    assert "using the checkpoint before it" not in caplog.messages[-1]
 
 
 def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(

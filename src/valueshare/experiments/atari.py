@@ -81,7 +81,7 @@ def atari_study(
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
-        said += _differences(preset.settings, settings)
+        said += _differences(preset.settings, settings, members)
     epsilon = EPSILON_STEPS.get(options.scale)
     if epsilon is not None:
         said.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
@@ -174,11 +174,16 @@ def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
     return cut(whole, options.agents_at_once)
 
 
-def _differences(paper: TrainingSettings, settings: TrainingSettings) -> list[str]:
+def _differences(
+    paper: TrainingSettings, settings: TrainingSettings, algorithms: Sequence[str]
+) -> list[str]:
+    """Settings that are not those of the paper, and that these algorithms have."""
+    drawn = any(algorithm_named(name).samples.learn for name in algorithms)
+    foreign = () if drawn else ("quantiles", "target_quantiles", "acting_quantiles")
     return [
         f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
         for name, value in settings.to_json().items()
-        if name not in _HARMLESS and value != getattr(paper, name)
+        if name not in (*_HARMLESS, *foreign) and value != getattr(paper, name)
     ]
 
 

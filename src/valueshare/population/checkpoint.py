@@ -161,7 +161,7 @@ def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | 
             check_fingerprint(body["fingerprint"], fingerprint)
             return _load(folder, body)
         except Damaged as damage:
-            _log.warning("%s is damaged (%s): using the checkpoint before it", path.name, damage)
+            _warn(path, damage, last=path == manifests[-1])
     if manifests:
         raise InvalidInput(_none_whole(folder))
     return None
@@ -177,7 +177,7 @@ def newest_state(folder: Folder) -> Path | None:
             _verify(state, body["state"][state.name])
             return state
         except Damaged as damage:
-            _log.warning("%s is damaged (%s): using the checkpoint before it", path.name, damage)
+            _warn(path, damage, last=path == manifests[-1])
     if manifests:
         raise InvalidInput(_none_whole(folder))
     return None
@@ -217,6 +217,11 @@ def _write_replay(folder: Folder, phase: int, added: Added) -> tuple[dict[str, A
         packed_bytes += piece.data.nbytes
     own = {"file": folder.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
     return own, frame_bytes, packed_bytes
+
+
+def _warn(path: Path, damage: Damaged, *, last: bool) -> None:
+    then = "there is none before it" if last else "using the checkpoint before it"
+    _log.warning("%s is damaged (%s): %s", path.name, damage, then)
 
 
 def _none_whole(folder: Folder) -> str:

@@ -155,8 +155,10 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
             os.fsync(file.fileno())
         partial.replace(path)
         sync_directory(path.parent)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, FileNotFoundError):  # as in /proc, where no file can be made
+            raise InvalidInput(f"cannot write {path}: choose another place") from error
         raise
     return Video(path, count[0], first.shape[1], first.shape[0], rate)
 
