@@ -51,9 +51,10 @@ def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
     _fill_with_copies(replay)
     assert int(transitions.live(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
-    # Rows repeat 0 1 2 3, transitions repeat 1 2 3.
-    assert batch.obs_tm1.flatten().tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
-    assert batch.r_t.flatten().tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]
+    # Rows repeat 0 1 2 3, transitions repeat 1 2 3; the oldest are spare ones, and forgotten.
+    kept = range(transitions.SPARE, transitions.SPARE + 10)
+    assert batch.obs_tm1.flatten().tolist() == [a % 4 for a in kept]
+    assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in kept]
 
 
 def test_the_table_names_every_part(capsys: pytest.CaptureFixture[str]) -> None:
