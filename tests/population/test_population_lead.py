@@ -20,6 +20,7 @@ from valueshare.population import gate
 from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, can_be_led, make_engine
+from valueshare.population.groups import Group
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
@@ -139,29 +140,36 @@ def test_new_episodes_after_steps_that_were_ended() -> None:
             assert np.array_equal(group.exchange.observation.array, observation)
 
 
+def pid_of(group: Group) -> int:
+    process = group.environments
+    assert isinstance(process, EnvironmentProcess)
+    assert process._child is not None
+    return process._child._process.pid
+
+
+def killing(group: Group) -> Callable[[int], None]:
+    """Kill the process of a group at step 15."""
+    pid = pid_of(group)
+
+    def poll(step: int) -> None:
+        if step == 15:
+            os.kill(pid, signal.SIGKILL)
+
+    return poll
+
+
 def test_a_process_that_dies_ends_the_steps() -> None:
     with made(2, processes=True) as engine:
-        last = engine.groups[1].environments
-        assert isinstance(last, EnvironmentProcess)
-        assert last._child is not None
-        child = last._child
-
-        def kill(step: int) -> None:
-            if step == 15:
-                os.kill(child._process.pid, signal.SIGKILL)
-
+        kill_second = killing(engine.groups[1])
         began = time.perf_counter()
         with pytest.raises(EnvironmentFailed, match=r"Breakout.*killed \(SIGKILL\)"):
-            advance(engine, 0, 10**6, poll=kill)
+            advance(engine, 0, 10**6, poll=kill_second)
         assert time.perf_counter() - began < 30
 
 
 def test_who_waits_for_a_process_still_polls() -> None:
     with made(1, processes=True) as engine:
-        (group,) = engine.groups
-        assert isinstance(group.environments, EnvironmentProcess)
-        assert group.environments._child is not None
-        pid = group.environments._child._process.pid
+        pid = pid_of(engine.groups[0])
         polled: list[int] = []
 
         def poll(step: int) -> None:
@@ -323,15 +331,7 @@ def test_led_and_walked_are_the_same_on_a_gpu(groups: int, lag: bool) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_process_that_dies_ends_the_steps_on_a_gpu() -> None:
     with made(3, processes=True, device="cuda") as engine:
-        last = engine.groups[1].environments
-        assert isinstance(last, EnvironmentProcess)
-        assert last._child is not None
-        child = last._child
-
-        def kill(step: int) -> None:
-            if step == 15:
-                os.kill(child._process.pid, signal.SIGKILL)
-
+        kill_second = killing(engine.groups[1])
         with pytest.raises(EnvironmentFailed, match=r"killed \(SIGKILL\)"):
-            advance(engine, 0, 10**6, poll=kill)
+            advance(engine, 0, 10**6, poll=kill_second)
     torch.cuda.synchronize()
