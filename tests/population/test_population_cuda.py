@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.graph import compiled_if
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import train_population
@@ -156,15 +157,26 @@ def test_memory_is_free_again_after_a_population() -> None:
     assert torch.cuda.memory_allocated() - before < 2 * 34 * 10**6
 
 
-def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu(compiled: bool) -> None:
     rows = 152_500  # two agents: 2.15e9 bytes
     replay = transitions.empty(2, 1_000, (84, 84), torch.uint8, stack=2, rows=rows, device="cuda")
-    replay.rows.fill_(rows - 3)
-    transitions.start(replay, torch.full((2, 84, 84), 1, dtype=torch.uint8, device="cuda"))
-    for frame in (2, 3, 4):  # 4 is after the wrap
-        value = torch.full((2, 84, 84), frame, dtype=torch.uint8, device="cuda")
-        number = torch.full((2,), frame, device="cuda")
-        transitions.append(replay, number, number.float(), number.float(), value, number < 0, value)
+    replay.rows.fill_(replay.observation.shape[1] - 3)
+    frame = torch.full((2, 84, 84), 1, dtype=torch.uint8, device="cuda")
+    number = torch.ones(2, dtype=torch.int64, device="cuda")
+    transitions.start(replay, frame)
+
+    def store() -> None:
+        transitions.append(replay, number, number.float(), number.float(), frame, number < 0, frame)
+
+    step = compiled_if(compiled, store, tuned=False)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    for value in (2, 3, 4):  # 4 is after the wrap
+        frame.fill_(value)
+        number.fill_(value)
+        step()
+    assert torch.cuda.max_memory_allocated() - before < 10**7  # no copy of a ring
     index = torch.tensor([[0, 1, 2]] * 2, device="cuda")
     for gather in (transitions.gather, torch.compile(transitions.gather)):
         batch = gather(replay, index)

@@ -16,7 +16,7 @@ from valueshare.envs import environment_spec
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import EnvironmentFailed, InvalidInput
-from valueshare.population import gate
+from valueshare.population import cuda_driver
 from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, can_be_led, make_engine
@@ -251,7 +251,7 @@ def test_groups_are_as_many_as_suit(
 
 def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
-    assert not gate.can_wait(torch.device("cpu"))
+    assert not cuda_driver.can_wait(torch.device("cpu"))
     tried: list[str] = []
 
     class Streams:
@@ -267,23 +267,23 @@ def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatc
         tried.append("locked")
         return lambda: tried.append("unlocked")
 
-    monkeypatch.setattr(gate, "lock_pages", lock)
-    monkeypatch.setattr(gate, "wait_for_word", lambda word, value: None)
+    monkeypatch.setattr(cuda_driver, "lock_pages", lock)
+    monkeypatch.setattr(cuda_driver, "wait_for_word", lambda word, value: None)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     for value, there in (("0", True), ("", True), ("1", False)):
         monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
-        assert gate.can_wait(cuda) == there
+        assert cuda_driver.can_wait(cuda) == there
     assert tried == ["locked", "waited", "unlocked"] * 2
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert not gate.can_wait(cuda)
+    assert not cuda_driver.can_wait(cuda)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
 
     def refused(memory: object) -> None:
         raise RuntimeError("no memory to lock")
 
-    monkeypatch.setattr(gate, "lock_pages", refused)
-    assert not gate.can_wait(cuda)
+    monkeypatch.setattr(cuda_driver, "lock_pages", refused)
+    assert not cuda_driver.can_wait(cuda)
 
 
 @contextmanager
@@ -295,14 +295,14 @@ def made_nothing() -> Iterator[None]:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_work_behind_a_word_waits_until_it_is_written() -> None:
     memory = np.zeros(4096, np.uint8)
-    unlock = gate.lock_pages(memory)
+    unlock = cuda_driver.lock_pages(memory)
     word, seen = memory[:4].view(np.uint32), torch.from_numpy(memory[64:72]).view(torch.int64)
     tensor = torch.zeros(1, dtype=torch.int64, device="cuda")
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]
     word[0] = 2**32 - 3  # counts in a circle
     for number in range(1, 8):
         seen[0] = 100
-        gate.wait_for_word(word, 2**32 - 3 + number)
+        cuda_driver.wait_for_word(word, 2**32 - 3 + number)
         tensor.copy_(seen, non_blocking=True)
         done.record()
         assert not done.query()  # type: ignore[no-untyped-call]

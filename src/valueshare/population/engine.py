@@ -23,8 +23,8 @@ from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
+from valueshare.population.cuda_driver import can_wait
 from valueshare.population.evaluate import Player, check_evaluation, copies, make_player
-from valueshare.population.gate import can_wait
 from valueshare.population.graph import GraphedStep, capture_all, new_stream
 from valueshare.population.groups import Group, begin_group, make_group, shared_memory
 from valueshare.population.past import no_past

@@ -13,7 +13,7 @@ from torch import Tensor
 from valueshare.envs.base import StepResult
 from valueshare.envs.letters import StepArrays, letter_fields, places
 from valueshare.envs.processes.memory import SharedArrays
-from valueshare.population.gate import as_device_sees
+from valueshare.population.cuda_driver import as_device_sees
 from valueshare.population.state import Population, torch_dtype
 
 LOOKED_FOR = 0.05  # seconds into a letterbox, before the host asks the device

@@ -60,11 +60,21 @@ class GraphedStep:
         self._after()
 
 
-def compiled_if(compiled: bool, function: Callable[[], None]) -> Callable[[], None]:
-    """A step compiled as one piece, or as it is."""
+def compiled_if(
+    compiled: bool, function: Callable[[], None], *, tuned: bool = True
+) -> Callable[[], None]:
+    """A step compiled as one piece, or as it is.
+
+    A kernel is `tuned` by trying a few forms of it, on copies of what it writes to.
+    """
     if not compiled:
         return function
-    step: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False)
+    options: dict[str, str | int | bool | Callable[..., Any]] = {}
+    if not tuned:
+        options["triton.autotune_pointwise"] = False
+    step: Callable[[], None] = torch.compile(
+        function, fullgraph=True, dynamic=False, options=options
+    )
     return step
 
 

@@ -13,8 +13,8 @@ from valueshare.envs.base import Environments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.envs.processes.memory import SharedArrays
 from valueshare.population.act import act
+from valueshare.population.cuda_driver import lock_pages
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
-from valueshare.population.gate import lock_pages
 from valueshare.population.graph import GraphedStep, compiled_if
 from valueshare.population.past import Past, note_step
 from valueshare.population.past import of_agents as past_of_agents
@@ -63,17 +63,7 @@ def make_group(
 
     What is stored is noted in `past` as well, where there is one.
     """
-    population = replace(
-        whole,
-        agents=whole.agents[agents],
-        own=Own(*(values[agents] for values in whole.own)),
-        keys=Keys(*(keys[agents] for keys in whole.keys)),
-    )
-    state = state._replace(
-        step=state.step.clone(),
-        online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
-        replay=transitions.of_agents(state.replay, agents),
-    )
+    population, state = _of_agents(whole, state, agents)
     shared, unlock = shared_memory(environments), None
     if shared is not None and population.device.type == "cuda":
         unlock = lock_pages(shared.bytes)
@@ -102,9 +92,7 @@ def make_group(
     def store_on_host() -> None:
         remember(state.replay, exchange.on_host(), host_discount, settings)
 
-    # Compiled, every kernel that writes to a ring is tried on a copy of it: frames have no room
-    # for one. Captured, the few kernels of eager mode cost as little.
-    storing = compiled_if(compiled and not population.env.stack, store_step)
+    storing = compiled_if(compiled, store_step, tuned=False)  # there is no room for another ring
     acting = compiled_if(compiled, act_step)
 
     def graphed(function: Callable[[], None], **around: Callable[[], None]) -> GraphedStep:
@@ -145,6 +133,22 @@ def make_group(
         stream=stream,
         unlock=unlock,
     )
+
+
+def _of_agents(whole: Population, state: State, agents: slice) -> tuple[Population, State]:
+    """Some agents alone, with a clock of their own; all other tensors are views."""
+    population = replace(
+        whole,
+        agents=whole.agents[agents],
+        own=Own(*(values[agents] for values in whole.own)),
+        keys=Keys(*(keys[agents] for keys in whole.keys)),
+    )
+    state = state._replace(
+        step=state.step.clone(),
+        online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
+        replay=transitions.of_agents(state.replay, agents),
+    )
+    return population, state
 
 
 def shared_memory(environments: Environments) -> SharedArrays | None:

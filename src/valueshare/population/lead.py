@@ -1,8 +1,8 @@
 """Leading groups whose environments go by themselves, each group's in a process of its own.
 
 Such a process steps when its actions are there, and a group's stream goes on when its frames are:
-neither passes through this thread. It launches everything some steps ahead, behind gates, and the
-streams know what waits for what. So groups go at their own pace, and what this thread does between
+neither passes through this thread. It launches everything some steps ahead, and the streams
+know what waits for what. So groups go at their own pace, and what this thread does between
 two launches delays nobody.
 """
 
@@ -11,8 +11,8 @@ from functools import partial
 
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.environments import EnvironmentProcess, settle
+from valueshare.population.cuda_driver import wait_for_word
 from valueshare.population.engine import Engine
-from valueshare.population.gate import wait_for_word
 from valueshare.population.groups import Group
 from valueshare.population.streams import Streams
 from valueshare.population.updates import is_due, update_due

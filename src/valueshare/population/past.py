@@ -54,6 +54,6 @@ def as_of(past: Past, replay: Transitions, step: Tensor) -> Transitions:
 
 
 def _note(past: Past, replay: Transitions) -> None:
-    place = (past.step % SPARE).unsqueeze(1)  # [P, 1]
-    past.oldest.scatter_(1, place, replay.oldest.unsqueeze(1))
-    past.written.scatter_(1, place, replay.written.unsqueeze(1))
+    place = torch.arange(len(past.step), device=past.step.device), past.step % SPARE
+    past.oldest[place] = replay.oldest
+    past.written[place] = replay.written

@@ -1,7 +1,8 @@
-"""What a device and another process share: memory that both see, and words that streams wait for.
+"""What CUDA's driver can do and PyTorch does not offer: streams that wait for a word of memory.
 
-The device then has what to do with an observation before there is one: when it is there, the
-process that made it writes a word of shared memory, and nothing is left to be launched.
+So a device can have what to do with an observation before there is one. The memory is that of
+another process, which writes the word when the observation is there: nothing is left to be
+launched.
 """
 
 import ctypes
