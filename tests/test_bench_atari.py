@@ -11,13 +11,12 @@ from valueshare import cli
 from valueshare.benchmarks import atari, atari_loop, plain_agent
 from valueshare.benchmarks.atari import LOOPS, AtariBench, _settings, _table, measure
 from valueshare.benchmarks.atari_loop import (
-    TrainingLoop,
     bare_emulators,
-    fill_with_copies,
     loop_rate,
     population_of,
     training_engine,
 )
+from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
 from valueshare.commands.bench import bench_atari
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
@@ -125,6 +124,13 @@ def test_rows_come_as_they_are_known_with_their_ratios(
     assert [line[:34].rstrip() for line in shown] == list(rows)
 
 
+def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atari, "population_of", None)
+    raw = AtariBench(agents=2, raw_seconds=0.05, plain_seconds=0, part_seconds=0, loop_seconds=0)
+    assert [row.part for row in measure(raw, lambda line: None)] == ["raw ALE, 2 emulators"]
+    assert AtariBench(loop_seconds=0, loops=("serial", "lag")).measured_loops == ("serial",)
+
+
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
 def test_one_plain_agent_steps_and_learns(game: str) -> None:
     rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), game, warm_up=8)
@@ -170,6 +176,19 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         (["--agents", "1"], "halves needs 2 agents"),
         (["--algorithm", "dqm"], "write one of dqn"),
         (["--raw-seconds", "-1"], "raw_seconds = -1"),
+        (
+            [
+                "--raw-seconds",
+                "0",
+                "--plain-seconds",
+                "0",
+                "--part-seconds",
+                "0",
+                "--loop-seconds",
+                "0",
+            ],
+            "nothing is left to measure",
+        ),
         (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
         (["--loops", "fast"], "fast"),
     ],

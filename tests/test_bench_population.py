@@ -9,11 +9,11 @@ from valueshare.benchmarks.population import (
     PARTS,
     Timing,
     _check_memory,
-    _fill_with_copies,
     measure,
     preset_named,
     run,
 )
+from valueshare.benchmarks.training_loop import fill_with_copies
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset
 from valueshare.replay import transitions
@@ -48,7 +48,7 @@ def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
         seen, no = torch.tensor([[t]]), torch.tensor([False])
         number = torch.tensor([int(t)])
         transitions.append(replay, number, torch.tensor([t]), torch.tensor([0.9]), seen, no, seen)
-    _fill_with_copies(replay)
+    fill_with_copies(replay)
     assert int(transitions.live(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3, transitions repeat 1 2 3; the oldest are spare ones, and forgotten.

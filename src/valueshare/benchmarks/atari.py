@@ -16,15 +16,13 @@ import torch
 from valueshare.benchmarks import plain_agent
 from valueshare.benchmarks.atari_loop import (
     Loop,
-    TrainingLoop,
     bare_emulators,
-    fill_with_copies,
     population_of,
     resting,
     training_engine,
-    turns_per_second,
 )
 from valueshare.benchmarks.population import versions_line
+from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies, turns_per_second
 from valueshare.envs import atari_game
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import atari
@@ -87,12 +85,19 @@ class AtariBench:
         for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number >= 0")
+        if not (self.raw_seconds or self.plain_seconds or self.measured_loops):
+            raise InvalidInput("nothing is left to measure: write more than 0 seconds somewhere")
         for loop in self.loops:
             if loop not in LOOPS:
                 raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
             least = LOOPS[loop].groups or 1
             if least > self.agents:
                 raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
+
+    @property
+    def measured_loops(self) -> tuple[LoopName, ...]:
+        """Those to be made: the parts are those of the first one."""
+        return self.loops if self.loop_seconds else self.loops[: bool(self.part_seconds)]
 
 
 class Row(NamedTuple):
@@ -137,9 +142,11 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
             plain = plain_agent.steps_per_second(bench.plain_seconds, device, bench.games[0])
             known(Row("one plain agent", 1e3 / plain, plain, ratio=1.0))
             release_memory(device)
-        population = population_of(agents, settings, device)
-        state = initial_state(population)
-        for name in bench.loops:
+        loops = bench.measured_loops
+        if loops:
+            population = population_of(agents, settings, device)
+            state = initial_state(population)
+        for name in loops:
             _measure_loop(bench, name, population, state, bare, known, say)
             release_memory(device, compiled=bench.compiled)
     return rows

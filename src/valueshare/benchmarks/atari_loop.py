@@ -1,6 +1,5 @@
-"""The pieces of the Atari benchmark: training loops without evaluation, and bare emulators."""
+"""The pieces of the Atari benchmark: engines that do not evaluate, and bare emulators."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,17 +9,15 @@ import numpy as np
 import polars as pl
 import torch
 
+from valueshare.benchmarks.training_loop import TrainingLoop
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.atari import AtariEnvironments
-from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.learning.randomness import stream_key
-from valueshare.population.advance import advance
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.replay.transitions import SPARE, Transitions
 from valueshare.runs.plan import Part
 
 
@@ -66,34 +63,6 @@ def loop_rate(
         rate = measured()
         release_memory(place, compiled=compiled)
     return rate
-
-
-def fill_with_copies(replay: Transitions) -> None:
-    """Repeat what is there to the rings' ends, in place: twice as much at a time.
-
-    Transition i then starts from row i, as if no episode had ended.
-    """
-    capacity, rows = replay.action.shape[1], replay.observation.shape[1]
-    known = min(int(replay.written.min()), capacity)
-    for ring in (replay.action, replay.reward, replay.discount):
-        _repeat(ring, known)
-    _repeat(replay.observation, min(int(replay.rows.min()), rows))
-    number = torch.arange(capacity, device=replay.row.device)
-    replay.row.copy_(number.expand_as(replay.row))
-    if len(replay.back):
-        replay.age.copy_(number.clamp(max=len(replay.back) - 1).expand_as(replay.age))
-    replay.written.fill_(capacity)
-    replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(SPARE)
-    replay.since.fill_(max(len(replay.back) - 1, 0))
-
-
-def _repeat(ring: torch.Tensor, known: int) -> None:
-    length = ring.shape[1]
-    while known < length:
-        more = min(known, length - known)
-        ring[:, known : known + more] = ring[:, :more]
-        known += more
 
 
 def population_of(
@@ -145,25 +114,6 @@ def resting(engine: Engine) -> Iterator[None]:
     _begin(engine)
 
 
-class TrainingLoop:
-    """Steps of every agent as in a phase; `t` is where the schedule is."""
-
-    def __init__(self, engine: Engine, t: int) -> None:
-        self.engine, self.t = engine, t
-        self._episodes = TrainingEpisodes(engine.population.size)
-
-    def run(self, steps: int) -> None:
-        advance(self.engine, self.t, self.t + steps, episodes=self._episodes)
-        self.t += steps
-
-    def steps_per_second(self, seconds: float) -> float:
-        """Over about `seconds` in stretches, each long enough that its ends cost nothing."""
-        device, every = self.engine.population.device, self.engine.population.settings.update_every
-        rate = every * turns_per_second(lambda: self.run(every), seconds / 10, device)
-        stretch = max(1, round(seconds / 2 * rate))
-        return stretch * turns_per_second(lambda: self.run(stretch), seconds * 0.9, device)
-
-
 @contextmanager
 def bare_emulators(
     agents: pl.DataFrame, settings: TrainingSettings, threads: int | None
@@ -187,18 +137,3 @@ def bare_emulators(
         yield step
     finally:
         environments.close()
-
-
-def turns_per_second(turn: Callable[[], None], seconds: float, device: torch.device) -> float:
-    """Turns a second, over about `seconds`."""
-    cuda = device.type == "cuda"
-    if cuda:
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    count = 0
-    while count == 0 or time.perf_counter() - began < seconds:
-        turn()
-        count += 1
-    if cuda:
-        torch.cuda.synchronize(device)
-    return count / (time.perf_counter() - began)

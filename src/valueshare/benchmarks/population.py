@@ -14,19 +14,17 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
 from valueshare.envs import environment_spec
-from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import PRESETS, Preset, generic
 from valueshare.learning.randomness import stream_key
-from valueshare.population.advance import advance
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.groups import choose_actions
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import renew_target, update
-from valueshare.replay.transitions import SPARE, Transitions
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
 from valueshare.runs.provenance import library_versions, machine_line
@@ -90,7 +88,7 @@ def measure(
         engine = _engine(agents, preset, env, place, compiled, threads, groups)
         try:
             _fill(engine)
-            made = {"whole loop": _loop(engine)} if groups > 1 else _turns(engine)
+            made = _turns(engine) if groups == 1 else {"whole loop": _whole_loop(engine)}
             turns = {name: turn for name, turn in made.items() if name in only}
             for turn in turns.values():
                 turn(3)  # compilation, memory, threads
@@ -211,23 +209,9 @@ def _engine(
 def _fill(engine: Engine) -> None:
     """Real steps first, then copies of them up to the rings' ends."""
     # Before any step at which agents learn.
-    advance(engine, -min(FILLED, engine.population.settings.replay_transitions), 0)
-    _fill_with_copies(engine.state.replay)
-
-
-def _fill_with_copies(replay: Transitions) -> None:
-    """Repeat what is there until a ring is full; transition i then starts from row i."""
-    capacity, rows = replay.action.shape[1], replay.observation.shape[1]
-    known = int(replay.written.min())
-    number = torch.arange(capacity, device=replay.row.device)
-    for ring in (replay.action, replay.reward, replay.discount):
-        ring.copy_(ring[:, number % known])
-    observed = torch.arange(rows, device=replay.row.device) % int(replay.rows.min())
-    replay.observation.copy_(replay.observation[:, observed])
-    replay.row.copy_(number.expand_as(replay.row))
-    replay.written.fill_(capacity)
-    replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(SPARE)
+    steps = min(FILLED, engine.population.settings.replay_transitions)
+    TrainingLoop(engine, -steps).run(steps)
+    fill_with_copies(engine.state.replay)
 
 
 def _turns(engine: Engine) -> dict[str, Turn]:
@@ -264,7 +248,7 @@ def _turns(engine: Engine) -> dict[str, Turn]:
         if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
             torch.cuda.synchronize()
 
-    parts = *map(_repeated, (environments, learning, acting, storing)), _loop(engine)
+    parts = *map(_repeated, (environments, learning, acting, storing)), _whole_loop(engine)
     return dict(zip(PARTS, parts, strict=True))
 
 
@@ -276,17 +260,8 @@ def _repeated(part: Callable[[], None]) -> Turn:
     return turn
 
 
-def _loop(engine: Engine) -> Turn:
-    """Ticks as in training."""
-    episodes = TrainingEpisodes(engine.population.size)
-    t = engine.population.settings.replay_start
-
-    def whole_loop(times: int) -> None:
-        nonlocal t
-        advance(engine, t, t + times, episodes=episodes)
-        t += times
-
-    return whole_loop
+def _whole_loop(engine: Engine) -> Turn:
+    return TrainingLoop(engine, engine.population.settings.replay_start).run
 
 
 def _seconds(turn: Turn, times: int, engine: Engine) -> float:
