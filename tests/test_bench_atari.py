@@ -28,6 +28,8 @@ from valueshare.replay import transitions
 from valueshare.runs import memory
 from valueshare.runs.plan import parts
 
+PARTS = "raw", "plain", "part", "loop"
+
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,16 +179,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         (["--algorithm", "dqm"], "write one of dqn"),
         (["--raw-seconds", "-1"], "raw_seconds = -1"),
         (
-            [
-                "--raw-seconds",
-                "0",
-                "--plain-seconds",
-                "0",
-                "--part-seconds",
-                "0",
-                "--loop-seconds",
-                "0",
-            ],
+            [w for part in PARTS for w in (f"--{part}-seconds", "0")],
             "nothing is left to measure",
         ),
         (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
