@@ -26,6 +26,17 @@ def test_the_table_is_the_cross_product() -> None:
     assert not table.drop("agent").is_duplicated().any()
 
 
+def test_only_rdq_is_there_once_for_each_beta() -> None:
+    own = [AgentSettings(step_size=alpha, beta=beta) for alpha in (0.1, 0.2) for beta in (0.3, 0.4)]
+    table = agent_table("A", ["dqn", "rdq"], seeds=[0, 1], own=own)
+    plain = table.filter(algorithm="dqn")
+    assert plain["step_size"].to_list() == [0.1, 0.1, 0.2, 0.2]
+    assert plain["beta"].unique().to_list() == [0.3]
+    assert table.filter(algorithm="rdq").height == 8
+    with pytest.raises(InvalidInput, match="names an agent twice"):
+        agent_table("A", "dqn", seeds=[0], own=[own[0], own[0]])
+
+
 def test_populations_share_environment_network_and_loss() -> None:
     names = ["dqn", "double-dqn", "ib-dqn", "dueling-dqn", "iqn", "ib-iqn", "ib-double-dqn", "rdq"]
     table = agent_table(["A", "B"], names, seeds=[0, 1], k=2.0)
@@ -70,6 +81,7 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"adam_betas": (0.9,)}, "write two numbers"),
         ({"observation_scale": float("inf")}, "observation_scale = inf"),
         ({"optimizer_epsilon": float("nan")}, "optimizer_epsilon = nan"),
+        ({"kappa": 1e-45}, "kappa = 1e-45: write a number >= 1e-30"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: str) -> None:

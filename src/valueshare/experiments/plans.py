@@ -249,15 +249,19 @@ def _check_is_read(
     algorithms: Sequence[str], k: float | Sequence[float], given: dict[str, Any]
 ) -> None:
     """Refuse what none of the algorithms reads; k = 0 is what those without one do anyway."""
-    with_k = [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k]
     with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.samples.learn]
-    values = {"k": ", ".join(f"{one}" for one in listed(k) if one != 0)}
-    values |= {name: f"{given.get(name, '')}" for name in _OF_QUANTILES}
-    for name, shown in values.items():
-        readers = with_k if name == "k" else with_quantiles
+    readers_of = {
+        "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
+        "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
+        **dict.fromkeys(_OF_QUANTILES, with_quantiles),
+    }
+    values = given | {"k": [one for one in listed(k) if one != 0]}
+    for name, readers in readers_of.items():
+        shown = ", ".join(f"{one}" for one in listed(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):
+            have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
             raise InvalidInput(
-                f"{name} = {shown}: only {', '.join(readers)} have it; train one of them, or leave "
+                f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave "
                 f"{name} out"
             )
 

@@ -96,6 +96,7 @@ class Algorithm(NamedTuple):
     loss: Loss
     architecture: str  # agents with this and their NetworkShape in common can share a population
     uses_k: bool = False
+    uses_beta: bool = False
     samples: Samples = Samples()
     z_values: Callable[[Tensor, Tensor], Tensor] = contracted  # outputs, k [P, 1] -> z [..., A]
 
@@ -213,6 +214,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         baseline_plus_residual,
         regularized_dueling_loss,
         "baseline-residual",
+        uses_beta=True,
         z_values=residual_stream,
     ),
     "iqn": _QUANTILE,

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TypeVar
 
@@ -73,7 +73,8 @@ def agent_table(
 ) -> pl.DataFrame:
     """Every combination of the given values, a row each, seeds fastest.
 
-    Algorithms without a k have it 0, once, whatever other algorithms of the table are given.
+    Algorithms without a k have it 0, once, whatever other algorithms of the table are given; those
+    without beta have the first one.
     """
     rows: list[dict[str, object]] = []
     seeds = list(seeds)
@@ -85,17 +86,24 @@ def agent_table(
         raise InvalidInput("no k is given: write at least one number")
     envs: list[str] = listed(env)
     algorithms: list[str] = listed(algorithm)
+    owns: list[AgentSettings] = listed(own)
     for e, a in product(envs, algorithms):
         ks = listed(k) if algorithm_named(a).uses_k else [0.0]
-        for value, settings, seed in product(ks, listed(own), seeds):
+        settings_of = owns if algorithm_named(a).uses_beta else _with_one_beta(owns)
+        for value, settings, seed in product(ks, settings_of, seeds):
             if not (0 <= number("k", value) <= LARGEST_K):
                 raise InvalidInput(f"k = {value}: write a finite number >= 0, at most 1e30")
             row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
             rows.append({"agent": len(rows), **row})
     table = pl.DataFrame(rows, schema_overrides=SCHEMA).select(*SCHEMA)
-    if table.drop("agent").is_duplicated().any():
+    if len(set(owns)) < len(owns) or table.drop("agent").is_duplicated().any():
         raise InvalidInput("the table names an agent twice: give each value of a list once")
     return table
+
+
+def _with_one_beta(settings: Sequence[AgentSettings]) -> list[AgentSettings]:
+    """The first one's; what differs in nothing else is then there once."""
+    return list(dict.fromkeys(replace(own, beta=settings[0].beta) for own in settings))
 
 
 def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) -> list[pl.DataFrame]:
