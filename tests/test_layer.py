@@ -16,6 +16,7 @@ from torch import nn
 import valueshare as vs
 from valueshare import MeanExpansion, append_mean_expansion
 from valueshare.benchmarks.layer import measure, nature_network, print_table
+from valueshare.extras import install_command
 
 
 @pytest.fixture(autouse=True)
@@ -335,7 +336,7 @@ valueshare.MeanExpansion
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]
-    message = "the mean-expansion layer needs PyTorch: pip install 'valueshare[torch]'"
+    message = f"the mean-expansion layer needs PyTorch: {install_command('torch')}"
     assert last == f"ModuleNotFoundError: {message}"
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
+from valueshare.extras import install_command
 from valueshare.population.checkpoint import Folder
 from valueshare.population.phase import records_schema
 from valueshare.runs import locks, memory, speed
@@ -214,7 +215,7 @@ def test_ray_is_not_installed(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(cluster, "import_module", missing)
-    assert "Ray is not installed: pip install 'valueshare[ray]'" in run(cli, tmp_path)
+    assert f"Ray is not installed: {install_command('ray')}" in run(cli, tmp_path)
 
 
 def test_no_cluster_at_the_address(

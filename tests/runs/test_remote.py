@@ -1,6 +1,7 @@
 """Copies of runs at addresses, without a run: places, stores, what is sent when, and leases."""
 
 import errno
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
 from valueshare.runs.progress import read_progress
 from valueshare.runs.storage import copies, leases, stores
 from valueshare.runs.storage.copies import reading_copies, stored_config, working_copy
@@ -205,7 +207,7 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(stores, "import_module", missing)
-    with pytest.raises(InvalidInput, match=r"need fsspec: pip install 'valueshare\[remote\]'"):
+    with pytest.raises(InvalidInput, match=re.escape(install_command("remote"))):
         Store(Url("memory://x"))
 
 

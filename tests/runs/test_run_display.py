@@ -1,6 +1,7 @@
 """What a run shows: rates and times by hand, lines without a terminal, a table with one."""
 
 import io
+import re
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
+from valueshare.extras import install_command
 from valueshare.population.phase import records_schema
 from valueshare.runs import events
 from valueshare.runs.display import Display
@@ -146,7 +148,7 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError("No module named 'tensorboard'")
 
     monkeypatch.setattr(events, "import_module", missing)
-    with pytest.raises(InvalidInput, match=r"pip install 'valueshare\[tensorboard\]'"):
+    with pytest.raises(InvalidInput, match=re.escape(install_command("tensorboard"))):
         events.require_tensorboard()
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from valueshare.envs.base import mix_to_int32
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
 
 _UNLIMITED = 2**30  # frames; never reached: whoever steps counts
 
@@ -70,7 +71,7 @@ def _ale() -> Any:
         import ale_py
         import ale_py.roms
     except ImportError as missing:
-        raise InvalidInput("ale-py is not installed: pip install 'valueshare[atari]'") from missing
+        raise InvalidInput(f"ale-py is not installed: {install_command('atari')}") from missing
     return ale_py
 
 

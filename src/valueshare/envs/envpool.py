@@ -30,6 +30,7 @@ from valueshare.envs.base import (
     spec_from_spaces,
 )
 from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
 
 _UNLIMITED = 2**31 - 1  # what EnvPool writes for "no limit"
 
@@ -144,7 +145,7 @@ def _envpool() -> Any:
         import envpool
     except ImportError as missing:
         raise InvalidInput(
-            "EnvPool is not installed: pip install 'valueshare[train]', or backend = 'gymnasium'"
+            f"EnvPool is not installed: {install_command('train')}, or backend = 'gymnasium'"
         ) from missing
     return envpool
 

@@ -2,16 +2,17 @@
 
 from itertools import takewhile
 
+from valueshare.errors import InvalidInput
+from valueshare.expansion import condition_number, scale_mean
+from valueshare.extras import install_command
+
 try:
     import torch
     from torch import nn
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "the mean-expansion layer needs PyTorch: pip install 'valueshare[torch]'", name="torch"
+        f"the mean-expansion layer needs PyTorch: {install_command('torch')}", name="torch"
     ) from missing
-
-from valueshare.errors import InvalidInput
-from valueshare.expansion import condition_number, scale_mean
 
 # What turns outputs into probabilities, or their logarithms: those are no action-values.
 PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
 from valueshare.records import TENSORBOARD
 from valueshare.runs.groups import group_columns, label
 
@@ -19,7 +20,7 @@ def require_tensorboard() -> Any:
         return import_module("torch.utils.tensorboard").SummaryWriter
     except ImportError as missing:
         raise InvalidInput(
-            "TensorBoard is not installed: pip install 'valueshare[tensorboard]', or leave out "
+            f"TensorBoard is not installed: {install_command('tensorboard')}, or leave out "
             "--tensorboard"
         ) from missing
 

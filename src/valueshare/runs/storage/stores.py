@@ -12,6 +12,7 @@ from threading import local
 from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput, first_line
+from valueshare.extras import install_command
 from valueshare.runs.storage.places import Url
 
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
@@ -280,6 +281,6 @@ def _require_fsspec() -> Any:
         return import_module("fsspec")
     except ImportError as missing:
         raise InvalidInput(
-            "addresses of stores need fsspec: pip install 'valueshare[remote]' and the protocol's "
-            "own driver, or write a folder"
+            "addresses of stores need fsspec and the protocol's own driver: "
+            f"{install_command('remote')}, or write a folder"
         ) from missing

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput, first_line
+from valueshare.extras import install_command
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.signals import EXIT_CODES
 
@@ -153,7 +154,7 @@ def _require_ray() -> Any:
         return import_module("ray")
     except ImportError as missing:
         raise InvalidInput(
-            "Ray is not installed: pip install 'valueshare[ray]', or write --engine local"
+            f"Ray is not installed: {install_command('ray')}, or write --engine local"
         ) from missing
 
 
