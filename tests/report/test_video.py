@@ -438,7 +438,9 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
         ("cannot write /proc/out.mp4: choose", (cartpole, 0, "/proc/out.mp4"), {"max_steps": 2}),
         ("no agent 4 in .*: its agents are 0 to 3", (cartpole, 4, file), {}),
+        ("no agent 4", (cartpole, 4, there), {}),  # what is to be played comes first
         ("no training run", (tmp_path, 0, file), {}),
+        ("no training run", (tmp_path, 0, there), {}),
         ("episodes = 0", (cartpole, 0, file), {"episodes": 0}),
         ("epsilon = 2", (cartpole, 0, file), {"epsilon": 2}),
         ("max_steps = 0", (cartpole, 0, file), {"max_steps": 0}),
@@ -448,7 +450,7 @@ def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(InvalidInput, match=message):
             play(*arguments, **options)
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(InvalidInput, match=r"valueshare\[video\].*\.gif"):
+    with pytest.raises(InvalidInput, match=r"\[video\].*\.gif"):
         check_target(file)
     check_target(tmp_path / "out.gif")  # needs no PyAV
     assert there.read_bytes() == b"mine"
@@ -472,6 +474,7 @@ def test_before_the_first_phase_is_done(tmp_path: Path) -> None:
     out = tmp_path / "run"
     every: dict[str, Any] = {**SHORT, "hidden": HIDDEN, "should_stop": lambda: True}
     assert not valueshare.train("CartPole-v1", "dqn", seeds=1, out=out, **every).finished
+    (tmp_path / "out.mp4").write_bytes(b"mine")
     with pytest.raises(InvalidInput, match="agent 0 has no finished phase yet"):
         play(out, 0, tmp_path / "out.mp4")
 

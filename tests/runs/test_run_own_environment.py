@@ -71,6 +71,19 @@ class Odd(Countdown):
         return eval(self.gives)
 
 
+class Drawn(Countdown):
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode=None, fails_at=10**9, **options):
+        super().__init__(fails_at=fails_at, **options)
+        self.render_mode = render_mode
+
+    def render(self):
+        self.see("render")
+        return np.zeros((32, 32, 3), np.uint8)
+
+
+gymnasium.register("own/Drawn-v0", Drawn, max_episode_steps=50, kwargs={"fails_in": ""})
 ODD = {
     "Four": "observation, reward, terminated, info",
     "Six": "observation, reward, terminated, truncated, info, 0",
@@ -195,6 +208,29 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(
     gymnasium.registry[f"own/{kind}-v0"].kwargs["fails_in"] = ""  # mended
     assert cli("resume", folder)[0] == 0
     assert valueshare.open_run(folder).finished
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fails_in": "step", "fails_at": 3}, f"{RAISED}step"),
+        ({"fails_in": "reset", "fails_at": 0}, f"{RAISED}reset"),
+        ({"fails_in": "render", "fails_at": 3}, f"{RAISED}render"),
+        ({"finite": 3}, "gave reward nan in its step: it must be finite"),
+        ({"shape": (1,)}, "gave an observation of shape (1,) in its reset, and its "),
+    ],
+)
+def test_what_fails_while_it_is_played(
+    options: dict[str, Any], message: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, folder = "own_countdown:own/Drawn-v0", tmp_path / "run"
+    valueshare.train(env, out=folder, **{**QUICK, "seeds": 1, "steps": 100})
+    for name, value in options.items():
+        monkeypatch.setitem(gymnasium.registry["own/Drawn-v0"].kwargs, name, value)
+    code, out, err = cli("play", folder, "--agent", 0, "--video", tmp_path / "new" / "out.gif")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"valueshare: the environment {env} {message}")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_reward_that_is_no_number_is_not_blamed_on_agents(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from tyro.conf import Positional, arg
 from valueshare.commands.arguments import Flag
 from valueshare.commands.training import let_threads_sleep
 from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
+from valueshare.runs.options import Count, Number
 from valueshare.runs.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ def play(
     video: Annotated[Path, arg(metavar="FILE")],
     episodes: int = 1,
     seed: int = 0,
-    epsilon: float | None = None,
-    max_steps: int | None = None,
+    epsilon: Number = None,
+    max_steps: Count = None,
     overwrite: Flag = False,
 ) -> None:
     """Let a trained agent play, and film it with its action-values, baseline and residuals.
@@ -41,9 +43,8 @@ def play(
         try:
             from valueshare.report import video as videos
         except ModuleNotFoundError as missing:
-            raise InvalidInput(
-                f"playing needs {missing.name}: pip install 'valueshare[train,video]'"
-            ) from missing
+            needed = install_command("train", "video")
+            raise InvalidInput(f"playing needs {missing.name}: {needed}") from missing
 
         def at_moment(_moment: "Moment") -> None:
             if stop():

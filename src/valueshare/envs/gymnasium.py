@@ -41,7 +41,7 @@ def known_names() -> list[str]:
 
 def gymnasium_spec(env_id: str) -> EnvironmentSpec:
     try:
-        env = _make(env_id, None)
+        env = make_one(env_id, None)
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     try:
@@ -70,6 +70,82 @@ def check_environment(env_id: str) -> None:
         environments.close()
 
 
+class CheckedEnvironment:
+    """One environment; what it raises, and what it gives that its spaces do not hold, is said."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], spec: EnvironmentSpec) -> None:
+        self._env, self._spec = env, spec
+        self._first_action = int(getattr(env.action_space, "start", 0))  # of a Discrete space
+
+    def reset(self, seed: int | None = None) -> NDArray[Any]:
+        """The first observation of a new episode."""
+        try:
+            answer: Any = self._env.reset(seed=seed)
+            if not isinstance(answer, tuple) or len(answer) != 2:
+                raise EnvironmentFailed(
+                    f"the environment {self._spec.name} gave a {type(answer).__name__} in its "
+                    "reset, where (observation, info) is wanted"
+                )
+            return self._checked(answer[0], "reset")
+        except EnvironmentFailed:
+            raise
+        except RAISED as error:
+            raise _failed(self._spec.name, "reset", error) from error
+
+    def step(self, action: int) -> tuple[NDArray[Any], np.float32, bool, bool]:
+        """Observation, reward, terminated, and truncated where it is not terminated."""
+        try:
+            seen, reward, ended, cut = self._stepped(action)
+            observation, got = self._checked(seen, "step"), np.float32(float(reward))
+        except EnvironmentFailed:
+            raise
+        except RAISED as error:
+            raise _failed(self._spec.name, "step", error) from error
+        if not math.isfinite(got):  # agents would be frozen for it
+            raise EnvironmentFailed(
+                f"the environment {self._spec.name} gave reward {got} in its step: it must be "
+                "finite"
+            )
+        return observation, got, ended, cut and not ended
+
+    def render(self) -> Any:
+        try:
+            return self._env.render()
+        except RAISED as error:
+            raise _failed(self._spec.name, "render", error) from error
+
+    def close(self) -> None:
+        _close(self._env)
+
+    def _stepped(self, action: int) -> tuple[Any, Any, bool, bool]:
+        """Observation, reward, terminated, truncated."""
+        try:
+            seen, reward, ended, cut, _ = self._env.step(self._first_action + action)
+        except (TypeError, ValueError) as error:
+            if (given := _other_than_five(error)) is None:
+                raise
+            raise EnvironmentFailed(
+                f"the environment {self._spec.name} gave {given} in its step: return {ANSWER}"
+            ) from None
+        for name, value in (("terminated", ended), ("truncated", cut)):
+            if not _is_flag(value):
+                shown = " ".join(repr(value).split())[:60]
+                raise EnvironmentFailed(
+                    f"the environment {self._spec.name} gave {name} {shown} in its step, neither "
+                    f"True nor False: return {ANSWER}"
+                )
+        return seen, reward, bool(ended), bool(cut)
+
+    def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
+        """An observation of the space's shape: a smaller one would fill a row by being repeated."""
+        if (shape := np.shape(observation)) != self._spec.observation_shape:
+            raise EnvironmentFailed(
+                f"the environment {self._spec.name} gave an observation of shape {shape} in its "
+                f"{doing}, and its observation_space has {self._spec.observation_shape}"
+            )
+        return np.asarray(observation, self._spec.observation_dtype)
+
+
 class GymnasiumEnvironments:
     """E Gymnasium environments, each with its own generator, started by `reset(seed=...)`."""
 
@@ -78,8 +154,7 @@ class GymnasiumEnvironments:
         limit = checked_limit(episode_limit, spec.episode_limit)
         self.spec = dataclasses.replace(spec, episode_limit=limit)
         self.count = count
-        self._envs: list[gymnasium.Env[Any, Any]] = []
-        self._first_action = 0  # a Discrete space may start elsewhere
+        self._envs: list[CheckedEnvironment] = []
         self._observation = self._empty()  # [E, ...] what was last there to act on
         self._sent: tuple[list[int], Iterable[int]] | None = None  # actions, rows to step
 
@@ -87,13 +162,13 @@ class GymnasiumEnvironments:
         keys = as_keys(seeds, self.count)
         if not self._envs:
             limit = self.spec.episode_limit
-            self._envs = [_make(self.spec.name, limit) for _ in range(self.count)]
-            self._first_action = int(getattr(self._envs[0].action_space, "start", 0))
+            made = (make_one(self.spec.name, limit) for _ in range(self.count))
+            self._envs = [CheckedEnvironment(env, self.spec) for env in made]
         self._sent = None
         observation = self._empty()
         for row, (env, key) in enumerate(zip(self._envs, keys.tolist(), strict=True)):
-            observation[row] = self._started(env, key)
-        self._check_finite(observation, "reset")
+            observation[row] = env.reset(key)
+        check_finite(self.spec.name, observation, "reset")
         self._observation = observation
         return observation
 
@@ -116,22 +191,11 @@ class GymnasiumEnvironments:
         truncated = np.zeros(self.count, np.bool_)
         for row in rows:
             env = self._envs[row]
-            try:
-                seen, reward[row], ended, cut = self._stepped(env, actions[row])
-                final[row] = self._checked(seen, "step")
-                terminated[row], truncated[row] = ended, cut and not ended
-            except EnvironmentFailed:
-                raise
-            except RAISED as error:
-                raise _failed(self.spec.name, "step", error) from error
-            if not math.isfinite(reward[row]):  # agents would be frozen for it
-                raise EnvironmentFailed(
-                    f"the environment {self.spec.name} gave reward {reward[row]} in its step: it "
-                    "must be finite"
-                )
-            observation[row] = self._started(env) if ended or cut else final[row]
-        self._check_finite(final, "step")
-        self._check_finite(observation, "reset")
+            final[row], reward[row], terminated[row], truncated[row] = env.step(actions[row])
+            ended = terminated[row] or truncated[row]
+            observation[row] = env.reset() if ended else final[row]
+        check_finite(self.spec.name, final, "step")
+        check_finite(self.spec.name, observation, "reset")
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
 
@@ -141,67 +205,25 @@ class GymnasiumEnvironments:
 
     def close(self) -> None:
         for env in self._envs:
-            _close(env)
+            env.close()
         self._envs, self._sent = [], None
-
-    def _started(self, env: gymnasium.Env[Any, Any], seed: int | None = None) -> NDArray[Any]:
-        """The first observation of a new episode."""
-        try:
-            answer: Any = env.reset(seed=seed)
-            if not isinstance(answer, tuple) or len(answer) != 2:
-                raise EnvironmentFailed(
-                    f"the environment {self.spec.name} gave a {type(answer).__name__} in its "
-                    "reset, where (observation, info) is wanted"
-                )
-            return self._checked(answer[0], "reset")
-        except EnvironmentFailed:
-            raise
-        except RAISED as error:
-            raise _failed(self.spec.name, "reset", error) from error
-
-    def _stepped(self, env: gymnasium.Env[Any, Any], action: int) -> tuple[Any, Any, bool, bool]:
-        """Observation, reward, terminated, truncated."""
-        try:
-            seen, reward, ended, cut, _ = env.step(self._first_action + action)
-        except (TypeError, ValueError) as error:
-            if (given := _other_than_five(error)) is None:
-                raise
-            raise EnvironmentFailed(
-                f"the environment {self.spec.name} gave {given} in its step: return {ANSWER}"
-            ) from None
-        for name, value in (("terminated", ended), ("truncated", cut)):
-            if not _is_flag(value):
-                shown = " ".join(repr(value).split())[:60]
-                raise EnvironmentFailed(
-                    f"the environment {self.spec.name} gave {name} {shown} in its step, neither "
-                    f"True nor False: return {ANSWER}"
-                )
-        return seen, reward, bool(ended), bool(cut)
-
-    def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
-        """An observation of the space's shape: a smaller one would fill a row by being repeated."""
-        if (shape := np.shape(observation)) != self.spec.observation_shape:
-            raise EnvironmentFailed(
-                f"the environment {self.spec.name} gave an observation of shape {shape} in its "
-                f"{doing}, and its observation_space has {self.spec.observation_shape}"
-            )
-        return np.asarray(observation, self.spec.observation_dtype)
-
-    def _check_finite(self, observation: NDArray[Any], doing: str) -> None:
-        """Refuse observations [E, ...] that are not all finite: agents would be frozen for them."""
-        if not np.isfinite(observation).all():
-            row = next(row for row in observation if not np.isfinite(row).all())
-            raise EnvironmentFailed(
-                f"the environment {self.spec.name} gave observation {_brief(row)} in its {doing}: "
-                "it must be finite"
-            )
 
     def _empty(self) -> NDArray[Any]:
         return np.zeros((self.count, *self.spec.observation_shape), self.spec.observation_dtype)
 
 
-def _make(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
-    # Without the passive checker: it costs time at every step and complains of others' spaces.
+def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
+    """Refuse observations [E, ...] that are not all finite: agents would be frozen for them."""
+    if not np.isfinite(observation).all():
+        row = next(row for row in observation if not np.isfinite(row).all())
+        raise EnvironmentFailed(
+            f"the environment {name} gave observation {_brief(row)} in its {doing}: it must be "
+            "finite"
+        )
+
+
+def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
+    """An environment without the passive checker, which costs time and complains of spaces."""
     try:
         return gymnasium.make(env_id, max_episode_steps=episode_limit, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as reason:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
 from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_options, emulator_seeds
-from valueshare.errors import InvalidInput
+from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 
 Picture = NDArray[np.uint8]  # [H, W, 3]
 
@@ -197,30 +197,26 @@ class GymnasiumStage:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.actions = _names(spec)
-        self.env, self.renders = _gymnasium_env(spec.name)
+        env, self.renders = _gymnasium_env(spec.name)
         known = RATES.get(_kind(spec.name), DEFAULT_RATE)
-        self.rate = float(self.env.metadata.get("render_fps") or known)
-        self.first_action = int(getattr(self.env.action_space, "start", 0))
+        self.rate = float(env.metadata.get("render_fps") or known)
+        self.env = CheckedEnvironment(env, spec)
 
     def start(self, key: int) -> Scene:
-        observation, _ = self.env.reset(seed=int(as_keys([key], 1)[0]))
-        return Scene(self._cast(observation), self._picture())
+        observation = self.env.reset(int(as_keys([key], 1)[0]))
+        check_finite(self.spec.name, observation[None], "reset")
+        return Scene(observation.copy(), self._picture())
 
     def step(self, action: int) -> Scene:
-        chosen = self.first_action + action
-        observation, reward, ended, cut, _ = self.env.step(chosen)
-        # As float32: that is how rewards are stored and scored elsewhere.
-        got = float(np.float32(reward))
-        return Scene(self._cast(observation), self._picture(), got, ended, cut and not ended)
+        observation, reward, ended, cut = self.env.step(action)
+        check_finite(self.spec.name, observation[None], "step")
+        return Scene(observation.copy(), self._picture(), float(reward), ended, cut)
 
     def close(self) -> None:
         self.env.close()
 
     def _picture(self) -> Picture | None:
         return _checked_picture(self.env.render()) if self.renders else None
-
-    def _cast(self, observation: Any) -> NDArray[Any]:
-        return np.array(observation, dtype=self.spec.observation_dtype)
 
 
 def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
@@ -235,13 +231,9 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
             if _checked_picture(env.render()) is not None:
                 return env, True
             env.close()
-        except Exception as reason:  # pygame, Box2D or a display is missing, or any other thing
+        except RAISED as reason:  # pygame, Box2D or a display is missing, or any other thing
             del reason
-    try:
-        return gymnasium.make(env_id, disable_env_checker=True), False
-    except (gymnasium.error.Error, ImportError) as reason:
-        line = " ".join(str(reason).split())
-        raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
+    return make_one(env_id, None), False
 
 
 def _checked_picture(rendered: Any) -> Picture | None:

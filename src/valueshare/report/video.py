@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
-from valueshare.files import sync_directory
+from valueshare.extras import install_command
+from valueshare.files import make_parents, remove_empty, sync_directory
 from valueshare.population.state import NetworkFactory
 from valueshare.report.overlay import Captions, Overlay
 from valueshare.report.playing import BAND, Agent, Moment, load_agent, moments, step_limit
@@ -70,13 +71,13 @@ def play(
     place, path = located(folder), Path(video)
     if isinstance(place, Url):
         raise InvalidInput(f"{place} is an address: copy the run from there, and give its folder")
-    check_target(path, overwrite=overwrite)
     if episodes < 1:
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
     player = load_agent(place, agent, network)
     step_limit(player, max_steps)  # or refuse, before anything is made
+    check_target(path, overwrite=overwrite)
     settings, env = player.population.settings, player.population.env
     stage = make_stage(env, settings.atari_protocol)
     done: list[Episode] = []
@@ -136,7 +137,7 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
     ordered = iter(frames)
     first = next(ordered)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        made = make_parents(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(f"cannot write to {path.parent}: {reason}") from error
@@ -157,6 +158,7 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
         sync_directory(path.parent)
     except BaseException as error:
         partial.unlink(missing_ok=True)
+        remove_empty(made)
         if isinstance(error, FileNotFoundError):  # as in /proc, where no file can be made
             raise InvalidInput(f"cannot write {path}: choose another place") from error
         raise
@@ -210,7 +212,7 @@ def _av() -> Any:
         import av
     except ImportError as missing:
         raise InvalidInput(
-            "an .mp4 needs PyAV: pip install 'valueshare[video]', or write a .gif"
+            f"an .mp4 needs PyAV: {install_command('video')}, or write a .gif"
         ) from missing
     return av
 
