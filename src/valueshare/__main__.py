@@ -4,22 +4,27 @@ import io
 import signal
 import sys
 
-from valueshare.runs.signals import INTERRUPTED, Stopped, ended_by_signal
+from valueshare.runs.signals import INTERRUPTED, ended_by_signal, ignore_signals, loading
+
+EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}
 
 
 def run() -> None:
     """Run a command; a signal ends it with one line even while libraries are being loaded."""
-    signal.signal(signal.SIGTERM, ended_by_signal())  # training has handlers of its own
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our letters shows others
-    try:
+    # A shell has its background jobs ignore Ctrl-C: so do we.
+    codes = {n: code for n, code in EXIT_CODES.items() if signal.getsignal(n) != signal.SIG_IGN}
+    with loading(codes):
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal without our letters shows others
         from valueshare.cli import main
-
+    end = ended_by_signal()
+    for number in codes:
+        signal.signal(number, end)  # training has handlers of its own
+    try:
         main()
-    except (KeyboardInterrupt, Stopped) as stop:
-        print("valueshare: interrupted", file=sys.stderr)
-        sys.exit(getattr(stop, "exit_code", INTERRUPTED))
+    finally:
+        ignore_signals()
 
 
 if __name__ == "__main__":

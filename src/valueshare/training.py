@@ -22,6 +22,7 @@ from valueshare.runs.events import Events, require_tensorboard
 from valueshare.runs.execution import Engine, Execution
 from valueshare.runs.groups import group_scores, label, shown_score
 from valueshare.runs.launch import launch, say
+from valueshare.runs.memory import DoesNotFit
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
@@ -104,13 +105,20 @@ def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan
 
 
 def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
-    """Begin the run of a plan in a new folder or at an address, once all is checked that can be."""
+    """Begin the run of a plan in a new folder or at an address, once all is checked that can be.
+
+    In a folder that holds it already, with no phase finished, it goes on.
+    """
+    check_device(plan, how.engine)
     place = located(folder)
+    if isinstance(place, Path) and run_folder.is_untrained(place, plan):
+        return _resumed(place, how)
     console = Console(quiet=not how.progress)
     with _copied(place) as (own, copy):
         if copy is not None:
             check_free(copy)
         run_folder.check_absent(own, plan, copied=copy is not None)
+        _ask_from_now_on(how)
         with running(how.engine) as engine:
             plan = engine.fitted(plan)
             _announce(console, plan, place, how, engine)
@@ -121,17 +129,22 @@ def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
                 )
 
 
-def planned(plan: Plan, how: Execution) -> list[str]:
+def planned(plan: Plan, how: Execution) -> Iterator[str]:
     """Everything a plan will run, the memory it needs, and how long it will take if that is known.
 
-    Nothing is written.
+    What does not fit is refused once its plan is told. Nothing is written.
     """
     with running(how.engine) as engine:
         plan = engine.fitted(plan)
-        memory = engine.check(plan, how)
+        try:
+            memory = engine.check(plan, how)
+        except DoesNotFit:
+            yield from in_full(plan)
+            raise
         expected = engine.expect(plan, None, measure=True)
-    lines = [*in_full(plan), f"memory: {memory}"]
-    return lines if expected is None else [*lines, expected]
+    yield from (*in_full(plan), f"memory: {memory}")
+    if expected is not None:
+        yield expected
 
 
 def running(options: EngineOptions) -> AbstractContextManager[Engine]:
@@ -162,23 +175,28 @@ def resume(
     _check_engine(engine)
     place = shard_folder(located(folder), engine.own_shard)
     how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
-    console = Console(quiet=not progress)
+    return _resumed(place, how)
+
+
+def _resumed(place: Place, how: Execution) -> Run:
+    console = Console(quiet=not how.progress)
     with _copied(place) as (own, copy):
         if copy is not None:
             copy.pull(is_small)
         plan = run_folder.open_plan(own)
-        _check_network(own, plan, network)
+        _check_network(own, plan, how.network)
         done = run_folder.is_finished if copy is None else run_folder.is_committed
         if done(own, plan):
             say(console, f"this run is finished: {place}")
             records = run_folder.read_records(own)
-            if copy is None and (tensorboard or _events_go_on(own, console)):
+            if copy is None and (how.tensorboard or _events_go_on(own, console)):
+                _ask_from_now_on(how)
                 Events(own, plan.agents, records).close()  # all of them, whatever was lost
             return Run(place, plan.agents, records, finished=True)
-        if engine.engine == "local":
-            _check_device(own, plan)
-        how = how._replace(tensorboard=tensorboard or _events_go_on(own, console))
-        with running(engine) as runs, run_folder.held(own):
+        _check_device_of(own, plan, how.engine)
+        how = how._replace(tensorboard=how.tensorboard or _events_go_on(own, console))
+        _ask_from_now_on(how)
+        with running(how.engine) as runs, run_folder.held(own):
             _announce(console, plan, place, how, runs)
             _expect(console, plan, own, runs)
 
@@ -266,6 +284,12 @@ def _expect(console: Console, plan: Plan, folder: Path | None, engine: Engine) -
         say(console, line)
 
 
+def _ask_from_now_on(how: Execution) -> None:
+    """Before something is written or begun: who can end this process leaves its end to us now."""
+    if how.should_stop is not None:
+        how.should_stop()
+
+
 def _events_go_on(folder: Path, console: Console) -> bool:
     """Whether a run has events; where nothing can write them they wait, and nothing is lost."""
     if not run_folder.has_events(folder):
@@ -300,9 +324,15 @@ def _check_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> 
         raise InvalidInput(f"the run in {folder} has no network of its own: leave network out")
 
 
-def _check_device(folder: Path, plan: Plan) -> None:
-    try:
+def check_device(plan: Plan, engine: EngineOptions) -> None:
+    """Refuse a device that is not here; a cluster may have it elsewhere."""
+    if engine.engine == "local":
         checked_device(plan.device)
+
+
+def _check_device_of(folder: Path, plan: Plan, engine: EngineOptions) -> None:
+    try:
+        check_device(plan, engine)
     except InvalidInput as error:
         raise InvalidInput(
             f"the run in {folder} is on {plan.device}, and there is no such device here: resume it "

@@ -51,6 +51,10 @@ BAD = {
         ["--algorithm", "rdq", "--target-quantiles", "4"],
         "target_quantiles = 4: only iqn, ib-iqn have it",
     ),
+    "beta of algorithms without one": (
+        ["--algorithm", "dqn", "ib-dqn", "--beta", "0.1", "0.2"],
+        "beta = 0.1, 0.2: only rdq has it; train it, or leave beta out",
+    ),
     "k twice": (["--k", "1", "1"], "an agent twice"),
     "k is no number": (["--k", "many"], "--k"),
     "small replay": (
@@ -89,6 +93,16 @@ def test_refused(
     assert err.count("\n") == 1
     assert err.startswith("valueshare: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["train --env CartPole-v1", "reproduce lunarlander"])
+def test_a_gpu_that_is_not_here_is_said_before_other_settings(
+    command: str, uninterrupted: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    for device, message in (("cuda:7", "no such CUDA device"), ("cpu", "with other settings")):
+        code, _, err = cli(*command.split(), "--device", device, "--out", uninterrupted)
+        assert (code, err.count("\n")) == (2, 1)
+        assert message in err
 
 
 @pytest.mark.parametrize(

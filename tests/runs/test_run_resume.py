@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from valueshare import open_run
-from valueshare.commands import training as commands
 from valueshare.population import checkpoint
-from valueshare.runs import run_folder, signals
+from valueshare.runs import run_folder
+from valueshare.runs.signals import Stopped, stop_on_signals
 from valueshare.runs.workers import here
 
 Same = Callable[[Path, Path], None]
@@ -133,19 +133,60 @@ def test_asked_to_end(
     assert len(json.loads((folder / "provenance.json").read_text())["resumed"]) == 1
 
 
+# A library that takes its time to load, and loses what is raised meanwhile.
+SLOW = """
+import contextlib, os, signal, time
+
+with contextlib.suppress(BaseException):
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+)
 def test_asked_to_end_before_it_could_begin(
-    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, code: int, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow disk with the libraries, say: the exit code is that of the signal here too."""
+    (tmp_path / "slow.py").write_text(SLOW.format(name=number.name))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = start("train", "--env", "slow:own/Slow-v0", "--out", tmp_path / "run")
+    _, err = process.communicate(timeout=50)
+    assert (process.returncode, err) == (code, "valueshare: interrupted\n")
+    assert not (tmp_path / "run").exists()
 
-    def slow() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(20)  # patience ends first
 
-    monkeypatch.setattr(signals, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(commands, "training_library", slow)
-    code, _, err = cli(*small, "--out", tmp_path / "run")
-    assert (code, err) == (75, "valueshare: interrupted\n")
+def test_asked_again_and_again(
+    long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same
+) -> None:
+    folder = tmp_path / "run"
+    process = start(*LONG, "--out", folder)
+    wait_for_phases(folder, process, 2)
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    _, err = process.communicate()
+    assert (process.returncode, err.count("\n")) == (130, 1)
+    assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert list(folder.rglob("*.partial")) == []
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, long_run)
+
+
+def test_a_run_that_does_not_end_is_ended() -> None:
+    """After some seconds, and then whenever it is asked again."""
+    with stop_on_signals() as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        for number in (signal.SIGALRM, signal.SIGTERM):
+            signal.setitimer(signal.ITIMER_REAL, 0)  # as when it has run out
+            with pytest.raises(Stopped) as ended:
+                signal.raise_signal(number)
+            assert ended.value.exit_code == 75
 
 
 def test_ended_by_somebody_else(
@@ -171,6 +212,39 @@ def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.Monkey
         patch.setattr(checkpoint, "save", save_and_ask)
         code, _, err = cli(*small, "--out", folder)
     assert code == 75, err
+
+
+def test_a_run_of_which_nothing_is_learned_goes_on(
+    small: list[str],
+    uninterrupted: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    assert_same_end: Same,
+) -> None:
+    """As one that was ended before its first phase was finished."""
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(here, "run_part", lambda *task: False)
+        assert cli(*small, "--out", folder)[0] == 1
+    code, _, err = cli(*small, "--first-seed", "1", "--out", folder)
+    assert (code, "holds a run with other settings" in err) == (2, True)
+    with run_folder.held(folder):
+        code, _, err = cli(*small, "--out", folder)
+    assert (code, "is being trained by another process" in err) == (2, True)
+    assert cli(*small, "--out", folder)[0] == 0
+    assert_same_end(folder, uninterrupted)
+
+
+def test_records_without_checkpoints_are_not_begun_again(
+    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(uninterrupted, folder)
+    shutil.rmtree(folder / "checkpoints")
+    code, _, err = cli(*small, "--out", folder)
+    assert (code, "unfinished: write valueshare resume" in err) == (2, True)
+    assert open_run(folder).records.equals(open_run(uninterrupted).records)
 
 
 def test_an_unfinished_run_is_not_begun_again(

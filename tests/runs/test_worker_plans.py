@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import valueshare
+from valueshare import training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.runs import memory
@@ -96,5 +97,6 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
-    monkeypatch.setattr(processes, "checked_device", torch.device)  # as if there were a GPU
+    for module in (processes, training):
+        monkeypatch.setattr(module, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

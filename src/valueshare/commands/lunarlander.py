@@ -59,7 +59,7 @@ def reproduce_lunarlander(
 
     def work() -> "Run":
         run: Run
-        if holds_run(folder, plan):
+        if holds_run(folder, plan, engine):
             run = training.resume(whole, threads=threads or None, should_stop=stop, engine=engine)
         else:
             how = Execution(threads=threads or None, should_stop=stop, engine=engine)

@@ -17,9 +17,10 @@ from valueshare.commands.arguments import (
     writable,
 )
 from valueshare.errors import EnvironmentFailed, InvalidInput
-from valueshare.runs.engines import shard_folder
+from valueshare.extras import install_command
+from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Options
-from valueshare.runs.signals import Stopped, StopRequest, stop_on_signals
+from valueshare.runs.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.runs.storage.places import Place
 from valueshare.wording import how_many
 
@@ -95,7 +96,8 @@ def train(
             engine=engine,
         )
         if plan:
-            print(*training.planned(made, how), sep="\n")
+            for line in training.planned(made, how):
+                print(line, flush=True)  # before a refusal
             return
         shown: dict[str, Any] = {
             "env": env,
@@ -188,16 +190,18 @@ def to_the_end(
     return True
 
 
-def holds_run(place: Place, plan: "Plan") -> bool:
+def holds_run(place: Place, plan: "Plan", engine: EngineOptions) -> bool:
     """Whether a run of this very plan is there, finished or not; another one is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
+    from valueshare.training import check_device
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:
         return False
     other = difference(stored, config(plan))
     if other is not None:
+        check_device(plan, engine)  # without it, other settings would not help
         raise InvalidInput(
             f"{place} holds a run with other settings ({other}): choose another --out"
         )
@@ -219,15 +223,14 @@ def _say_and_exit(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def training_library() -> "ModuleType":
+def training_library(extra: str = "train") -> "ModuleType":
     """The package's training, imported once it is needed: it brings PyTorch."""
     let_threads_sleep()
     try:
-        from valueshare import training
+        with loading():
+            from valueshare import training
     except ModuleNotFoundError as missing:
-        raise InvalidInput(
-            f"training needs {missing.name}: pip install 'valueshare[train]'"
-        ) from missing
+        raise InvalidInput(f"training needs {missing.name}: {install_command(extra)}") from missing
     return training
 
 

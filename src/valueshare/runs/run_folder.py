@@ -96,6 +96,14 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
 
 
+def is_untrained(folder: Path, plan: Plan) -> bool:
+    """Whether the run of this very plan is in a folder, and nothing that it has learned."""
+    stored = read_config(folder)
+    if stored is None or stored.get("kind") != KIND or difference(stored, config(plan)) is not None:
+        return False
+    return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))
+
+
 @contextmanager
 def created(folder: Path, plan: Plan, command: str, *, tensorboard: bool = False) -> Iterator[None]:
     """Make the folder of a run that has not begun, and hold it while the context lasts.

@@ -1,11 +1,13 @@
 """Signals that ask a run to end: it stops at the next tick, with all finished phases safe."""
 
 import math
+import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 INTERRUPTED = 130  # what a shell answers for a command that Ctrl-C ended
 PREEMPTED = 75  # EX_TEMPFAIL: try again later
@@ -24,8 +26,8 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(BaseException):
-    """Asked to end where it is: a run that did not come to its next tick in time, or was asked
-    twice, and every command that is no run."""
+    """Asked to end where it is: a run that did not come to its next tick in time, and every command
+    that is no run."""
 
     def __init__(self, *words: str, exit_code: int = INTERRUPTED) -> None:
         super().__init__(*words)
@@ -33,12 +35,19 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """Whether a signal has asked the run to end; call it to find out."""
+    """Whether a signal has asked the run to end; call it to find out.
+
+    Before it is called for the first time nothing is written, and a signal ends the process itself.
+    From then on it is a request, and the run has some seconds to come to its end: signals that come
+    meanwhile ask for nothing new, and could only leave something half-done.
+    """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self._is_heard = False
 
     def __call__(self) -> bool:
+        self._is_heard = True
         return self.signal is not None
 
     @property
@@ -46,10 +55,13 @@ class StopRequest:
         return EXIT_CODES[self.signal] if self.signal is not None else 0
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
-        if self.signal is not None:
+        if not self._is_heard:
+            _end_process(EXIT_CODES[signal.Signals(number)])
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
+        elif not signal.getitimer(signal.ITIMER_REAL)[0]:
             raise Stopped(exit_code=self.exit_code)
-        self.signal = signal.Signals(number)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
 
     def lose_patience(self, _number: int, _frame: FrameType | None) -> None:
         raise Stopped(exit_code=self.exit_code)
@@ -67,9 +79,20 @@ def ended_by_signal() -> Handler:
         now = time.monotonic()
         if now - ending >= PATIENCE_SECONDS:
             ending = now
-            raise Stopped(exit_code=128 + number)
+            raise KeyboardInterrupt if number == signal.SIGINT else Stopped(exit_code=128 + number)
 
     return receive
+
+
+@contextmanager
+def loading(exit_codes: Mapping[signal.Signals, int] = EXIT_CODES) -> Iterator[None]:
+    """While libraries are being loaded, a signal ends the process itself, with one line."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        _end_process(exit_codes[signal.Signals(number)])
+
+    with _handled(dict.fromkeys(exit_codes, end)):
+        yield
 
 
 @contextmanager
@@ -78,10 +101,34 @@ def stop_on_signals() -> Iterator[StopRequest]:
     request = StopRequest()
     handlers: dict[signal.Signals, Handler] = dict.fromkeys(EXIT_CODES, request.receive)
     handlers[signal.SIGALRM] = request.lose_patience
+    with _handled(handlers):
+        try:
+            yield request
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def ignore_signals() -> None:
+    """Let nothing come between a command that has ended and its exit code."""
+    for number in EXIT_CODES:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_process(exit_code: int) -> NoReturn:
+    """End at once, where nothing is there to be removed.
+
+    An exception would not do: libraries that are being loaded lose it, show it, or abort.
+    """
+    os.write(2, b"valueshare: interrupted\n")
+    os._exit(exit_code)
+
+
+@contextmanager
+def _handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+    """These handlers, and afterwards those from before."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield request
+        yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
