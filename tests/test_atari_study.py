@@ -1,5 +1,6 @@
 """The Atari studies: the paper's settings, how they are cut, and the smoke scale to the report."""
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -273,8 +274,15 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     assert "dqn: 4 agents in 1 population of at most 4, 300 steps each and 600 of" in text
     assert "0.6 minutes at 100 agent-steps/s, given" in text
     assert "Atari protocol machado-2018: " in text
-    assert "not as in the paper: total steps 300 instead of 50,000,000" in text
     assert "no agent diverged" in text
+    # What differs is one line here, and in full in the report.
+    said = atari_study("atari57", AtariOptions(scale="smoke")).deviations
+    assert text.count("not as in the paper") == 1
+    assert f"not as in the paper: scale smoke, with {len(said)} departures; the report" in text
+    assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
+    shown = html.unescape((out / "report" / "report.html").read_text())
+    assert "total steps 300 instead of 50,000,000" in said
+    assert all(sentence in shown for sentence in said)
 
     records = pl.concat(pl.read_parquet(p) for p in sorted((out / "dqn" / "records").iterdir()))
     assert sorted(records["step"].to_list()) == [0] * 4 + [150] * 4 + [300] * 4
@@ -359,10 +367,17 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
     words = [*("reproduce", "atari57", "--scale", "paper", "--algorithms", "dqn", "ib-dqn")]
     words += ["--out", str(tmp_path / "study")]
-    code, _, err = cli(*words)
-    assert (code, err.count("\n")) == (2, 1)
+    code, text, err = cli(*words)
+    assert (code, text, err.count("\n")) == (2, "", 1)
     # 0.95 x 40 GB at 7.1 GB and a little an agent.
     assert "16 agents need" in err
     assert ": 5 would fit" in err
     assert err.rstrip().endswith("or a smaller agents-at-once")
     assert cli(*words, "--agents-at-once", "5", "--rate", "1", "--plan")[0] == 0
+    code, plan, last = cli(*words, "--plan")  # nothing is measured: it does not fit
+    assert (code, last) == (2, err)
+    assert "dqn: 855 agents in 54 populations of at most 16" in plan
+    assert "memory: does not fit" in plan
+    assert "atari57: 855 agents in all, on cpu" in plan
+    code, plan, _ = cli(*words, "--plan", "--rate", "1000")
+    assert (code, "at 1,000 agent-steps/s, given" in plan) == (2, True)

@@ -14,7 +14,9 @@ import polars as pl
 import pytest
 
 import valueshare
+from valueshare import extras
 from valueshare.cli import COMMANDS, main
+from valueshare.extras import install_command
 
 QUICK = ("--k", "0", "1.6", "--step-sizes", "0.1", "0.3", "--seeds", "2", "--steps", "200")
 
@@ -92,6 +94,7 @@ def test_help_names_everything(
     for name in named:
         assert name in flowing
     assert "inner" not in flowing  # a name of the parser's, not of ours
+    assert "(default: )" not in flowing  # what is left out is said in words
 
 
 def test_without_a_command_there_is_help() -> None:
@@ -104,6 +107,60 @@ def test_without_a_command_there_is_help() -> None:
 def test_the_version(option: str) -> None:
     done = run(option)
     assert (done.returncode, done.stdout) == (0, f"valueshare {valueshare.__version__}\n")
+
+
+# What is not installed.
+
+ROOT = Path(__file__).resolve().parents[1]
+WITHOUT_PYTORCH = """
+import sys
+from valueshare.cli import main
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Absent())
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("train --env CartPole-v1", "train"),
+        ("resume runs/first", "train"),
+        ("reproduce atari57", "atari"),
+        ("bench layer", "torch"),
+    ],
+)
+def test_without_pytorch_a_command_says_what_to_type(
+    words: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYTORCH, *words.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.endswith(f" needs torch: {install_command(extra)}\n")
+    assert f"-m pip install -c constraints.txt -e '.[{extra}]'" in done.stderr
+
+
+def test_what_to_type_is_in_the_readme_and_holds_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert ".venv/bin/python -m pip install -c constraints.txt -e '.[train]'" in readme
+    monkeypatch.chdir(tmp_path)  # not in the clone
+    words = shlex.split(install_command("train", "video"))
+    assert words[0] == sys.executable
+    assert words[-3:] == [str(ROOT / "constraints.txt"), "-e", f"{ROOT}[train,video]"]
+    monkeypatch.setattr(extras, "CLONE", tmp_path)  # none
+    assert install_command("train", "video") == "pip install 'valueshare[train,video]'"
 
 
 # Bad input.
@@ -326,8 +383,11 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
         assert process.stdout.readline() == "140,544 runs, 702,720,000 timesteps\n"
         time.sleep(2)
         assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
-        said, complaint = process.communicate(timeout=30)
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            os.killpg(process.pid, signal.SIGINT)  # again and again: it changes nothing
+            time.sleep(0.02)
+        said, complaint = process.communicate(timeout=1)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -336,6 +396,22 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
     assert said == ""
     assert complaint == "valueshare: interrupted; nothing was written\n"
     assert contents(tmp_path) == {}
+
+
+def test_ctrl_c_after_the_end_changes_nothing() -> None:
+    """While the interpreter puts its things away, which takes PyTorch a second."""
+    script = """
+import atexit, os, signal, sys
+from valueshare.__main__ import run
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv[1:] = ["--version"]
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Environments of one's own.

@@ -18,6 +18,7 @@ from valueshare.errors import InvalidInput
 from valueshare.report import write
 from valueshare.report.folder import filled_whole
 from valueshare.report.style import save
+from valueshare.runs.signals import EXIT_CODES
 
 SCORES = [
     ("Catch", name, seed, step, seed + step / 10)
@@ -168,15 +169,21 @@ def test_whatever_ends_it_early_leaves_nothing(tmp_path: Path, ends: type[BaseEx
     assert tree(tmp_path) == {}
 
 
+# What a shell answers for these signals.
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_that_comes_twice_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As `timeout` sends it: the second one comes while the folder is being removed."""
     pl.DataFrame(SCORES, COLUMNS, orient="row").write_csv(tmp_path / "results.csv")
 
     def terminated_before(work: Callable[..., Any]) -> Callable[..., None]:
         def first_terminated(*words: Any, **options: Any) -> None:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
             work(*words, **options)
 
         return first_terminated
@@ -185,12 +192,14 @@ def test_a_signal_that_comes_twice_leaves_nothing(
     monkeypatch.setattr(shutil, "rmtree", terminated_before(shutil.rmtree))
     words = ["report", str(tmp_path / "results.csv"), "--out", str(tmp_path / "new" / "out")]
     monkeypatch.setattr(sys, "argv", ["valueshare", *words, "--resamples", "100"])
-    before = signal.getsignal(signal.SIGTERM)
+    # Where the tests themselves run in the background, Ctrl-C is ignored: not here.
+    before = {each: signal.signal(each, signal.default_int_handler) for each in EXIT_CODES}
     try:
         with pytest.raises(SystemExit) as ended:
             run()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert list(tree(tmp_path)) == ["results.csv"]
-    assert ended.value.code == 143  # what a shell answers for SIGTERM
+    assert ended.value.code == code
     assert capsys.readouterr().err == "valueshare: interrupted\n"

@@ -77,7 +77,11 @@ def test_markdown_and_csv() -> None:
         "|---|---:|---:|---:|",
         "| a | 3.0 | **3.5** | **2.0** |",
         "| b | **1.2** | – | – |",
+        "",
+        "Bold: the highest, quantile networks among themselves.",
     ]
+    one_family = tables.score_table(means([("a", "dqn", 0.0, 1.0), ("a", "ib-dqn", 4.0, 1.0)]))
+    assert tables.to_markdown(one_family).splitlines()[2:] == ["| a | **1.0** | 1.0 |"]
     read = pl.read_csv(io.StringIO(tables.to_csv(table)))
     assert read.rows() == [("a", 3.0, 3.5, 2.0), ("b", 1.25, None, None)]  # all digits
     assert read.columns == ["environment", "DQN", "IB-DQN(4)", "IQN"]

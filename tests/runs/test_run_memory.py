@@ -53,6 +53,10 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     assert "100,000 agents need" in err
     assert "2.0 GB are free" in err
     fit = int(err.split("free: ")[1].split(" would fit")[0].replace(",", ""))
+    code, plan, last = cli(*words, "--seeds", "100000", "--plan")
+    assert (code, last) == (2, err)
+    assert "100,000 agents in 1 population" in plan
+    assert "replay_capacity = " in plan
     assert not (tmp_path / "run").exists()
     (part,) = parts(make_plan("CartPole-v1", "dqn", seeds=fit))
     memory.check(memory.need(part), CPU)

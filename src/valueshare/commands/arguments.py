@@ -18,7 +18,10 @@ OutFolder = Annotated[str | None, arg(metavar="PATH|URL", help_behavior_hint="")
 ReportFolder = Annotated[str | Path | None, arg(metavar="PATH", help_behavior_hint="")]
 RunFolder = Annotated[str, arg(metavar="PATH|URL")]
 # From the command line they are all text, from Python they may be paths.
-RunFolders = Annotated[tuple[str | Path, ...], arg(metavar="PATH|URL [PATH|URL ...]")]
+RunFolders = Annotated[
+    tuple[str | Path, ...],
+    arg(metavar="PATH|URL [PATH|URL ...]", help_behavior_hint="(required)"),
+]
 EngineArguments = OmitArgPrefixes[EngineOptions]  # --engine, --ray-address, --shard, ...
 
 PASSING = ("memory",)  # what is there ends with its process

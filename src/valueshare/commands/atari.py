@@ -15,7 +15,7 @@ from valueshare.commands.training import FAILED, holds_run, to_the_end, training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.engines import EngineOptions, shard_folder
-from valueshare.runs.options import Number
+from valueshare.runs.options import NameList, Number, NumberList
 from valueshare.runs.signals import stop_on_signals
 from valueshare.runs.storage.places import Place
 from valueshare.wording import how_many
@@ -49,8 +49,8 @@ def reproduce_atari57(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
     engine: EngineArguments,
-    algorithms: tuple[str, ...] = (),
-    k: tuple[float, ...] = (),
+    algorithms: NameList = (),
+    k: NumberList = (),
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
@@ -60,10 +60,8 @@ def reproduce_atari57(
         study: What is run.
         running: How it is run.
         engine: Where it runs.
-        algorithms: At the paper's scale dqn, dueling-dqn, ib-dqn, rdq, iqn and ib-iqn, at the
-            others dqn and ib-dqn.
-        k: Of the algorithms that have one; left out: 1 and the number of actions, as in the paper,
-            and at the other scales the number of actions.
+        algorithms: Left out: dqn, ib-dqn, at the paper's scale dueling-dqn, rdq, iqn, ib-iqn too.
+        k: Of the ib- ones; left out: the number of actions, for ib-dqn at the paper's scale 1 too.
     """
     _reproduce("atari57", study, running, engine, algorithms=algorithms, k=k)
 
@@ -72,7 +70,7 @@ def reproduce_atari_sensitivity(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
     engine: EngineArguments,
-    k: tuple[float, ...] = (),
+    k: NumberList = (),
 ) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
@@ -102,7 +100,7 @@ def reproduce_atari_rdq_beta(
     study: OmitArgPrefixes[AtariOptions],
     running: OmitArgPrefixes[Running],
     engine: EngineArguments,
-    beta: tuple[float, ...] = (),
+    beta: NumberList = (),
 ) -> None:
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
@@ -131,7 +129,7 @@ def _reproduce(
     engine: EngineOptions,
     **given: Sequence[str] | Sequence[float],
 ) -> None:
-    training = training_library()
+    training = training_library("atari")
     from valueshare.experiments.atari import atari_study
     from valueshare.report.elsewhere import report_places
     from valueshare.runs.execution import Execution
@@ -183,7 +181,8 @@ def _reproduce(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with filled(whole / "report") as own:
-        written = report_places([piece.folder for piece in pieces], own)
+        folders = [piece.folder for piece in pieces]
+        written = report_places(folders, own, deviations=study.deviations)
     print(f"report: {whole / 'report'}, figures {', '.join(written.figures)}")
     for note in written.notes:
         print(f"note: {note}")
@@ -204,7 +203,7 @@ def _pieces(
     for run, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
             folder = shard_folder(whole / run.name, engine.own_shard)
-            begun = look and holds_run(folder, plan)
+            begun = look and holds_run(folder, plan, engine)
             if look and not begun and isinstance(folder, Path):
                 check_absent(folder, plan)
             pieces.append(_Piece(run.name, plan, folder, begun))
@@ -221,14 +220,15 @@ def _print_plan(
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
-    The hours of a study that goes on are not counted: part of it is done.
+    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a
+    study that goes on are not counted: part of it is done.
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
     from valueshare.runs.plan import parts
 
     plans = [runs.fitted(piece.plan) for piece in pieces]
-    needs = [_checked(plan, how, runs) for plan in plans]
+    needs, refusal = _memory(plans, how, runs, at_once=not running.plan)
     goes_on = any(piece.begun for piece in pieces)
     seconds = 0.0
     for piece, plan, memory in zip(pieces, plans, needs, strict=True):
@@ -242,7 +242,7 @@ def _print_plan(
             f"{evaluation_steps(settings):,} of evaluation"
         )
         print(f"  memory: {memory}")
-        if goes_on:
+        if goes_on or (refusal and not running.rate):  # what does not fit cannot be measured
             continue
         if how.engine.engine == "ray":  # each run says so itself when it begins
             if running.plan and (line := runs.expect(plan, None, measure=True)) is not None:
@@ -258,8 +258,19 @@ def _print_plan(
     share = f" of shard {how.engine.shard}" if how.engine.shard else ""
     print(f"{study.name}: {agents} in all{share}{in_all}, on {options.device}")
     print(*atari_protocol(options.atari_protocol).described(), sep="\n")
-    for sentence in study.deviations:
-        print(f"not as in the paper: {sentence}")
+    in_full = running.plan or bool(how.engine.shard)  # a shard has no report
+    print(*_departures(study, options, in_full=in_full), sep="\n", flush=True)
+    if refusal:
+        raise refusal
+
+
+def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) -> list[str]:
+    """Where a study departs from the paper; of a smaller scale, that it does and who lists it."""
+    if in_full or options.scale == "paper":
+        return [f"not as in the paper: {sentence}" for sentence in study.deviations]
+    count = how_many(len(study.deviations), "departure")
+    who = "the report will list them, and --plan does"
+    return [f"not as in the paper: scale {options.scale}, with {count}; {who}"]
 
 
 def _measured(plan: "Plan", running: Running) -> float:
@@ -276,14 +287,23 @@ def _measured(plan: "Plan", running: Running) -> float:
     )
 
 
-def _checked(plan: "Plan", how: "Execution", runs: "Engine") -> str:
-    """One line of the memory that a run needs; what does not fit can also be cut smaller."""
-    try:
-        return runs.check(plan, how)
-    except InvalidInput as error:
-        if "would fit" not in str(error):
-            raise
-        raise InvalidInput(f"{error}, or a smaller agents-at-once") from error
+def _memory(
+    plans: "Sequence[Plan]", how: "Execution", runs: "Engine", *, at_once: bool
+) -> tuple[list[str], InvalidInput | None]:
+    """A line of memory for each plan, and the first refusal if one is not to be `at_once`."""
+    from valueshare.runs.memory import DoesNotFit
+
+    lines: list[str] = []
+    refusal: InvalidInput | None = None
+    for plan in plans:
+        try:
+            lines.append(runs.check(plan, how))
+        except DoesNotFit as error:
+            refusal = refusal or InvalidInput(f"{error}, or a smaller agents-at-once")
+            if at_once:
+                raise refusal from error
+            lines.append("does not fit")
+    return lines, refusal
 
 
 def _duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ from typing import Literal
 from valueshare.commands.arguments import Flag
 from valueshare.commands.training import training_library
 from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
 
 
 def bench_tabular() -> None:
@@ -19,9 +20,7 @@ def bench_layer() -> None:
     try:
         from valueshare.benchmarks import layer
     except ModuleNotFoundError as missing:
-        raise InvalidInput(
-            f"the layer needs {missing.name}: pip install 'valueshare[torch]'"
-        ) from None
+        raise InvalidInput(f"the layer needs {missing.name}: {install_command('torch')}") from None
 
     layer.run()
 
@@ -101,7 +100,7 @@ def bench_atari(
         part_seconds: Of learning, acting and storing, each.
         loop_seconds: Of a loop, and half as many of the bare emulators that take turns with it.
     """
-    training_library()  # says what to install where that is missing
+    training_library("atari")  # says what to install where that is missing
     from torch.cuda import is_available
 
     from valueshare.benchmarks import atari

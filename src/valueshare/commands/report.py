@@ -4,14 +4,15 @@ from tyro.conf import Positional
 
 from valueshare.commands.arguments import ReportFolder, RunFolders, lasting
 from valueshare.errors import InvalidInput
+from valueshare.runs.options import NameList
 from valueshare.runs.storage.places import Url
 
 
 def report(
     runs: Positional[RunFolders],
     out: ReportFolder = None,
-    figures: tuple[str, ...] = (),
-    compare: tuple[str, ...] = (),
+    figures: NameList = (),
+    compare: NameList = (),
     resamples: int = 50_000,
 ) -> None:
     """Figures, tables and a page of results, with intervals and notes on what is missing.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tyro.conf import FlagCreatePairsOff
 
-from valueshare.runs.options import Count
+from valueshare.runs.options import Count, NameList
 
 AtariScale = Literal["smoke", "small", "paper"]
 Flag = FlagCreatePairsOff[bool]
@@ -21,7 +21,7 @@ class AtariOptions:
     scale: AtariScale = "small"
     """smoke (Pong for 300 steps, a small network: under a minute on two cores), small (one or two
     games, 1,000,000 steps, replay of 200,000: for a GPU) or paper (50,000,000 steps)."""
-    games: tuple[str, ...] = ()
+    games: NameList = ()
     """Names like Pong or NameThisGame; left out: the scale's own."""
     seeds: Count = None
     """Agents of each combination; left out: the scale's own."""

@@ -71,9 +71,13 @@ def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
     return list(notes)
 
 
-def about_section(results: Results, study: Study, names: Mapping[str, str]) -> str:
+def about_section(
+    results: Results, study: Study, names: Mapping[str, str], deviations: Sequence[str] = ()
+) -> str:
     """The section on what was run; `names` are those of the places, for readers elsewhere."""
     parts = []
+    if deviations:
+        parts += [page.paragraph("Deviations from the paper:"), page.bullets(deviations)]
     for source in results.about:
         parts += _source(source, names[source.path])
     parts += [

@@ -53,11 +53,12 @@ def results_page(
     study: Study | None = None,
     answer: Verdict | None = None,
     live: Live | None = None,
+    deviations: Sequence[str] = (),
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for what is new.
 
     `asked` names comparisons, as "ib-dqn:4,dqn"; `study` and `answer` are the results' own, where
-    they were made before.
+    they were made before. `deviations` are those of a study from the paper.
     """
     study = study_of(results, resamples) if study is None else study
     answer = verdict(study, asked) if answer is None else answer
@@ -91,7 +92,7 @@ def results_page(
         if figures
         else "",
         page.section("Tables", *tables, name="tables") if tables else "",
-        about_section(results, study, names),
+        about_section(results, study, names, deviations),
         page.section("Notes", page.bullets(shortened(notes, names)), name="notes"),
     ]
     links = {

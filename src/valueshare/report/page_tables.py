@@ -19,7 +19,7 @@ from valueshare.report.page_verdict import (
 )
 from valueshare.report.series import game
 from valueshare.report.study import Study
-from valueshare.report.tables import beside_published, mean_scores, score_table
+from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
@@ -74,8 +74,7 @@ def final_scores_table(study: Study) -> list[str]:
     return [
         "<h3>Final scores</h3>",
         page.paragraph(
-            "Means over seeds of the last three evaluations. Bold: the highest, quantile networks "
-            "among themselves.",
+            f"Means over seeds of the last three evaluations. {BOLD}",
             "small",
         ),
         page.table(columns, rows, name="final-scores", caption="Final scores", tall=True),

@@ -24,6 +24,7 @@ from valueshare.report.series import Variant, game, variants, with_k
 from valueshare.report.style import family
 
 MISSING = "–"
+BOLD = "Bold: the highest, quantile networks among themselves."
 
 
 class ScoreTable(NamedTuple):
@@ -107,6 +108,8 @@ def to_markdown(table: ScoreTable) -> str:
     lines.append("|---" + "|---:" * len(table.who) + "|")
     for env, cells in _rows(table, lambda text: f"**{text}**"):
         lines.append("| " + " | ".join([_markdown(env), *cells]) + " |")
+    if table.family_starts():  # else two in a row look like a mistake
+        lines += ["", BOLD]
     return "\n".join([*lines, ""])
 
 

@@ -60,10 +60,12 @@ def write_report(
     *,
     compare: Sequence[str] = (),
     resamples: int = RESAMPLES,
+    deviations: Sequence[str] = (),
 ) -> Written:
     """Draw what the results in these folders and files allow; write their tables and the page.
 
     `compare` names comparisons for the page's verdict, as "ib-dqn:4,dqn"; without, it chooses.
+    `deviations` are those of a study from the paper, one sentence each.
     """
     if not paths:
         raise InvalidInput("no results are given: name run folders or files")
@@ -83,12 +85,17 @@ def write_report(
     study = study_of(results, resamples)
     asked_pairs(study, compare)  # refuses what is not there before anything is drawn
     with filled_whole(folder) as filling:  # refuses before the work begins
-        written = _write_all(results, study, filling, names, compare)
+        written = _write_all(results, study, filling, names, compare, deviations)
     return written._replace(folder=folder)
 
 
 def _write_all(
-    results: Results, study: Study, folder: Path, names: Sequence[str], compare: Sequence[str]
+    results: Results,
+    study: Study,
+    folder: Path,
+    names: Sequence[str],
+    compare: Sequence[str],
+    deviations: Sequence[str],
 ) -> Written:
     """Figures, tables, the page and what is told about them."""
     made_up = (MADE_UP,) if is_synthetic(results) else ()
@@ -101,7 +108,7 @@ def _write_all(
         for one in drawn
     ]
     answer = verdict(study, compare)
-    text = results_page(results, pictures, study=study, answer=answer)
+    text = results_page(results, pictures, study=study, answer=answer, deviations=deviations)
     write_whole(folder / "report.html", [text.encode()])
     written = Written(
         folder,
@@ -122,7 +129,7 @@ def _write_all(
     names_of = short_names([source.path for source in results.about])
     sources = [source._asdict() | {"path": names_of[source.path]} for source in results.about]
     said = written._replace(notes=tuple(shortened(written.notes, names_of)))
-    _write_about(said, drawn, sources)
+    _write_about(said, drawn, sources, deviations)
     return written
 
 
@@ -150,13 +157,19 @@ def _write_tables(study: Study, folder: Path) -> tuple[str, ...]:
     return notes
 
 
-def _write_about(written: Written, drawn: Sequence[Drawn], sources: Sequence[Any]) -> None:
+def _write_about(
+    written: Written,
+    drawn: Sequence[Drawn],
+    sources: Sequence[Any],
+    deviations: Sequence[str] = (),
+) -> None:
     about = {
         "verdict": written.verdict,
         "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in drawn},
         "not_drawn": written.left_out,
         "notes": written.notes,
         "sources": sources,
+        **({"deviations": deviations} if deviations else {}),  # none are known of other results
     }
     write_json(written.folder / "report.json", about)
 

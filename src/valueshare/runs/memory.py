@@ -38,6 +38,10 @@ USABLE = 0.95
 FEWER = "give fewer seeds, a smaller replay-capacity or another replay-device"
 
 
+class DoesNotFit(InvalidInput):
+    """A run needs more memory than there is; its plan is sound otherwise."""
+
+
 class Need(NamedTuple):
     """Bytes a population needs where its tensors are, and in the host's memory."""
 
@@ -131,7 +135,7 @@ def _refuse_excess(
     if free is None or agents * each + fixed <= USABLE * free:
         return
     fit = max(0, int((USABLE * free - fixed) // each))
-    raise InvalidInput(
+    raise DoesNotFit(
         f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
         f"{shown(agents * each + fixed)} of {kind} and {shown(free)} are free: {fit:,} would fit; "
         f"{advice}"

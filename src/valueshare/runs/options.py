@@ -21,6 +21,10 @@ Counts = Annotated[tuple[int, ...] | None, _option("N ...")]
 Number = Annotated[float | None, _option("X")]
 Numbers = Annotated[tuple[float, ...] | None, _option("X ...")]
 Name = Annotated[str | None, _option("NAME")]
+# Lists of which none is as good as left out: what it then is, the option says in words.
+CountList = Annotated[tuple[int, ...], _option("N ...")]
+NumberList = Annotated[tuple[float, ...], _option("X ...")]
+NameList = Annotated[tuple[str, ...], _option("NAME ...")]
 Switch = Annotated[bool | None, _option("{True,False}")]
 
 

@@ -63,7 +63,7 @@ class Processes(Engine):
         largest = sorted(need.total(device) for need in needs.values())[-self._workers :]
         wanted, free = sum(largest), memory.free_bytes(device)
         if free is not None and wanted > memory.USABLE * free:
-            raise InvalidInput(
+            raise memory.DoesNotFit(
                 f"{asked}: populations side by side need {memory.shown(wanted)} of memory and "
                 f"{memory.shown(free)} are free; write fewer, or a smaller population-agents or "
                 "replay-capacity"

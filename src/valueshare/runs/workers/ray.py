@@ -68,7 +68,7 @@ class OnRay(Engine):
         wanted = {name: _host_bytes(need, device) for name, need in needs.items()}
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
-            raise InvalidInput(
+            raise memory.DoesNotFit(
                 f"{name} needs {memory.shown(wanted[name])} of memory and no node has more than "
                 f"{memory.shown(int(most))}: write a smaller --population-agents or "
                 "replay-capacity"
