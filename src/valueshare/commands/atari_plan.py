@@ -26,9 +26,7 @@ class Running:
     plan: Flag = False
     """Print agents, populations, memory and hours, and run nothing."""
     rate: Number = None
-    """Agent-steps a second that the plan's hours are counted with; left out: measured for a few
-    seconds, and the steps of evaluation are counted at the same rate. On Ray speeds are always
-    measured."""
+    """Agent-steps a second for the plan's hours; left out: measured for a few seconds."""
     threads: int = 0
     """Of the emulators, shared among the groups; 0 is one a core."""
     groups: int = 0

@@ -91,9 +91,7 @@ def bench_atari(
         tf32: On CUDA, matrix products with 10-bit mantissas; for the plain agent too.
         replay_capacity: Transitions an agent remembers, 7.1 kB each.
         replay_device: Where they are kept; auto is where training is.
-        loops: Which loops: one group of agents, or halves, quarters or eighths at their own pace;
-            with acting that waits for learning, or by the weights as they were before the last
-            update began, until the next one begins (lag).
+        loops: Agents as one group or several, each at its own pace; lag: acting never waits.
         threads: Of the emulators, shared among the groups; 0 is one a core.
         raw_seconds: Of the bare emulators.
         plain_seconds: Of one plain agent.

@@ -29,8 +29,7 @@ def reproduce_lunarlander(
 
     Args:
         engine: Where it runs.
-        scale: smoke (seconds), small (5 k x 8 seeds x 50,000 steps: minutes on two cores) or
-            paper (17 k x 120 seeds x 100,000 steps: for a GPU).
+        scale: smoke: seconds; small: 5 k x 8 seeds, minutes; paper: 17 k x 120 seeds, for a GPU.
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
         eval_episodes: Episodes of an evaluation; left out: the scale's own.
         seeds: Agents of each k; left out: the scale's own.

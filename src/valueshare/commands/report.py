@@ -17,12 +17,12 @@ def report(
 ) -> None:
     """Figures, tables and a page of results, with intervals and notes on what is missing.
 
+    Results of other programs are tidy CSV or Parquet (environment, algorithm, seed, step, score),
+    PFRL's scores.txt, Stable-Baselines3's evaluations.npz, or folders of them.
+
     Args:
-        runs: Run folders or their addresses, or results of other programs: a tidy CSV or Parquet
-            (environment, algorithm, seed, step, score), PFRL's scores.txt, Stable-Baselines3's
-            evaluations.npz, or folders of them. Several are read as one.
-        out: Folder for figures and tables; left out: RUN/report, or report for several and for
-            addresses.
+        runs: Run folders or addresses, or results of other programs; several are read as one.
+        out: Folder for figures and tables; left out: RUN/report, for several or addresses report.
         figures: Names of figures; left out: all that the results allow.
         compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
         resamples: Of the bootstrap; fewer are faster and less exact.

@@ -21,8 +21,7 @@ def watch(runs: Positional[RunFolders], port: int = PORT) -> None:
     Ctrl-C; the runs do not notice.
 
     Args:
-        runs: Run folders or their addresses; several are shown as one. What `valueshare report`
-            reads will do too.
+        runs: Run folders, addresses, or what else `valueshare report` reads; shown as one.
         port: Of 127.0.0.1; 0 is any free one.
     """
     let_threads_sleep()

@@ -19,8 +19,7 @@ class AtariOptions:
     """What is left out is the scale's own."""
 
     scale: AtariScale = "small"
-    """smoke (Pong for 300 steps, a small network: under a minute on two cores), small (one or two
-    games, 1,000,000 steps, replay of 200,000: for a GPU) or paper (50,000,000 steps)."""
+    """smoke: Pong for 300 steps, under a minute; small: a million, for a GPU; paper: 50 million."""
     games: NameList = ()
     """Names like Pong or NameThisGame; left out: the scale's own."""
     seeds: Count = None
@@ -36,13 +35,11 @@ class AtariOptions:
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
     """Where they are kept; auto is where training is. It changes no agent's random numbers."""
     agents_at_once: int = 16
-    """At most so many agents are one population, of one game or several. It changes no agent's
-    random numbers; rounding may differ on CUDA."""
+    """At most so many agents are one population. It changes no agent's random numbers."""
     atari_protocol: str = "machado-2018"
     """How games are played and scored, for all of the study: machado-2018 is the paper's."""
     acting_lag: Flag = False
-    """Act by the weights as they were before the last update began, until the next one begins: then
-    acting never waits for learning."""
+    """Act by the weights before the last update until the next begins: never wait for learning."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     compile: Flag = False

@@ -50,8 +50,7 @@ class TabularStudy:
     step_reward: float = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
     measure: Measure | Literal["auto"] = "auto"
-    """What is compared: completed episodes, or all reward collected; auto is episodes in the
-    gridworld and reward elsewhere."""
+    """Completed episodes, or all reward collected; auto: episodes in the gridworld, else reward."""
 
     def __post_init__(self) -> None:
         check_learners(
