@@ -1,18 +1,20 @@
 """`valueshare` and `python -m valueshare`: the command line, from its first import on."""
 
+import atexit
 import io
 import signal
 import sys
 
-from valueshare.runs.signals import INTERRUPTED, ended_by_signal, ignore_signals, loading
+from valueshare.runs.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading
 
-EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}
+ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is no run
 
 
 def run() -> None:
     """Run a command; a signal ends it with one line even while libraries are being loaded."""
-    # A shell has its background jobs ignore Ctrl-C: so do we.
-    codes = {n: code for n, code in EXIT_CODES.items() if signal.getsignal(n) != signal.SIG_IGN}
+    atexit.register(ignore_signals)  # the first is called last
+    # A shell has its background jobs ignore Ctrl-C: so does all that is no run.
+    codes = {n: code for n, code in ENDED.items() if signal.getsignal(n) != signal.SIG_IGN}
     with loading(codes):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -21,10 +23,14 @@ def run() -> None:
     end = ended_by_signal()
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own
+    code: int | str | None = 0
     try:
         main()
+    except SystemExit as ended:
+        code = ended.code
+        raise
     finally:
-        ignore_signals()
+        end_with(code if isinstance(code, int) else 1)
 
 
 if __name__ == "__main__":

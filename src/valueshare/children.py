@@ -113,8 +113,8 @@ def obey(work: Callable[[str], object], hear: Callable[[str], None] = lambda lin
     come later are for `hear`, in a thread of its own.
     """
     # Sent to all, by a terminal or a scheduler, they are for the parent: it ends its children.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for heard in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(heard, signal.SIG_IGN)
     text = sys.stdin.buffer.readline().decode()
     threading.Thread(target=_end_with_parent, args=(hear,), daemon=True).start()
     code, why, number = 0, "", None

@@ -142,18 +142,19 @@ def _reproduce(
                         engine=engine,
                     )
                 else:
-                    done = training.start(piece.plan, piece.folder, command, how)
+                    done = training.start(
+                        piece.plan, piece.folder, command, how, deviations=study.deviations
+                    )
                 return done
 
-            well &= to_the_end(work, piece.folder, stop, others_follow=True)
+            well &= to_the_end(work, piece.folder, stop, in_study=True)
     if not well:
         sys.exit(FAILED)
     if engine.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with filled(whole / "report") as own:
-        folders = [piece.folder for piece in pieces]
-        written = report_places(folders, own, deviations=study.deviations)
+        written = report_places([piece.folder for piece in pieces], own)
     print(f"report: {whole / 'report'}, figures {', '.join(written.figures)}")
     for note in written.notes:
         print(f"note: {note}")

@@ -62,7 +62,7 @@ def train(
         first_seed: ... with this seed and those that follow it.
         out: Folder or address, like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
         device: cpu, cuda or cuda:0.
-        compile: Compile the learning and acting steps, which takes a while at the start.
+        compile: Compile what agents do at a step; takes a minute, then it is faster.
         backend: Of the environments; auto: ALE for Atari games, else EnvPool if it has them.
         threads: Of the environments; 0 is one a core.
         groups: Of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.
@@ -154,18 +154,22 @@ def resume(
 
 
 def to_the_end(
-    work: "Callable[[], Run]", folder: Place, stop: StopRequest, *, others_follow: bool = False
+    work: "Callable[[], Run]", folder: Place, stop: StopRequest, *, in_study: bool = False
 ) -> bool:
     """Run, then say how it ended; one that can go on says how, with an exit code of its own.
 
-    Where others follow, populations that failed do not end the program: False is the answer.
+    In a study others follow: populations that failed do not end the program, False is the answer.
     """
     way = f"go on with: valueshare resume {shlex.quote(str(folder))}"
+    if in_study:
+        way = "go on with the same command again"
     try:
         run = work()
     except Stopped:
         run = None
     except EnvironmentFailed as error:
+        if stop():  # somebody has ended the environments too
+            _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code)
         _say_and_exit(f"{error}; all finished phases are safe; mend it, then {way}", FAILED)
     except OSError as error:
         if not _is_there(folder):
@@ -175,7 +179,7 @@ def to_the_end(
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
         line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
-        if not others_follow:
+        if not in_study:
             _say_and_exit(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
         return False

@@ -3,9 +3,10 @@
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -45,6 +46,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self._is_heard = False
+        self.is_over = False  # the run has ended: what comes now is not for it
 
     def __call__(self) -> bool:
         self._is_heard = True
@@ -55,6 +57,8 @@ class StopRequest:
         return EXIT_CODES[self.signal] if self.signal is not None else 0
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
+        if self.is_over:
+            return
         if not self._is_heard:
             _end_process(EXIT_CODES[signal.Signals(number)])
         if self.signal is None:
@@ -105,11 +109,25 @@ def stop_on_signals() -> Iterator[StopRequest]:
         try:
             yield request
         finally:
+            request.is_over = True
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def end_with(exit_code: int) -> None:
+    """A command has ended with this: signals change nothing of it, and hurry what is left to do."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, RuntimeError):  # closed, or in use when it came
+                stream.flush()
+        os._exit(exit_code)
+
+    for number in EXIT_CODES:
+        signal.signal(number, end)
+
+
 def ignore_signals() -> None:
-    """Let nothing come between a command that has ended and its exit code."""
+    """For the very end: the interpreter would give them back their power to kill."""
     for number in EXIT_CODES:
         signal.signal(number, signal.SIG_IGN)
 
