@@ -14,6 +14,7 @@ from rich.console import Console
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import default_folder, described, in_full, make_plan
+from valueshare.population.graph import check_compiler
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
@@ -104,26 +105,33 @@ def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan
     return shard_plan(plan, shard), place
 
 
-def start(plan: Plan, folder: Place, command: str, how: Execution) -> Run:
+def start(
+    plan: Plan, folder: Place, command: str, how: Execution, deviations: Sequence[str] = ()
+) -> Run:
     """Begin the run of a plan in a new folder or at an address, once all is checked that can be.
 
-    In a folder that holds it already, with no phase finished, it goes on.
+    In a folder that holds it already, with no phase finished, it goes on, unless it is to be cut in
+    another way. `deviations` from the paper are noted with it.
     """
     check_device(plan, how.engine)
     place = located(folder)
-    if isinstance(place, Path) and run_folder.is_untrained(place, plan):
-        return _resumed(place, how)
+    as_it_was_cut = not how.engine.population_agents
+    if as_it_was_cut and isinstance(place, Path) and run_folder.is_untrained(place, plan):
+        return _resumed(place, how, command)
     console = Console(quiet=not how.progress)
-    with _copied(place) as (own, copy):
+    with _copied(place, how) as (own, copy):
         if copy is not None:
             check_free(copy)
         run_folder.check_absent(own, plan, copied=copy is not None)
+        _check_compiler(plan, how.engine)
         _ask_from_now_on(how)
         with running(how.engine) as engine:
             plan = engine.fitted(plan)
             _announce(console, plan, place, how, engine)
             _expect(console, plan, None, engine)
-            with run_folder.created(own, plan, command, tensorboard=how.tensorboard):
+            with run_folder.created(
+                own, plan, command, tensorboard=how.tensorboard, deviations=deviations
+            ):
                 return _launched(
                     plan, own, copy, how, console, engine, lambda: check_unfilled(copy)
                 )
@@ -178,9 +186,9 @@ def resume(
     return _resumed(place, how)
 
 
-def _resumed(place: Place, how: Execution) -> Run:
+def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -> Run:
     console = Console(quiet=not how.progress)
-    with _copied(place) as (own, copy):
+    with _copied(place, how) as (own, copy):
         if copy is not None:
             copy.pull(is_small)
         plan = run_folder.open_plan(own)
@@ -194,6 +202,7 @@ def _resumed(place: Place, how: Execution) -> Run:
                 Events(own, plan.agents, records).close()  # all of them, whatever was lost
             return Run(place, plan.agents, records, finished=True)
         _check_device_of(own, plan, how.engine)
+        _check_compiler(plan, how.engine)
         how = how._replace(tensorboard=how.tensorboard or _events_go_on(own, console))
         _ask_from_now_on(how)
         with running(how.engine) as runs, run_folder.held(own):
@@ -203,18 +212,19 @@ def _resumed(place: Place, how: Execution) -> Run:
             def note() -> None:
                 if copy is not None:
                     copy.pull(is_small)  # who held it before may have gone on with it
-                run_folder.note_resumption(own, "valueshare resume", plan.device, how.tensorboard)
+                run_folder.note_resumption(own, command, plan.device, how.tensorboard)
 
             # Once it is held: what is noted is what this process then does.
             return _launched(plan, own, copy, how, console, runs, note)
 
 
 @contextmanager
-def _copied(place: Place) -> Iterator[tuple[Path, Copy | None]]:
+def _copied(place: Place, how: Execution) -> Iterator[tuple[Path, Copy | None]]:
     """The folder that is worked in, and the copy that it is of a run at an address."""
     if isinstance(place, Path):
         yield place, None
         return
+    _ask_from_now_on(how)
     with working_copy(place, keep=True) as copy:
         yield copy.folder, copy
 
@@ -328,6 +338,11 @@ def check_device(plan: Plan, engine: EngineOptions) -> None:
     """Refuse a device that is not here; a cluster may have it elsewhere."""
     if engine.engine == "local":
         checked_device(plan.device)
+
+
+def _check_compiler(plan: Plan, engine: EngineOptions) -> None:
+    if plan.compiled and engine.engine == "local":
+        check_compiler(checked_device(plan.device))
 
 
 def _check_device_of(folder: Path, plan: Plan, engine: EngineOptions) -> None:

@@ -229,6 +229,9 @@ def test_a_run_of_which_nothing_is_learned_goes_on(
         assert cli(*small, "--out", folder)[0] == 1
     code, _, err = cli(*small, "--first-seed", "1", "--out", folder)
     assert (code, "holds a run with other settings" in err) == (2, True)
+    for other in (["--replay-device", "disk"], ["--population-agents", "1"]):  # not in silence
+        code, _, err = cli(*small, *other, "--out", folder)
+        assert (code, "unfinished: write valueshare resume" in err) == (2, True), err
     with run_folder.held(folder):
         code, _, err = cli(*small, "--out", folder)
     assert (code, "is being trained by another process" in err) == (2, True)

@@ -90,8 +90,7 @@ def print_plan(
     share = f" of shard {how.engine.shard}" if how.engine.shard else ""
     print(f"{study.name}: {agents} in all{share}{in_all}, on {options.device}")
     print(*atari_protocol(options.atari_protocol).described(), sep="\n")
-    in_full = running.plan or bool(how.engine.shard)  # a shard has no report
-    print(*_departures(study, options, in_full=in_full), sep="\n", flush=True)
+    print(*_departures(study, options, in_full=running.plan), sep="\n", flush=True)
     if refusal:
         raise refusal
 
@@ -101,8 +100,7 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
     if in_full or options.scale == "paper":
         return [f"not as in the paper: {sentence}" for sentence in study.deviations]
     count = how_many(len(study.deviations), "departure")
-    who = "the report will list them, and --plan does"
-    return [f"not as in the paper: scale {options.scale}, with {count}; {who}"]
+    return [f"not as in the paper: scale {options.scale}, with {count} (see --plan or the report)"]
 
 
 def _measured(plan: "Plan", running: Running) -> float:

@@ -17,6 +17,7 @@ from valueshare.report.page_verdict import Interval, number, written
 from valueshare.report.series import game, millions
 from valueshare.report.study import Study
 from valueshare.report.style import look
+from valueshare.runs.provenance import DEVIATIONS
 from valueshare.wording import how_many
 
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
@@ -71,13 +72,17 @@ def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
     return list(notes)
 
 
-def about_section(
-    results: Results, study: Study, names: Mapping[str, str], deviations: Sequence[str] = ()
-) -> str:
+def deviations(results: Results) -> list[str]:
+    """Where the studies that these results are of depart from the paper, by what their runs say."""
+    origins = (source.provenance or {} for source in results.about)
+    return list(dict.fromkeys(said for origin in origins for said in origin.get(DEVIATIONS, ())))
+
+
+def about_section(results: Results, study: Study, names: Mapping[str, str]) -> str:
     """The section on what was run; `names` are those of the places, for readers elsewhere."""
     parts = []
-    if deviations:
-        parts += [page.paragraph("Deviations from the paper:"), page.bullets(deviations)]
+    if departures := deviations(results):
+        parts += [page.paragraph("Deviations from the paper:"), page.bullets(departures)]
     for source in results.about:
         parts += _source(source, names[source.path])
     parts += [

@@ -53,12 +53,11 @@ def results_page(
     study: Study | None = None,
     answer: Verdict | None = None,
     live: Live | None = None,
-    deviations: Sequence[str] = (),
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for what is new.
 
     `asked` names comparisons, as "ib-dqn:4,dqn"; `study` and `answer` are the results' own, where
-    they were made before. `deviations` are those of a study from the paper.
+    they were made before.
     """
     study = study_of(results, resamples) if study is None else study
     answer = verdict(study, asked) if answer is None else answer
@@ -92,7 +91,7 @@ def results_page(
         if figures
         else "",
         page.section("Tables", *tables, name="tables") if tables else "",
-        about_section(results, study, names, deviations),
+        about_section(results, study, names),
         page.section("Notes", page.bullets(shortened(notes, names)), name="notes"),
     ]
     links = {

@@ -159,7 +159,7 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         remove_empty(made)
-        if isinstance(error, FileNotFoundError):  # as in /proc, where no file can be made
+        if isinstance(error, (FileNotFoundError, PermissionError)):  # as in /proc and /sys
             raise InvalidInput(f"cannot write {path}: choose another place") from error
         raise
     return Video(path, count[0], first.shape[1], first.shape[0], rate)

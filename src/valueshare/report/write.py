@@ -20,7 +20,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
 from valueshare.report import figures
 from valueshare.report.folder import check_out, filled_whole, told_by_name
-from valueshare.report.page_about import short_names, shortened
+from valueshare.report.page_about import deviations, short_names, shortened
 from valueshare.report.page_results import Picture, results_page
 from valueshare.report.page_verdict import asked_pairs, verdict
 from valueshare.report.results import FIGURES, Drawn, drawn_from, not_allowed
@@ -60,12 +60,10 @@ def write_report(
     *,
     compare: Sequence[str] = (),
     resamples: int = RESAMPLES,
-    deviations: Sequence[str] = (),
 ) -> Written:
     """Draw what the results in these folders and files allow; write their tables and the page.
 
     `compare` names comparisons for the page's verdict, as "ib-dqn:4,dqn"; without, it chooses.
-    `deviations` are those of a study from the paper, one sentence each.
     """
     if not paths:
         raise InvalidInput("no results are given: name run folders or files")
@@ -85,17 +83,12 @@ def write_report(
     study = study_of(results, resamples)
     asked_pairs(study, compare)  # refuses what is not there before anything is drawn
     with filled_whole(folder) as filling:  # refuses before the work begins
-        written = _write_all(results, study, filling, names, compare, deviations)
+        written = _write_all(results, study, filling, names, compare)
     return written._replace(folder=folder)
 
 
 def _write_all(
-    results: Results,
-    study: Study,
-    folder: Path,
-    names: Sequence[str],
-    compare: Sequence[str],
-    deviations: Sequence[str],
+    results: Results, study: Study, folder: Path, names: Sequence[str], compare: Sequence[str]
 ) -> Written:
     """Figures, tables, the page and what is told about them."""
     made_up = (MADE_UP,) if is_synthetic(results) else ()
@@ -108,7 +101,7 @@ def _write_all(
         for one in drawn
     ]
     answer = verdict(study, compare)
-    text = results_page(results, pictures, study=study, answer=answer, deviations=deviations)
+    text = results_page(results, pictures, study=study, answer=answer)
     write_whole(folder / "report.html", [text.encode()])
     written = Written(
         folder,
@@ -129,7 +122,7 @@ def _write_all(
     names_of = short_names([source.path for source in results.about])
     sources = [source._asdict() | {"path": names_of[source.path]} for source in results.about]
     said = written._replace(notes=tuple(shortened(written.notes, names_of)))
-    _write_about(said, drawn, sources, deviations)
+    _write_about(said, drawn, sources, deviations(results))
     return written
 
 
@@ -161,7 +154,7 @@ def _write_about(
     written: Written,
     drawn: Sequence[Drawn],
     sources: Sequence[Any],
-    deviations: Sequence[str] = (),
+    departures: Sequence[str],
 ) -> None:
     about = {
         "verdict": written.verdict,
@@ -169,7 +162,7 @@ def _write_about(
         "not_drawn": written.left_out,
         "notes": written.notes,
         "sources": sources,
-        **({"deviations": deviations} if deviations else {}),  # none are known of other results
+        "deviations": departures,
     }
     write_json(written.folder / "report.json", about)
 
@@ -238,5 +231,5 @@ def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
         for one in drawn:
             save(one.figure, filling / "figures", one.name)
         written = Written(filling, chosen, {}, tuple(summary.get("notes", ())))
-        _write_about(written, drawn, [{"path": str(path), "kind": "tabular"}])
+        _write_about(written, drawn, [{"path": str(path), "kind": "tabular"}], ())
     return written._replace(folder=folder)

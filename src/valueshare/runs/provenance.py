@@ -10,6 +10,7 @@ from typing import Any
 import valueshare
 from valueshare.cores import available_cores
 
+DEVIATIONS = "deviations"  # of a study from the paper, a sentence each, where there are any
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "matplotlib")
 
 

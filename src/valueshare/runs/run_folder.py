@@ -15,7 +15,7 @@ It appears whole, with everything but records, checkpoints and events; those are
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -43,7 +43,7 @@ from valueshare.runs.plan import (
     from_config,
     parts,
 )
-from valueshare.runs.provenance import provenance
+from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.places import Place, located
 
@@ -97,19 +97,28 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
 
 
 def is_untrained(folder: Path, plan: Plan) -> bool:
-    """Whether the run of this very plan is in a folder, and nothing that it has learned."""
-    stored = read_config(folder)
-    if stored is None or stored.get("kind") != KIND or difference(stored, config(plan)) is not None:
+    """Whether the run of this very plan is in a folder, however it was cut, and nothing learned."""
+    stored = read_config(folder) or {}
+    cut = {name: stored[name] for name in ("pieces", "valueshare") if name in stored}
+    if stored != config(plan) | cut:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))
 
 
 @contextmanager
-def created(folder: Path, plan: Plan, command: str, *, tensorboard: bool = False) -> Iterator[None]:
+def created(
+    folder: Path,
+    plan: Plan,
+    command: str,
+    *,
+    tensorboard: bool = False,
+    deviations: Sequence[str] = (),
+) -> Iterator[None]:
     """Make the folder of a run that has not begun, and hold it while the context lasts.
 
     It appears whole or not at all, and is held before it appears: no other process can resume it
-    between its making and its first step. Whether it has events is noted for who goes on with it.
+    between its making and its first step. Whether it has events is noted for who goes on with it,
+    and where its study departs from the paper, for who reads its results.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
@@ -117,6 +126,8 @@ def created(folder: Path, plan: Plan, command: str, *, tensorboard: bool = False
             (staging / RECORDS).mkdir()
             (staging / CHECKPOINTS).mkdir()
             about = {**_origin(command, plan.device), **_events(tensorboard), "resumed": []}
+            if deviations:
+                about[DEVIATIONS] = list(deviations)
             write_json(staging / PROVENANCE, about)
             stack.enter_context(held(staging))  # the lock is the folder's, whatever its name
         yield
