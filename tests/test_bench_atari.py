@@ -63,12 +63,12 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
 
 
 def test_agents_take_the_games_in_turn() -> None:
-    table = _table(AtariBench(agents=5, games=("Pong", "Breakout"), algorithm="ib-dqn"))
+    table = _table(AtariBench(games=("Pong", "Breakout"), algorithm="ib-dqn"), 5)
     assert table["env"].to_list() == ["ALE/Pong-v5"] * 3 + ["ALE/Breakout-v5"] * 2
     assert table["agent"].to_list() == [0, 1, 2, 3, 4]
     assert set(table["k"]) == {18.0}
     assert set(table["epsilon_end"]) == {1.0}
-    one = _table(AtariBench(agents=1, games=("Pong", "Breakout"), loops=("serial",)))
+    one = _table(AtariBench(games=("Pong", "Breakout")), 1)
     assert one["env"].to_list() == ["ALE/Pong-v5"]
 
 
@@ -76,7 +76,7 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
     (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
     settings = parts(run.plan)[0].settings  # replay starts at 100; an update every 4 steps
-    population = population_of(_table(bench), settings, torch.device("cpu"))
+    population = population_of(_table(bench, 2), settings, torch.device("cpu"))
     state = initial_state(population)
     engine = training_engine(population, state, LOOPS["lag-halves"], False, 2)
     loop = TrainingLoop(engine, 95)
@@ -133,6 +133,12 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert AtariBench(loop_seconds=0, loops=("serial", "lag")).measured_loops == ("serial",)
 
 
+def test_loops_can_be_measured_alone() -> None:
+    alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
+    bench = AtariBench(agents=1, replay_capacity=200, loops=("lag",), **alone)  # type: ignore[arg-type]
+    assert [row.part for row in measure(bench, lambda line: None)] == ["loop, acting lag"]
+
+
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
 def test_one_plain_agent_steps_and_learns(game: str) -> None:
     rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), game, warm_up=8)
@@ -142,7 +148,7 @@ def test_one_plain_agent_steps_and_learns(game: str) -> None:
 def test_bare_emulators_get_actions_that_their_game_has() -> None:
     # Skiing has 9 of the 18: an emulator that gets another waits for ever.
     bench = AtariBench(agents=2, games=("Pong", "Skiing"))
-    with bare_emulators(_table(bench), _settings(bench), 2) as step:
+    with bare_emulators(_table(bench, 2), _settings(bench), 2) as step:
         for _ in range(30):
             step()
 
@@ -184,6 +190,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         ),
         (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
         (["--loops", "fast"], "fast"),
+        (["--loops"], "no loop is given: write some of serial"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -133,6 +133,19 @@ def test_a_place_is_refused_before_anything_is_said(
     assert {path.name for path in tmp_path.rglob("*")} == {"a file", "full", "photo"}
 
 
+def test_what_cannot_be_compiled_is_said_before_there_is_a_folder(
+    tmp_path: Path, cli: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    out = tmp_path / "run"
+    code, _, err = cli("train", "--env", "CartPole-v1", "--compile", "--out", out)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "nothing can be compiled here (InvalidCxxCompiler" in err
+    assert not out.exists()
+
+
 def test_settings_by_name_have_their_nearest_name() -> None:
     with pytest.raises(InvalidInput, match="did you mean minibatch"):
         make_plan("CartPole-v1", minibach=3)  # type: ignore[call-arg]

@@ -29,6 +29,7 @@ from valueshare.experiments.presets import atari
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine
+from valueshare.population.graph import check_compiler
 from valueshare.population.groups import choose_actions
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, initial_state
@@ -87,6 +88,8 @@ class AtariBench:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number >= 0")
         if not (self.raw_seconds or self.plain_seconds or self.measured_loops):
             raise InvalidInput("nothing is left to measure: write more than 0 seconds somewhere")
+        if not self.loops:
+            raise InvalidInput(f"no loop is given: write some of {', '.join(LOOPS)}")
         for loop in self.loops:
             if loop not in LOOPS:
                 raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
@@ -115,12 +118,14 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
     """Measure everything; `say` gets a line of text for each row as soon as it is known."""
     device = checked_device(bench.device)
     settings = _settings(bench)
-    one = Part("population-0", _table(replace(bench, agents=1, loops=())), settings, "ale")
+    one = Part("population-0", _table(bench, 1), settings, "ale")
     need = memory.need(one)._replace(agents=bench.agents)
     fits = memory.check(need, device, "give fewer agents or a smaller replay-capacity")
+    if bench.compiled:
+        check_compiler(device)
     say(_head(bench))
     say(f"memory: {fits}")
-    agents = _table(bench)  # now that it is known to fit
+    agents = _table(bench, bench.agents)  # now that it is known to fit
     say(_line("part", "ms", "agent-steps/s", "of raw ALE", "x one plain agent"))
     rows: list[Row] = []
     plain = 0.0
@@ -203,12 +208,12 @@ def _settings(bench: AtariBench) -> TrainingSettings:
     )
 
 
-def _table(bench: AtariBench) -> pl.DataFrame:
+def _table(bench: AtariBench, size: int) -> pl.DataFrame:
     """P agents that take the games in turn; all their actions are random, as the emulators' are."""
     own = replace(atari(bench.algorithm).own, epsilon_start=1.0, epsilon_end=1.0)
     k = 18.0 if algorithm_named(bench.algorithm).uses_k else 0.0
     games = [atari_game(game).env_id for game in bench.games]
-    shares = [-(-(bench.agents - i) // len(games)) for i in range(len(games))]
+    shares = [-(-(size - i) // len(games)) for i in range(len(games))]
     tables = [
         agent_table(game, bench.algorithm, seeds=range(share), k=k, own=own)
         for game, share in zip(games, shares, strict=True)

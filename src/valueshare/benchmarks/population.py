@@ -21,6 +21,7 @@ from valueshare.experiments.presets import PRESETS, Preset, generic
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
+from valueshare.population.graph import check_compiler
 from valueshare.population.groups import choose_actions
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
@@ -84,6 +85,8 @@ def measure(
         raise InvalidInput(f"groups = {groups}: only the whole loop is measured in groups")
     place = checked_device(device)
     _check_memory(agents, preset, env, place)
+    if compiled:
+        check_compiler(place)
     with on_device(place, tf32=preset.settings.tf32):
         engine = _engine(agents, preset, env, place, compiled, threads, groups)
         try:
