@@ -159,6 +159,8 @@ def test_what_to_type_is_in_the_readme_and_holds_anywhere(
     words = shlex.split(install_command("train", "video"))
     assert words[0] == sys.executable
     assert words[-3:] == [str(ROOT / "constraints.txt"), "-e", f"{ROOT}[train,video]"]
+    monkeypatch.chdir(Path(sys.executable).parent)  # where its name alone would be looked for
+    assert shlex.split(install_command("train"))[0] == sys.executable
     monkeypatch.setattr(extras, "CLONE", tmp_path)  # none
     assert install_command("train", "video") == "pip install 'valueshare[train,video]'"
 

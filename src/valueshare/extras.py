@@ -14,10 +14,15 @@ def install_command(*extras: str) -> str:
     if not versions.is_file():
         return shlex.join(["pip", "install", f"valueshare{wanted}"])
     python, clone = _from_here(Path(sys.executable)), _from_here(CLONE)
+    if "/" not in python:  # a shell would look for that name elsewhere
+        python = sys.executable
     words = ["-m", "pip", "install", "-c", _from_here(versions), "-e", f"{clone}{wanted}"]
     return shlex.join([python, *words])
 
 
 def _from_here(path: Path) -> str:
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return str(path)
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -152,6 +152,12 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         events.require_tensorboard()
 
 
+def test_only_who_has_a_beta_is_named_with_it() -> None:
+    plan = make_plan("CartPole-v1", ["dqn", "rdq"], seeds=1, beta=[0.1, 0.2])
+    rows = group_scores(plan.agents, records(100, {0: 1.0, 1: 2.0, 2: 3.0})).to_dicts()
+    assert [label(row) for row in rows] == ["dqn k=0", "rdq k=0 beta=0.1", "rdq k=0 beta=0.2"]
+
+
 def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:
     # Presets of the two environments differ in more than that: within one, only step_size does.
     plan = make_plan(

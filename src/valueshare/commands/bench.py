@@ -48,7 +48,7 @@ def bench_population(
         preset: Whose settings: generic, LunarLander-v3 (the paper's) or CartPole-v1.
         env: The environment that is stepped.
         device: cpu, cuda or cuda:0; auto is the GPU where there is one.
-        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        compile: Compile what agents do at a step; takes a minute, then it is faster.
         seconds: Of measuring, all parts together.
         threads: Of the environments; 0 is one a core.
     """
@@ -87,7 +87,7 @@ def bench_atari(
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         games: The agents take them in turn; one plain agent plays the first.
         device: cpu, cuda or cuda:0; auto is the GPU where there is one.
-        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        compile: Compile what agents do at a step; takes a minute, then it is faster.
         tf32: On CUDA, matrix products with 10-bit mantissas; for the plain agent too.
         replay_capacity: Transitions an agent remembers, 7.1 kB each.
         replay_device: Where they are kept; auto is where training is.

@@ -34,7 +34,7 @@ def reproduce_lunarlander(
         eval_episodes: Episodes of an evaluation; left out: the scale's own.
         seeds: Agents of each k; left out: the scale's own.
         device: cpu, cuda or cuda:0.
-        compile: Compile the learning and acting steps; takes a minute, then they are faster.
+        compile: Compile what agents do at a step; takes a minute, then it is faster.
         tf32: On CUDA, matrix products with 10-bit mantissas.
         threads: Of the environments; 0 is one a core.
     """

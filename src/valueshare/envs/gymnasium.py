@@ -71,7 +71,7 @@ def check_environment(env_id: str) -> None:
 
 
 class CheckedEnvironment:
-    """One environment; what it raises, and what it gives that its spaces do not hold, is said."""
+    """One environment; what it raises, and what it gives in a wrong shape or form, is said."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], spec: EnvironmentSpec) -> None:
         self._env, self._spec = env, spec

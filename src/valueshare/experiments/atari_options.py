@@ -43,6 +43,6 @@ class AtariOptions:
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     compile: Flag = False
-    """Compile the learning and acting steps; takes a minute, then they are faster."""
+    """Compile what agents do at a step; takes a minute, then it is faster."""
     tf32: Flag = False
     """On CUDA, matrix products with 10-bit mantissas."""

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import polars as pl
 
+from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import AgentSettings
 
 GROUP = ("env", "algorithm", "k")
@@ -46,7 +47,8 @@ def label(row: dict[str, object]) -> str:
 
 def own_values(row: dict[str, object]) -> list[str]:
     """What a group has besides algorithm and k: step_size=0.001."""
-    return [f"{name}={row[name]:g}" for name in OWN if name in row]
+    unread = () if algorithm_named(str(row["algorithm"])).uses_beta else ("beta",)
+    return [f"{name}={row[name]:g}" for name in OWN if name in row and name not in unread]
 
 
 def shown_score(score: float | None) -> str:

@@ -281,6 +281,6 @@ def _require_fsspec() -> Any:
         return import_module("fsspec")
     except ImportError as missing:
         raise InvalidInput(
-            "addresses of stores need fsspec and the protocol's own driver: "
-            f"{install_command('remote')}, or write a folder"
+            f"addresses of stores need fsspec: {install_command('remote')}, and the protocol's own "
+            "driver, like s3fs; or write a folder"
         ) from missing
