@@ -23,14 +23,12 @@ def run() -> None:
     end = ended_by_signal()
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own
-    code: int | str | None = 0
     try:
         main()
     except SystemExit as ended:
-        code = ended.code
+        end_with(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise
-    finally:
-        end_with(code if isinstance(code, int) else 1)
+    end_with(0)
 
 
 if __name__ == "__main__":
