@@ -1,9 +1,11 @@
 """`valueshare` and `python -m valueshare`: the command line, from its first import on."""
 
 import atexit
+import faulthandler
 import io
 import signal
 import sys
+from contextlib import suppress
 
 from valueshare.runs.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading
 
@@ -13,6 +15,8 @@ ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # wh
 def run() -> None:
     """Run a command; a signal ends it with one line even while libraries are being loaded."""
     atexit.register(ignore_signals)  # the first is called last
+    with suppress(OSError, RuntimeError):  # no file to write to
+        faulthandler.enable()  # a library that crashes would say nothing
     # A shell has its background jobs ignore Ctrl-C: so does all that is no run.
     codes = {n: code for n, code in ENDED.items() if signal.getsignal(n) != signal.SIG_IGN}
     with loading(codes):

@@ -14,7 +14,7 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import described, make_plan
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.plan import config
+from valueshare.runs.plan import config, difference
 
 
 class Dictionary(gymnasium.Env[Any, Any]):
@@ -290,6 +290,16 @@ def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
     first, *_, last = described(make_plan("CartPole-v1", "dqn", seeds=seeds, steps=steps))
     assert said[0] in first
     assert said[1] in last
+
+
+def test_other_environments_are_named() -> None:
+    there, here = (config(make_plan(env, "dqn", seeds=1)) for env in ("CartPole-v1", "Acrobot-v1"))
+    assert difference(there, here) == "env is CartPole-v1 there and Acrobot-v1 here"
+
+
+def test_an_environment_is_given_once() -> None:
+    with pytest.raises(InvalidInput, match="CartPole-v1, CartPole-v1: write each of them once"):
+        make_plan(["CartPole-v1", "CartPole-v1"], "dqn", seeds=1)
 
 
 def test_numpy_seeds_are_seeds() -> None:

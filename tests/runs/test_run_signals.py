@@ -97,6 +97,11 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_library_that_crashes_is_seen() -> None:
+    code, err = run(AFTER_THE_END.format(signal="SIGSEGV", code=0))
+    assert (code, "Segmentation fault" in err) == (-signal.SIGSEGV, True)
+
+
 @pytest.mark.parametrize("code", [0, 2])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_command_that_has_ended_can_be_hurried(name: str, code: int) -> None:

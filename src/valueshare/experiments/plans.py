@@ -64,6 +64,8 @@ def make_plan(
     seeds = [whole("seeds", seed) for seed in seeds]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, given) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
+    if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
+        raise InvalidInput(f"env = {', '.join(envs)}: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [

@@ -132,6 +132,9 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """The first setting in which two configurations differ, in words; None where none does."""
+    there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
+    if there != here:
+        return f"env is {', '.join(there)} there and {', '.join(here)} here"
     before, now = _flat(stored), _flat(wanted)
     if "protocols" not in stored:  # of before there was a digest: the name is a setting
         now.pop("protocols", None)
