@@ -14,10 +14,15 @@ from rich.console import Console
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import default_folder, described, in_full, make_plan
-from valueshare.population.graph import check_compiler
 from valueshare.population.state import NetworkFactory
-from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
+from valueshare.runs.checks import (
+    check_compiles,
+    check_device,
+    check_device_of,
+    check_engine,
+    check_network,
+)
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.events import Events, require_tensorboard
 from valueshare.runs.execution import Engine, Execution
@@ -92,7 +97,7 @@ def train(
 
 def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
     """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
-    _check_engine(engine)
+    check_engine(engine)
     shard = engine.own_shard
     place = shard_folder(located(folder), shard)
     if shard is not None and isinstance(place, Path):
@@ -123,7 +128,7 @@ def start(
         if copy is not None:
             check_free(copy)
         run_folder.check_absent(own, plan, copied=copy is not None)
-        _check_compiler(plan, how.engine)
+        check_compiles(plan, how.engine)
         _ask_from_now_on(how)
         with running(how.engine) as engine:
             plan = engine.fitted(plan)
@@ -180,7 +185,7 @@ def resume(
     Settings are the run's own, and so are TensorBoard events. A run with a network of its caller's
     own needs it here again.
     """
-    _check_engine(engine)
+    check_engine(engine)
     place = shard_folder(located(folder), engine.own_shard)
     how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
     return _resumed(place, how)
@@ -192,7 +197,7 @@ def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -
         if copy is not None:
             copy.pull(is_small)
         plan = run_folder.open_plan(own)
-        _check_network(own, plan, how.network)
+        check_network(own, plan, how.network)
         done = run_folder.is_finished if copy is None else run_folder.is_committed
         if done(own, plan):
             say(console, f"this run is finished: {place}")
@@ -201,8 +206,8 @@ def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -
                 _ask_from_now_on(how)
                 Events(own, plan.agents, records).close()  # all of them, whatever was lost
             return Run(place, plan.agents, records, finished=True)
-        _check_device_of(own, plan, how.engine)
-        _check_compiler(plan, how.engine)
+        check_device_of(own, plan, how.engine)
+        check_compiles(plan, how.engine)
         how = how._replace(tensorboard=how.tensorboard or _events_go_on(own, console))
         _ask_from_now_on(how)
         with running(how.engine) as runs, run_folder.held(own):
@@ -314,42 +319,3 @@ def _events_go_on(folder: Path, console: Console) -> bool:
         )
         return False
     return True
-
-
-def _check_engine(engine: EngineOptions) -> None:
-    if not isinstance(engine, EngineOptions):
-        raise InvalidInput(
-            f"engine is given as {type(engine).__name__}: write EngineOptions(...) of "
-            "valueshare.runs.engines, like EngineOptions(workers=2)"
-        )
-
-
-def _check_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
-    if plan.network is not None and network is None:
-        raise InvalidInput(
-            f"the run in {folder} has a network of its own, {plan.network}: resume it from Python, "
-            "valueshare.resume(folder, network=...)"
-        )
-    if plan.network is None and network is not None:
-        raise InvalidInput(f"the run in {folder} has no network of its own: leave network out")
-
-
-def check_device(plan: Plan, engine: EngineOptions) -> None:
-    """Refuse a device that is not here; a cluster may have it elsewhere."""
-    if engine.engine == "local":
-        checked_device(plan.device)
-
-
-def _check_compiler(plan: Plan, engine: EngineOptions) -> None:
-    if plan.compiled and engine.engine == "local":
-        check_compiler(checked_device(plan.device))
-
-
-def _check_device_of(folder: Path, plan: Plan, engine: EngineOptions) -> None:
-    try:
-        check_device(plan, engine)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"the run in {folder} is on {plan.device}, and there is no such device here: resume it "
-            "on a machine that has one"
-        ) from error

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 import valueshare
-from valueshare import training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
-from valueshare.runs import memory
+from valueshare.runs import checks, memory
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.execution import Execution
 from valueshare.runs.plan import parts
@@ -97,6 +96,6 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
-    for module in (processes, training):
+    for module in (processes, checks):
         monkeypatch.setattr(module, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

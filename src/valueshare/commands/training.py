@@ -196,9 +196,9 @@ def to_the_end(
 
 def holds_run(place: Place, plan: "Plan", engine: EngineOptions) -> bool:
     """Whether a run of this very plan is there, finished or not; another one is refused."""
+    from valueshare.runs.checks import check_device
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
-    from valueshare.training import check_device
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:
