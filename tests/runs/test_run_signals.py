@@ -4,8 +4,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+
+from valueshare.commands.training import to_the_end
+from valueshare.errors import EnvironmentFailed
+from valueshare.runs.signals import stop_on_signals
 
 TRAIN = "train --env CartPole-v1 --seeds 1 --steps 100 --eval-every 50 --replay-start 20"
 
@@ -95,6 +100,24 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(tmp_path: Path) -
     assert (code, err.count("\n")) == (130, 1)
     assert f"stopped; all finished phases are safe; go on with: valueshare resume {out}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_environments_that_end_with_the_run_have_not_failed(
+    asked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> NoReturn:
+        if asked:
+            signal.raise_signal(signal.SIGTERM)
+        raise EnvironmentFailed("they are gone")
+
+    (tmp_path / "config.json").write_text("{}")
+    with stop_on_signals() as stop:
+        stop()
+        with pytest.raises(SystemExit) as ended:
+            to_the_end(work, tmp_path, stop)
+    err = capsys.readouterr().err
+    assert (ended.value.code, "they are gone" in err) == ((75, False) if asked else (1, True))
 
 
 def test_a_library_that_crashes_is_seen() -> None:

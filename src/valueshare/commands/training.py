@@ -168,9 +168,9 @@ def to_the_end(
     except Stopped:
         run = None
     except EnvironmentFailed as error:
-        if stop():  # somebody has ended the environments too
-            _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code)
-        _say_and_exit(f"{error}; all finished phases are safe; mend it, then {way}", FAILED)
+        if not stop():  # else who ended the run has ended its environments too
+            _say_and_exit(f"{error}; all finished phases are safe; mend it, then {way}", FAILED)
+        run = None
     except OSError as error:
         if not _is_there(folder):
             way = "nothing was written"
