@@ -25,7 +25,7 @@ from valueshare.benchmarks.population import PARTS, Timing
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine
 from valueshare.population.groups import choose_actions
-from valueshare.population.updates import renew_target, update
+from valueshare.population.updates import update_due
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
 TRACED_TICKS = 300
@@ -151,10 +151,7 @@ def traced(engine: Engine) -> None:
     episodes = TrainingEpisodes(engine.population.size)
     choose_actions(group)
     for t in range(TRACED_TICKS):
-        if t % settings.update_every == 0:
-            update(learner)
-        if t % settings.target_every == 0:
-            renew_target(learner)
+        update_due(learner, settings, t)
         note("learn: launch")
         actions = exchange.action.filled()
         note("act: wait for actions")

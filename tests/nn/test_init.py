@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from valueshare.nn.convolution import Convolution
-from valueshare.nn.init import initialize_
+from valueshare.nn.init import Biases, initialize_
 
 
 def test_weights_are_normal_with_variance_one_over_fan_in() -> None:
@@ -31,12 +31,12 @@ def test_biases_of_convolutions_hidden_and_output_layers() -> None:
     def biases() -> list[list[float]]:
         return [p.tolist() for name, p in network.named_parameters() if name.endswith("bias")]
 
-    initialize_(network, 0.1, 0.5, convolution_bias=0.03)
+    initialize_(network, Biases(convolution=0.03, hidden=0.1, output=0.5))
     expected = [[0.03] * 2, [0.03] * 2, [0.1] * 4, [0.5] * 3]
     for found, wanted in zip(biases(), expected, strict=True):
         assert found == pytest.approx(wanted)
-    initialize_(network, 0.1, 0.5)
-    assert biases()[0] == biases()[1] == pytest.approx([0.1] * 2)
+    initialize_(network)
+    assert not any(value for layer in biases() for value in layer)
 
 
 def test_every_layer_named_output_has_the_last_bias() -> None:
@@ -46,7 +46,7 @@ def test_every_layer_named_output_has_the_last_bias() -> None:
             for name in "ab"
         }
     )
-    initialize_(streams, 0.1, 0.7)
+    initialize_(streams, Biases(hidden=0.1, output=0.7))
     for name, parameter in streams.named_parameters():
         if name.endswith("bias"):
             assert parameter.tolist() == pytest.approx([0.7] if "output" in name else [0.1] * 2)
@@ -54,7 +54,7 @@ def test_every_layer_named_output_has_the_last_bias() -> None:
 
 def test_a_layer_without_bias_is_left_without() -> None:
     layer = nn.Linear(3, 2, bias=False)
-    initialize_(layer, 0.1, 0.1)
+    initialize_(layer, Biases(0.1, 0.1, 0.1))
     assert layer.bias is None
 
 

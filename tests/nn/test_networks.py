@@ -177,7 +177,7 @@ def test_streams_on_images_have_a_hidden_layer_each() -> None:
     }
 
 
-@pytest.mark.parametrize("algorithm", ["ib-dqn", "dueling-dqn", "rdq", "ib-iqn"])  # each network
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "dueling-dqn", "rdq"])  # each network
 def test_published_spread_of_all_weights_on_images(algorithm: str) -> None:
     """LeCun-normal: variance 1 / fan-in, and 32 % beyond one standard deviation."""
     for name, p in image_weights(algorithm):
@@ -190,20 +190,49 @@ def test_published_spread_of_all_weights_on_images(algorithm: str) -> None:
         assert abs(beyond - 0.3173) < 5 * math.sqrt(0.3173 * 0.6827 / n), name
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+# Initial biases of (convolutions, hidden layers, output layers) on images: the authors' own.
+PUBLISHED_BIASES = {
+    **dict.fromkeys(("dqn", "double-dqn", "ib-dqn", "ib-double-dqn"), (0.1, 0.1, 0.0)),
+    **dict.fromkeys(("dueling-dqn", "rdq"), (0.03, 0.0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("algorithm", PUBLISHED_BIASES)
 def test_published_biases(algorithm: str) -> None:
+    convolution, hidden, output = PUBLISHED_BIASES[algorithm]
     for name, p in network_of(algorithm, IMAGE).named_parameters():
-        if not name.endswith("bias"):
-            continue
-        if "output" in name:
-            expected = 0.0
-        elif "convolutions" in name:
-            expected = 0.03 if algorithm in ("dueling-dqn", "rdq") else 0.1
-        else:
-            expected = 0.1
-        assert torch.equal(p, torch.full_like(p, expected)), name
+        if name.endswith("bias"):
+            kinds = {"output": output, "convolutions": convolution}
+            expected = next((bias for kind, bias in kinds.items() if kind in name), hidden)
+            assert torch.equal(p, torch.full_like(p, expected)), name
     for name, p in network_of(algorithm, VECTOR).named_parameters():
         assert not name.endswith("bias") or not p.any(), name
+
+
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize(
+    ("algorithm", "initialization"),
+    [*((name, "pytorch") for name in ALGORITHMS), ("iqn", "paper"), ("ib-iqn", "paper")],
+)
+def test_pytorch_s_default_initialization(
+    algorithm: str, initialization: str, observation: tuple[int, ...]
+) -> None:
+    """Weights and biases uniform in ±1/sqrt(fan-in): kaiming_uniform_ with a = sqrt(5)."""
+    hidden = (256,) if observation == IMAGE else (256, 256)
+    shape = NetworkShape(observation, 18, hidden, initialization=initialization)
+    torch.manual_seed(4)
+    parameters = dict(ALGORITHMS[algorithm].build(shape, 0.0).named_parameters())
+    for name, p in parameters.items():
+        layer = name.rpartition(".")[0]
+        fan_in = parameters[f"{layer}.weight"][0].numel()
+        units = p.detach().flatten() * math.sqrt(fan_in)  # uniform in [-1, 1]: variance 1/3
+        n = len(units)
+        assert units.abs().max().item() <= 1 + 1e-6, name
+        assert abs(units.mean().item()) < 5 / math.sqrt(3 * n), name
+        # The fourth moment of a uniform number is 1/5, so its square has variance 1/5 - 1/9.
+        assert abs(units.square().mean().item() - 1 / 3) < 5 * math.sqrt(4 / 45 / n), name
+        if n > 100:
+            assert units.abs().max().item() > 0.9, name
 
 
 def test_vectors_are_scaled_and_of_any_number_type() -> None:

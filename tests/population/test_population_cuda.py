@@ -133,8 +133,8 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
 
     first, again = trained(), trained()
 
-    def update_alone(learner: Learner, *staged: Callable[[], None]) -> None:
-        update(learner, *staged)
+    def update_alone(learner: Learner, counter: int, *staged: Callable[[], None]) -> None:
+        update(learner, counter, *staged)
         torch.cuda.synchronize()
 
     monkeypatch.setattr("valueshare.population.updates.update", update_alone)

@@ -48,10 +48,11 @@ def plain_loop(table: pl.DataFrame) -> State:
         actions = act(population, state._replace(online=older), observation)
         if t >= SETTINGS.replay_start and t % SETTINGS.update_every == 0:
             older = clone(state)
-            learn(population, state)
         if t >= SETTINGS.replay_start and t % SETTINGS.target_every == 0:
             copy_to_target(state)
             measure(population, state)
+        if t >= SETTINGS.replay_start and t % SETTINGS.update_every == 0:
+            learn(population, state)
         result = environments.step(actions.numpy())
         observation = torch.from_numpy(np.array(result.observation))
         transitions.append(

@@ -92,7 +92,7 @@ def test_epsilon_greedy_takes_the_first_of_equal_values() -> None:
 def test_sampling_is_uniform_over_live_transitions() -> None:
     _, state = filled(agent_table("CartPole-v1", "dqn", seeds=[0, 1]))
     keys = torch.tensor([11, 12])
-    draws = sample(state, keys, 40_000).r_t  # rewards are the numbers 0..39
+    draws = sample(state, keys, state.step, 40_000).r_t  # rewards are the numbers 0..39
     for p in range(2):
         counts = np.bincount(draws[p].long().numpy(), minlength=40)
         # Binomial(40,000, 1/40): mean 1,000, standard deviation 31; none of 40 beyond 5 of them.
@@ -104,7 +104,7 @@ def test_sampling_is_uniform_over_live_transitions() -> None:
 def test_measures_are_those_of_value_metrics() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 3.0]))
     measure(population, state)
-    batch = sample(state, population.keys.measure, SETTINGS.minibatch)
+    batch = sample(state, population.keys.measure, state.step, SETTINGS.minibatch)
     q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
     k = np.array([0.0, 0.0, 3.0, 3.0])
     expected = np.stack([action_gap(q), *norms(q, k[:, None])], -1).mean(1)  # [P, MEASURES]
@@ -118,11 +118,11 @@ def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
     gaps: list[np.ndarray] = []  # [P] each
     values: list[np.ndarray] = []
     for _ in range(3):
-        batch = sample(state, population.keys.replay, SETTINGS.minibatch)
+        batch = sample(state, population.keys.replay, state.step, SETTINGS.minibatch)
         q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
         values.append(q.mean((1, 2)))
         learn(population, state)
-        batch = sample(state, population.keys.measure, SETTINGS.minibatch)
+        batch = sample(state, population.keys.measure, state.step, SETTINGS.minibatch)
         q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()
         gaps.append(action_gap(q).mean(1))
         measure(population, state)
@@ -140,7 +140,7 @@ def test_residuals_of_networks_with_a_baseline_of_their_own() -> None:
     for name in ("dueling-dqn", "rdq"):
         population, state = filled(agent_table("CartPole-v1", name, seeds=[0, 1]))
         measure(population, state)
-        batch = sample(state, population.keys.measure, SETTINGS.minibatch)
+        batch = sample(state, population.keys.measure, state.step, SETTINGS.minibatch)
         found = dict(zip(MEASURES, state.measured.T, strict=True))
         for p in range(2):  # one agent at a time, from the two streams of its own head
             one: Any = population.factory(NetworkShape((4,), 2, SETTINGS.hidden), 0.0)
@@ -161,7 +161,7 @@ def test_mean_action_values_of_learned_minibatches_are_kept() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0]))
     expected = []
     for _ in range(3):
-        batch = sample(state, population.keys.replay, SETTINGS.minibatch)
+        batch = sample(state, population.keys.replay, state.step, SETTINGS.minibatch)
         q = population.q_values(state.online, batch.obs_tm1, None)
         expected.append(q.mean((1, 2)))
         learn(population, state)

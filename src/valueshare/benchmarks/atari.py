@@ -8,6 +8,7 @@ replay, because a million frames of each of 16 agents fill a GPU.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -237,10 +238,10 @@ def _raced(training: TrainingLoop, bare: Callable[[], None], name: str, seconds:
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
     """Learning, acting and storing of the first group alone; its letterboxes are full."""
     device, settings = engine.population.device, engine.population.settings
-    group = engine.groups[0]
+    group, counters = engine.groups[0], count()
 
     def learning() -> None:
-        update(engine.learner)
+        update(engine.learner, next(counters))
         engine.state.step.add_(1)  # or every update would sample the same transitions
 
     def acting() -> None:

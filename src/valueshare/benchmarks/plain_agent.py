@@ -81,10 +81,10 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
         else:
             seen = following
         t += 1
-        if t >= warm_up // 2 and t % UPDATE_EVERY == 0:
-            update(min(t, REPLAY))
         if t % TARGET_EVERY == 0:
             target.load_state_dict(online.state_dict())
+        if t >= warm_up // 2 and t % UPDATE_EVERY == 0:
+            update(min(t, REPLAY))
     _settle(device)
     rate = (t - warm_up) / (time.perf_counter() - began)
     env.close()

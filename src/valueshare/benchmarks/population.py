@@ -25,7 +25,7 @@ from valueshare.population.graph import check_compiler
 from valueshare.population.groups import choose_actions
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.population.updates import renew_target, update
+from valueshare.population.updates import update_due
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
 from valueshare.runs.provenance import library_versions, machine_line
@@ -233,10 +233,7 @@ def _turns(engine: Engine) -> dict[str, Turn]:
 
     def learning() -> None:
         t = clock["learning"] = clock["learning"] + 1
-        if t % settings.update_every == 0:
-            update(learner)
-        if t % settings.target_every == 0:
-            renew_target(learner)
+        update_due(learner, settings, t)
         state.step.add_(1)  # or every update would sample the same transitions
 
     def acting() -> None:

@@ -11,8 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from valueshare.nn.expansion import MeanExpansion
-from valueshare.nn.init import initialize_
+from valueshare.nn.init import Biases, initialize_
 from valueshare.nn.torsos import NetworkShape, torso
+
+# On images, as the authors have them; all biases of their MLPs start at 0.
+PLAIN_BIASES = Biases(convolution=0.1, hidden=0.1)  # DQN, Double DQN, IB-DQN
+STREAM_BIASES = Biases(convolution=0.03, hidden=0.0)  # Dueling DQN, RDQ
 
 
 class Stream(nn.Module):
@@ -83,7 +87,7 @@ def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     def head(features: int) -> nn.Module:
         return PlainHead(features, shape.hidden[-1], shape.actions, k)
 
-    return _network(shape, head, 0.1)
+    return _network(shape, head, PLAIN_BIASES)
 
 
 def dueling_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
@@ -93,7 +97,7 @@ def dueling_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     def head(features: int) -> nn.Module:
         return DuelingHead(features, shape.hidden[-1], shape.actions)
 
-    return _network(shape, head, 0.03)
+    return _network(shape, head, STREAM_BIASES)
 
 
 def baseline_residual_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
@@ -103,22 +107,12 @@ def baseline_residual_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     def head(features: int) -> nn.Module:
         return BaselineResidualHead(features, shape.hidden[-1], shape.actions)
 
-    return _network(shape, head, 0.03)
+    return _network(shape, head, STREAM_BIASES)
 
 
-def initialize_as_published_(
-    network: nn.Module, shape: NetworkShape, convolution_bias: float
-) -> None:
-    """Biases as in the paper's experiments: 0 in MLPs; on images 0.1 but in the output layers."""
-    image = len(shape.observation) == 3
-    bias = 0.1 if image else 0.0
-    initialize_(network, bias=bias, last_bias=0.0, convolution_bias=convolution_bias)
-
-
-def _network(
-    shape: NetworkShape, head: Callable[[int], nn.Module], convolution_bias: float
-) -> nn.Module:
+def _network(shape: NetworkShape, head: Callable[[int], nn.Module], biases: Biases) -> nn.Module:
     module, features = torso(shape)
     network = nn.Sequential(OrderedDict(torso=module, head=head(features)))
-    initialize_as_published_(network, shape, convolution_bias)
+    if shape.initialization == "paper":
+        initialize_(network, biases if len(shape.observation) == 3 else Biases())
     return network

@@ -1,6 +1,11 @@
-"""How weights start."""
+"""The initial weights of the paper's DQN, Double, Dueling, IB-DQN and RDQ networks.
+
+IQN and IB-IQN start from PyTorch's default initialization, as do all networks of presets that are
+not the paper's (`initialization="pytorch"`): then nothing here is called.
+"""
 
 import math
+from typing import NamedTuple
 
 from torch import nn
 
@@ -10,20 +15,21 @@ _Convolution = nn.Conv2d | Convolution
 _Layer = nn.Linear | _Convolution
 
 
-def initialize_(
-    module: nn.Module,
-    bias: float = 0.0,
-    last_bias: float = 0.0,
-    *,
-    convolution_bias: float | None = None,
-) -> None:
+class Biases(NamedTuple):
+    """The initial biases by kind of layer."""
+
+    convolution: float = 0.0
+    hidden: float = 0.0
+    output: float = 0.0
+
+
+def initialize_(module: nn.Module, biases: Biases = Biases()) -> None:  # noqa: B008 (a constant)
     """Draw all linear and convolution weights LeCun-normal and set their biases, in place.
 
-    Weights are normal (not truncated) with standard deviation sqrt(1 / fan_in), so that a layer
-    keeps the variance of its inputs. Biases are `bias`, or `convolution_bias` in convolutions where
-    given; and `last_bias` in output layers: those linear layers that are named `output`, or where
-    there are none, the last one. The numbers come from PyTorch's global generator, in the order of
-    the layers.
+    Weights are normal, not truncated (as in PFRL), with standard deviation sqrt(1 / fan_in), so
+    that a layer keeps the variance of its inputs. Output layers are the linear layers named
+    `output`, or where there are none, the last one. The numbers come from PyTorch's global
+    generator, in the order of the layers.
     """
     layers = {name: m for name, m in module.named_modules() if isinstance(m, _Layer)}
     outputs = {name for name in layers if name.split(".")[-1] == "output"} or set(list(layers)[-1:])
@@ -33,8 +39,9 @@ def initialize_(
         if layer.bias is None:
             continue
         if name in outputs:
-            nn.init.constant_(layer.bias, last_bias)
-        elif isinstance(layer, _Convolution) and convolution_bias is not None:
-            nn.init.constant_(layer.bias, convolution_bias)
+            bias = biases.output
+        elif isinstance(layer, _Convolution):
+            bias = biases.convolution
         else:
-            nn.init.constant_(layer.bias, bias)
+            bias = biases.hidden
+        nn.init.constant_(layer.bias, bias)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from valueshare.errors import InvalidInput
-from valueshare.nn.heads import PlainHead, initialize_as_published_
+from valueshare.nn.heads import PlainHead
 from valueshare.nn.torsos import NetworkShape, torso
 
 COSINES = 64
@@ -55,7 +55,8 @@ class QuantileNetwork(nn.Module):
 
 
 def quantile_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
-    """IQN's network for k = 0, IB-IQN's for k > 0."""
-    network = QuantileNetwork(shape, k)
-    initialize_as_published_(network, shape, 0.1)
-    return network
+    """IQN's network for k = 0, IB-IQN's for k > 0.
+
+    Its weights start as PyTorch has them: the authors build it of plain layers.
+    """
+    return QuantileNetwork(shape, k)

@@ -12,12 +12,13 @@ from valueshare.nn.convolution import Convolution
 
 
 class NetworkShape(NamedTuple):
-    """What decides the sizes of a network: equal shapes fit into one stack of weights."""
+    """A network's sizes, and how it starts: equal shapes fit into one stack of weights."""
 
     observation: tuple[int, ...]  # [D], a vector, or [C, H, W], an image
     actions: int
     hidden: tuple[int, ...]  # widths of the hidden linear layers; the last one belongs to the head
     observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead
+    initialization: str = "paper"  # or "pytorch": how the weights start (`nn.init`)
 
 
 class Torso(NamedTuple):

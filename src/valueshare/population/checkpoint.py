@@ -32,7 +32,9 @@ from valueshare.population.fingerprint import check_fingerprint
 from valueshare.population.tensor_files import safetensors_bytes
 from valueshare.replay.packing import Piece
 
-FORMAT = 2  # 1 had no frames
+# 1 had no frames. 2 was of agents whose target network was copied after the update of the same
+# step: to go on with them now would mix two orders of events.
+FORMAT = 3
 _log = logging.getLogger(__name__)
 
 
@@ -158,6 +160,12 @@ def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | 
     for path in manifests:
         try:
             body = _read_manifest(path)
+            if body["format"] < FORMAT:
+                raise InvalidInput(
+                    f"{path.name} was written by an earlier valueshare, which updated the target "
+                    "network in another order: resume it with that version, or train again in a "
+                    "new folder"
+                )
             check_fingerprint(body["fingerprint"], fingerprint)
             return _load(folder, body)
         except Damaged as damage:

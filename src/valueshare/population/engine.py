@@ -192,7 +192,7 @@ def _make_steps(
     before = {name: tensor.clone() for name, tensor in flat(state).items()}
     # Steps that may run at the same time must not share memory: those of different groups, and an
     # update that lags behind.
-    joint = [learner.renew_target]
+    joint = [learner.update_target]
     joint += [step for step in (learner.stage, learner.follow) if step is not None]
     if lags:
         capture_all([learner.learn], device)

@@ -14,14 +14,27 @@ from valueshare.learning.optim import OPTIMIZERS
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
 from valueshare.population.past import Past, as_of
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, Tensors, Weights, forward
 from valueshare.replay import transitions
 
 
 def learn(population: Population, state: State) -> None:
     """Sample, differentiate, update."""
-    batch = sample(state, population.keys.replay, population.settings.minibatch)
+    settings = population.settings
+    counter = update_counter(settings, state.step, state.updates)
+    batch = sample(state, population.keys.replay, counter, settings.minibatch)
     learn_from(population, state, batch, state.step)
+
+
+def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) -> Tensor:
+    """The counter of an update's random numbers: t·G + j for the j-th of step t's G updates.
+
+    Updates come in whole multiples of G = `gradient_steps`, so j is their number modulo G.
+    Shapes: [], [] -> [].
+    """
+    count = settings.gradient_steps
+    return step if count == 1 else step * count + updates % count
 
 
 def learn_from(population: Population, state: State, batch: Batch, step: Tensor) -> None:
@@ -32,7 +45,8 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
     """
     keys, settings = population.keys, population.settings
     samples = population.algorithm.samples
-    taus = draw_taus(keys.quantiles, step, settings.minibatch, samples)
+    counter = update_counter(settings, step, state.updates)
+    taus = draw_taus(keys.quantiles, counter, settings.minibatch, samples)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     learning = state.diverged_at < 0
@@ -94,7 +108,8 @@ def copy_to_target(state: State) -> None:
 
 def measure(population: Population, state: State, past: Past | None = None) -> None:
     """What `measure_on` measures, on a fresh minibatch of each agent."""
-    batch = sample(state, population.keys.measure, population.settings.minibatch, past)
+    minibatch = population.settings.minibatch
+    batch = sample(state, population.keys.measure, state.step, minibatch, past)
     measure_on(population, state, batch)
 
 
@@ -122,11 +137,14 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
     state.measurements.add_(1)
 
 
-def sample(state: State, keys: Tensor, minibatch: int, past: Past | None = None) -> Batch:
+def sample(
+    state: State, keys: Tensor, counter: Tensor, minibatch: int, past: Past | None = None
+) -> Batch:
     """Transitions of each agent, uniform over those that are live, with replacement.
 
-    With `past`, over those that were when the step of the state was noted there.
+    `counter` [] is that of the random numbers. With `past`, over those that were live when the step
+    of the state was noted there.
     """
     replay = state.replay if past is None else as_of(past, state.replay, state.step)
     live = transitions.live(replay)
-    return transitions.gather(replay, integers(keys, state.step, minibatch, live))
+    return transitions.gather(replay, integers(keys, counter, minibatch, live))

@@ -29,6 +29,7 @@ class TrainingSettings:
 
     # Network and its input
     hidden: tuple[int, ...] = (128, 128)
+    initialization: Literal["paper", "pytorch"] = "paper"  # of the weights (`nn.init`)
     observation_scale: float = 1.0  # observations are multiplied by it
     reward_scale: float = 1.0  # training rewards are multiplied by it; scores never are
     clip_rewards: bool = False  # training rewards become their sign, after the scale
@@ -44,6 +45,7 @@ class TrainingSettings:
 
     # Updates
     update_every: int = 4  # steps
+    gradient_steps: int = 1  # updates made whenever one is due
     target_every: int = 500  # steps between hard copies into the target network
     # Agents act by the weights as they were before the last update began, until the next one begins
     acting_lag: bool = False
@@ -212,12 +214,13 @@ def _switch(name: str, value: Any) -> bool:
 _AT_LEAST_ONE = (
     *("total_steps", "phase_steps", "minibatch", "update_every", "target_every", "eval_every"),
     *("replay_capacity", "replay_start"),  # the first update needs a transition
-    *("eval_copies", "quantiles", "target_quantiles", "acting_quantiles"),
+    *("gradient_steps", "eval_copies", "quantiles", "target_quantiles", "acting_quantiles"),
 )
 _AT_LEAST_ZERO = ("eval_episodes", "eval_timesteps")
 _SWITCHES = ("clip_rewards", "acting_lag", "tf32")
 _POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon", "kappa")
 _CHOICES = {
+    "initialization": ("paper", "pytorch"),
     "loss": ("half-squared", "huber"),
     "reduction": ("mean", "sum"),
     "optimizer": ("adam", "rmsprop"),

@@ -5,6 +5,7 @@
 a checkpoint is a flat dictionary of them and a CUDA graph can hold on to them.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Algorithm, Samples, algorithm_named
+from valueshare.learning.algorithms import ALGORITHMS, Algorithm, Samples, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
 from valueshare.learning.randomness import stream_key, stream_keys
 from valueshare.nn.torsos import NetworkShape
@@ -165,7 +166,7 @@ def make_population(
         settings=settings,
         env=specs[0],
         algorithm=algorithm,
-        network=_drawn(factory, _shape(settings, specs[0]), 0.0, seed=0).to("meta"),
+        network=_skeleton(factory, network_shape(settings, specs[0]), device),
         factory=factory,
         own=Own(*(column(name) for name in Own._fields)),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
@@ -186,6 +187,7 @@ def check_alike(specs: Sequence[EnvironmentSpec]) -> None:
 def initial_state(population: Population, scratch: Path | None = None) -> State:
     """A population before its first step; each agent's weights are drawn from its own seed.
 
+    On the meta device these are shapes alone, and nothing is drawn or allocated.
     `scratch` is the folder of a replay that is on disk.
     """
     p, settings, env, device = (
@@ -196,8 +198,11 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     )
     on_host = population.replay_on_host and device.type != "meta"
     on_disk = on_host and settings.replay_device == "disk"
+    factory, shape = population.factory, network_shape(settings, env)
     modules = [
-        _drawn(population.factory, _shape(settings, env), k, seed)
+        network_on_meta(factory, shape, k).to("meta")
+        if device.type == "meta"
+        else _drawn(factory, shape, k, seed)
         for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
     ]
     stacked, buffers = stack_module_state(modules)
@@ -261,8 +266,47 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def _shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
-    return NetworkShape(env.network_shape, env.actions, settings.hidden, settings.observation_scale)
+def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
+    """The sizes of one agent's network, and how its weights start."""
+    return NetworkShape(
+        env.network_shape,
+        env.actions,
+        settings.hidden,
+        settings.observation_scale,
+        settings.initialization,
+    )
+
+
+def is_built_in(factory: NetworkFactory) -> bool:
+    """Whether a network is one of the algorithms' own, and not a user's."""
+    return any(factory is algorithm.build for algorithm in ALGORITHMS.values())
+
+
+def network_on_meta(factory: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
+    """One agent's network built on the meta device, where tensors have shapes and take no memory.
+
+    A user's factory may do what needs numbers, like `.item()`: its network is then built as usual.
+    That one, or parts that come from NumPy, are not on the meta device.
+    """
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")  # PyTorch warns of stored weights that are not copied
+            return _drawn(factory, shape, k, seed=0)
+    except Exception:
+        if is_built_in(factory):
+            raise
+        return _drawn(factory, shape, k, seed=0)
+
+
+def _skeleton(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
+    """The module that all agents share, its weights on the meta device.
+
+    A user's module may hold tensors that are neither parameters nor buffers: where agents learn,
+    they need their numbers, so it is built as usual first.
+    """
+    if device.type == "meta" or is_built_in(factory):
+        return network_on_meta(factory, shape, 0.0).to("meta")
+    return _drawn(factory, shape, 0.0, seed=0).to("meta")
 
 
 def _drawn(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:

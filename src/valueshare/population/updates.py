@@ -26,6 +26,7 @@ from valueshare.population.learn import (
     measure,
     measure_on,
     sample,
+    update_counter,
 )
 from valueshare.population.past import Past
 from valueshare.population.settings import TrainingSettings
@@ -35,13 +36,13 @@ from valueshare.replay.transitions import Transitions
 
 
 class Learner(NamedTuple):
-    """The joint steps of all groups; `update` and `renew_target` call them."""
+    """The joint steps of all groups; `update` and `update_target` call them."""
 
-    draw: Callable[[str], None] | None  # the host hands over a minibatch of this stream
+    draw: Callable[[str, int], None] | None  # the host samples: (stream, counter) -> a minibatch
     stage: GraphedStep | None
     follow: GraphedStep | None  # copy the weights to those that agents act by, where they lag
     learn: GraphedStep
-    renew_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
+    update_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
     stream: "torch.cuda.Stream | None"  # of updates that acting does not wait for, on CUDA
     online: Tensors
     acting: Tensors  # what agents act by: `online` itself, or the copy that lags
@@ -68,23 +69,29 @@ def update_due(
 ) -> None:
     """What is due at step t: launched on CUDA, done on a CPU.
 
+    The target network is copied first and the weights are updated second, as in PFRL and the
+    authors' code: a target never holds an update of its own step.
+
     `released` is called as soon as agents may act and store again.
     """
-    renews = t % settings.target_every == 0
+    if t % settings.target_every == 0:
+        update_target(learner, t)
     if t % settings.update_every == 0:
-        if renews:
-            update(learner)
-        else:
-            update(learner, released)
-    if renews:
-        renew_target(learner)
+        *others, last = (t * settings.gradient_steps + j for j in range(settings.gradient_steps))
+        for counter in others:
+            update(learner, counter)
+        update(learner, last, released)
+    else:
         released()
 
 
-def update(learner: Learner, released: Callable[[], None] = lambda: None) -> None:
-    """An update of every agent; `released` is called as soon as agents may act and store again."""
+def update(learner: Learner, counter: int, released: Callable[[], None] = lambda: None) -> None:
+    """An update of every agent; `released` is called as soon as agents may act and store again.
+
+    `counter` is that of its random numbers (`update_counter`).
+    """
     if learner.draw is not None:
-        learner.draw("replay")
+        learner.draw("replay", counter)
     if learner.stage is not None:
         learner.stage()
     if learner.lags:
@@ -94,10 +101,11 @@ def update(learner: Learner, released: Callable[[], None] = lambda: None) -> Non
         released()
 
 
-def renew_target(learner: Learner) -> None:
+def update_target(learner: Learner, t: int) -> None:
+    """Copy the online weights of every agent into its target network, and measure its values."""
     if learner.draw is not None:
-        learner.draw("measure")
-    learner.renew_target()
+        learner.draw("measure", t)
+    learner.update_target()
 
 
 def renew_acting(learner: Learner) -> None:
@@ -130,7 +138,8 @@ def make_learner(
     def stage_step() -> None:
         step.copy_(state.step)
         if batch is not None and not on_host:
-            drawn = sample(state, population.keys.replay, settings.minibatch, past)
+            counter = update_counter(settings, step, state.updates)
+            drawn = sample(state, population.keys.replay, counter, settings.minibatch, past)
             for own, values in zip(batch, drawn, strict=True):
                 own.copy_(values)
 
@@ -140,7 +149,7 @@ def make_learner(
         else:
             learn_from(population, state, batch, step)
 
-    def renew_target_step() -> None:
+    def update_target_step() -> None:
         copy_to_target(state)
         if batch is not None and on_host:
             measure_on(population, state, batch)
@@ -158,7 +167,7 @@ def make_learner(
         stage=None if batch is None else graphed(stage_step),
         follow=GraphedStep(follow_step, device, compiled=False) if lags and not led else None,
         learn=graphed(learn_step),
-        renew_target=graphed(renew_target_step),
+        update_target=graphed(update_target_step),
         stream=new_stream(device) if lags and device.type == "cuda" else None,
         online=online,
         acting=acting,
@@ -175,17 +184,15 @@ def _batch_parts(population: Population) -> list[Part]:
 
 def _handed_over(
     population: Population, replay: Transitions
-) -> tuple[Callable[[str], None], Batch]:
+) -> tuple[Callable[[str, int], None], Batch]:
     """Sampling on the host, by the same random numbers as on the device; and where it arrives."""
     minibatch = population.settings.minibatch
     whole, parts = travelling_together(_batch_parts(population), population.device)
     letters = Batch(*(part.host for part in parts))
     keys = {name: getattr(population.keys, name).cpu() for name in ("replay", "measure")}
 
-    def draw(stream: str) -> None:
-        # Every step is a transition of each agent, so their number is the step.
-        live, step = transitions.live(replay), replay.written[0]
-        index = integers(keys[stream], step, minibatch, live)
+    def draw(stream: str, counter: int) -> None:
+        index = integers(keys[stream], counter, minibatch, transitions.live(replay))
         whole.wait()
         transitions.gather(replay, index, out=letters)
         whole.post()

@@ -13,12 +13,34 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import Algorithm, algorithm_named
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.state import NetworkFactory, Weights, forward, torch_dtype
+from valueshare.population.state import (
+    NetworkFactory,
+    Weights,
+    forward,
+    network_on_meta,
+    network_shape,
+    torch_dtype,
+)
 from valueshare.runs.plan import Part
+
+Sizes = dict[str, tuple[int, ...]]  # of parameters and buffers, by name
 
 BATCH = 2  # of the trial
 TOLERANCE = 1e-3  # between one agent's own pass and its pass in a population, of the largest output
 ROUNDING = 1e-6  # of outputs of order one in float32
+
+
+def check_network_shapes(part: Part, spec: EnvironmentSpec, network: NetworkFactory) -> None:
+    """Refuse what is no network, or not the same one for every k, before memory is taken for it."""
+    shape = network_shape(part.settings, spec)
+
+    def on_meta(shape: NetworkShape, k: float) -> nn.Module:
+        return network_on_meta(network, shape, k)
+
+    ks = part.agents["k"].unique(maintain_order=True).to_list()
+    shared, *sizes = (_sizes(_made(on_meta, shape, k)) for k in (0.0, *ks))
+    for k, found in zip(ks, sizes, strict=True):
+        _check_same(k, found, shared)
 
 
 def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) -> None:
@@ -28,21 +50,14 @@ def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) ->
     the same names and shapes for every k and hold all that k does; and a forward pass changes none
     of them and draws no random numbers. The outputs are those that the algorithm reads.
     """
-    settings = part.settings
-    shape = NetworkShape(
-        spec.network_shape, spec.actions, settings.hidden, settings.observation_scale
-    )
+    shape = network_shape(part.settings, spec)
     ks = part.agents["k"].unique(maintain_order=True).to_list()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # the same trial every time
-        shared, *modules = (_made(network, shape, k) for k in (0.0, *ks))
+        shared, *modules = (_with_values(_made(network, shape, k)) for k in (0.0, *ks))
     inputs = _inputs(part, spec)
     for k, module in zip(ks, modules, strict=True):
-        if _sizes(module) != _sizes(shared):
-            raise InvalidInput(
-                f"the network has other weights or buffers for k = {k:g} than for k = 0: build the "
-                "same modules for every k (MeanExpansion(0) is there and changes nothing)"
-            )
+        _check_same(k, _sizes(module), _sizes(shared))
         outputs = _in_population(shared, module, inputs)
         _check_outputs(part, spec, outputs)
         alone = module(*inputs)
@@ -90,6 +105,20 @@ def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
     return module
 
 
+def _with_values(module: nn.Module) -> nn.Module:
+    """The same module, if its tensors have values: one made earlier, on the meta device, has none.
+
+    As when a factory keeps it from one call to the next.
+    """
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if value.is_meta:
+            raise InvalidInput(
+                f"the network's {name} has no values: sizes are found on PyTorch's meta device "
+                "first, so build every module and tensor anew in each call"
+            )
+    return module
+
+
 @torch.no_grad()
 def _shaken(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """Outputs with random weights, the same for every module: a last layer may begin with zeros."""
@@ -102,7 +131,15 @@ def _shaken(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return outputs
 
 
-def _sizes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+def _check_same(k: float, found: Sizes, shared: Sizes) -> None:
+    if found != shared:
+        raise InvalidInput(
+            f"the network has other weights or buffers for k = {k:g} than for k = 0: build the "
+            "same modules for every k (MeanExpansion(0) is there and changes nothing)"
+        )
+
+
+def _sizes(module: nn.Module) -> Sizes:
     named = (*module.named_parameters(), *module.named_buffers())
     return {name: tuple(value.shape) for name, value in named}
 

@@ -52,6 +52,8 @@ class Options:
 
     hidden: Counts = None
     """Widths of the hidden layers."""
+    initialization: Annotated[Literal["paper", "pytorch"] | None, _option("{paper,pytorch}")] = None
+    """Initial weights: as in the paper (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."""
     observation_scale: Number = None
     """Observations are multiplied by it."""
     reward_scale: Number = None
@@ -75,6 +77,8 @@ class Options:
 
     update_every: Count = None
     """Steps between updates."""
+    gradient_steps: Count = None
+    """Updates made whenever one is due."""
     target_every: Count = None
     """Steps between copies into the target network."""
     acting_lag: Switch = None
@@ -139,6 +143,7 @@ class Settings(TypedDict, total=False):
     beta: float | Sequence[float]
 
     hidden: Sequence[int]
+    initialization: Literal["paper", "pytorch"]
     observation_scale: float
     reward_scale: float
     clip_rewards: bool
@@ -151,6 +156,7 @@ class Settings(TypedDict, total=False):
     replay_device: Literal["cpu", "cuda", "disk"]
 
     update_every: int
+    gradient_steps: int
     target_every: int
     acting_lag: bool
     loss: Literal["half-squared", "huber"]
