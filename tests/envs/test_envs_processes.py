@@ -19,7 +19,7 @@ from valueshare.envs.base import Environments
 from valueshare.envs.letters import StepArrays
 from valueshare.envs.processes import environments as parent
 from valueshare.envs.processes.environments import EnvironmentProcess, settle
-from valueshare.envs.processes.memory import SharedArrays, shared_fields
+from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.errors import EnvironmentFailed, InvalidInput
 
 MIX = ["Pong", "Breakout", "Pong"]
@@ -339,3 +339,27 @@ def pid_of(process: EnvironmentProcess) -> int:
 
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_many_threads_fence_at_once() -> None:
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for _ in range(2_000):
+                fence()
+        except RuntimeError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(before)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failed == []

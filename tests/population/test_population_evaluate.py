@@ -1,6 +1,7 @@
 """Scores and overestimation against their definitions, episode by episode."""
 
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.evaluate import Scores, Tally, evaluate, make_player
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.evaluate import Scores, Tally, evaluate, first_counter, make_player
+from valueshare.population.settings import MOST, TrainingSettings
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import train_population
 from valueshare.value_metrics import overestimation
@@ -25,13 +26,34 @@ def never(step: int) -> None:
     """A poll that never stops."""
 
 
-def scores(env: str, settings: TrainingSettings, seeds: list[int]) -> Scores:
+def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0) -> Scores:
     table = agent_table(env, "dqn", seeds=seeds, own=AgentSettings(discount=0.9))
     population = make_population(table, settings, environment_spec(env), torch.device("cpu"))
     player = make_player(population, initial_state(population), compiled=False)
     lanes = player.action.tensor.numel()
     environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
-    return evaluate(population, player, environments, 0, never)
+    found = evaluate(population, player, environments, step, never)
+    assert first_counter(step) < int(player.counter) < first_counter(step + 1)
+    return found
+
+
+def test_counters_fit_and_no_two_evaluations_share_one() -> None:
+    edges = (0, 2**31, 2**32, 2**33, MOST)
+    steps = sorted({edge + near for edge in edges for near in (-2, -1, 0, 1)} - {-2, -1, MOST + 1})
+    assert (steps[0], steps[-1]) == (0, 10**12)
+    first = sorted(first_counter(step) for step in steps)
+    assert all(later - now >= 2**23 for now, later in pairwise(first))
+    assert -(2**63) <= first[0]
+    assert first[-1] + 2**31 <= 2**63  # the last tick of the last one is 2^63 - 1
+    assert [first_counter(step) for step in (0, 1, 2**32 - 1)] == [0, 2**31, 2**63 - 2**31]
+
+
+def test_late_evaluations_draw_numbers_of_their_own() -> None:
+    """All actions are random ones: lengths of episodes differ from evaluation to evaluation."""
+    settings = dataclasses.replace(SETTINGS, eval_episodes=20, eval_copies=20, eval_epsilon=1.0)
+    found = [scores("CartPole-v1", settings, [0], step) for step in (2**32, 2**33, 10**12)]
+    assert [one.episodes.tolist() for one in found] == [[20]] * 3
+    assert len({float(one.score[0]) for one in found}) == 3
 
 
 def test_the_tally_is_the_definition_of_overestimation() -> None:

@@ -115,7 +115,7 @@ def evaluate(
         [stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])]
     )
     observation = environments.reset(seeds)
-    player.counter.fill_(step << 31)
+    player.counter.fill_(first_counter(step))
     tally = Tally(shape, population.agents["discount"].to_numpy()[:, None])
     left = _shares(settings, shape)
     first = np.ones(shape, np.bool_)
@@ -139,6 +139,19 @@ def evaluate(
         tally.end(ended)
         left -= ended if settings.eval_episodes else active
     return tally.scores()
+
+
+def first_counter(step: int) -> int:
+    """The counter of the random streams at the first tick of the evaluation after `step` steps.
+
+    It fits into a signed 64-bit number, and no two evaluations share a counter. Steps below 2^32
+    have 2^31 counters each, from 0 on; later ones, up to 10^12, have 2^23 each, from -2^63 on
+    (2^23·10^12 < 2^63). A longer evaluation goes on into the counters of the steps that follow, so
+    it would have to last 8 million ticks for every step until the next evaluation to meet it.
+    """
+    if step < 2**32:
+        return step << 31
+    return -(2**63) + (step - 2**32 << 23)
 
 
 def _show(player: Player, observation: NDArray[Any], first: NDArray[np.bool_]) -> None:

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.envs.letters import Field, letter_fields, places
 
-_lock = threading.Lock()
-_lock.acquire()
-
 
 def shared_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
     """What a process of so many environments shares with its parent."""
@@ -55,11 +52,14 @@ class SharedArrays:
 def fence() -> None:
     """Who sees what is written after this sees what was written before it.
 
-    Some processors let others see stores in another order. A lock that is let go and taken again is
-    a point which neither kind passes.
+    Some processors let others see stores in another order. Stores before the release of a lock are
+    seen before it, and stores after its next acquisition after that. Every call has its own lock,
+    because several threads may call this at once.
     """
-    _lock.release()
-    _lock.acquire()
+    lock = threading.Lock()
+    lock.acquire()
+    lock.release()
+    lock.acquire()
 
 
 def _new_file(size: int) -> int:
