@@ -383,3 +383,7 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     assert "atari57: 855 agents in all, on cpu" in plan
     code, plan, _ = cli(*words, "--plan", "--rate", "1000")
     assert (code, "at 1,000 agent-steps/s, given" in plan) == (2, True)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 4 * 10**9)
+    code, _, err = cli(*words)
+    assert code == 2
+    assert err.endswith(": 0 would fit; write a smaller replay-capacity or another replay-device\n")

@@ -153,6 +153,19 @@ def test_a_verdict_in_numbers() -> None:
     assert sentence(back) == "DQN scores lower than IB-DQN(4)."
 
 
+def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
+    """To six digits, the two k here are equal."""
+    near = {("Here", "ib-dqn", k, seed): [k, k] for k in (1234567.0, 1234568.0) for seed in (0, 1)}
+    found = study(near)
+    for asked in ("ib-dqn:1234568,ib-dqn:1234567", "ib-dqn:1234568.0,ib-dqn:1.234567e6"):
+        (pair,) = asked_pairs(found, [asked])
+        assert [variant.k for variant in pair] == [1234568.0, 1234567.0]
+    known = "write one of ib-dqn:1234567, ib-dqn:1234568"
+    for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "is several")):
+        with pytest.raises(InvalidInput, match=f"{re.escape(asked)} {problem}.*: {known}"):
+            asked_pairs(found, [f"{asked},ib-dqn:1234567"])
+
+
 def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
     same = {**TWO, ("Here", "ib-dqn", 4.0, 0): [0.0, 2.0], ("Here", "ib-dqn", 4.0, 1): [2.0, 4.0]}
     assert sentence(compared(study(same))) == "IB-DQN(4) cannot be told from DQN."

@@ -155,15 +155,16 @@ def test_numbers_are_those_of_the_layers(cartpole: Path) -> None:
 
 
 def test_quantile_networks_are_shown_by_their_means(cartpole: Path) -> None:
-    """32 random quantiles an action: their mean is near that of 2,000 evenly spaced ones."""
+    """8 random quantiles per action: their mean is near that of 2,000 evenly spaced ones."""
     module = network_of(cartpole, 3, "ib-iqn")
+    assert load_agent(cartpole, 3).population.algorithm.samples.act == 8
     tau = (torch.arange(2_000) + 0.5) / 2_000
     for moment in episode(cartpole, 3)[:10]:
         with torch.no_grad():
             quantiles = module(torch.from_numpy(moment.observation), tau).numpy()  # [N, A]
         q, spread = quantiles.mean(0), quantiles.std(0)
         values = moment.values
-        assert (abs(values.q - q) <= 5 * spread / 32**0.5 + 1e-6).all()
+        assert (abs(values.q - q) <= 5 * spread / 8**0.5 + 1e-6).all()
         np.testing.assert_allclose(values.q, values.baseline + values.residuals, atol=1e-9)
         assert values.baseline == pytest.approx(K * values.residuals.mean(), abs=1e-9)
         assert values.band is not None
@@ -357,11 +358,27 @@ def test_a_video_of_cartpole(cartpole: Path, tmp_path: Path, capsys: Any) -> Non
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")
         assert stream.average_rate == 50
-    picture = shown[5].picture
-    assert picture is not None
-    seen = frames[5, 120:520, :600].astype(float)
-    assert abs(seen - picture).mean() < 2  # of 255: H.264 loses a little
+    starts = np.cumsum([0, *(50 if moment.ending else 1 for moment in shown[:-1])])
+    check_frames(frames[starts, 120:520, :600], [moment.picture for moment in shown])
     assert [entry.name for entry in path.parent.iterdir()] == ["out.mp4"]
+
+
+def check_frames(frames: NDArray[np.uint8], pictures: list[Any]) -> None:
+    """Each frame is nearer to its own picture than to all others, and to its own one changed.
+
+    How near depends on the encoder, which rounds all colours: on some, white becomes 253.
+    """
+
+    def distance(frame: NDArray[np.uint8], picture: NDArray[np.uint8]) -> float:
+        return float(np.square(frame.astype(np.float32) - picture).mean())
+
+    for frame, picture in zip(frames, pictures, strict=True):
+        own = distance(frame, picture)
+        moved = [np.roll(picture, by, axis) for by in (-1, 1) for axis in (0, 1)]  # by one pixel
+        turned = [picture[::-1], picture[:, ::-1], picture[..., ::-1]]  # and blue for red
+        others = [other for other in pictures if not np.array_equal(other, picture)]
+        assert own < min(distance(frame, other) for other in (*others, *moved, *turned))
+        assert own < distance(frame, np.full_like(picture, picture[0, 0])) / 10  # nothing in it
 
 
 def test_a_video_of_pong(pong: Path, tmp_path: Path) -> None:

@@ -36,7 +36,17 @@ BAD = {
     "a seed beyond 64 bits": (["--first-seed", str(2**64)], "at most 64 bits"),
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
     "a layer too wide": (["--hidden", "9" * 23], "layer sizes are from 1 to 1,000,000"),
-    "a network too large": (["--hidden", "1000000", "1000000"], "does not fit into memory"),
+    "a network too large": (
+        ["--hidden", "1000000", "1000000"],
+        "are free: 0 would fit; write smaller layers (hidden) or a smaller minibatch",
+    ),
+    "a minibatch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
+        [
+            *("--algorithm", "iqn", "--hidden", "1000000", "8"),
+            *("--minibatch", "9" * 12, "--replay-capacity", "9" * 12),
+        ],
+        "one agent of CartPole-v1 needs more memory than can be addressed here: write smaller",
+    ),
     "steps below zero": (["--steps", "-5"], ": steps = -5: write a number >= 1"),
     "k below zero": (["--k", "0", "-1"], "k = -1.0: write a finite number >= 0"),
     "k of an algorithm without one": (

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
+from valueshare.runs import memory
 from valueshare.runs.networks import check_network
 from valueshare.runs.plan import parts
 
@@ -112,6 +114,71 @@ def test_what_cannot(network: Any, algorithm: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         check(network, algorithm)
     assert "\n" not in str(caught.value)
+
+
+def test_one_that_does_not_fit_is_never_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 400 * 10**6)
+    built: list[str] = []
+
+    def network(shape: NetworkShape, k: float) -> nn.Module:
+        wide = nn.Linear(2_000, 2_000)  # 16 MB
+        built.append(wide.weight.device.type)
+        return nn.Sequential(nn.Linear(4, 2_000), wide, nn.Linear(2_000, 2))
+
+    with pytest.raises(InvalidInput, match=r"0 would fit; write smaller layers"):
+        valueshare.train("CartPole-v1", "dqn", network=network, out=tmp_path / "run")
+    assert set(built) == {"meta"}
+    assert list(tmp_path.iterdir()) == []
+
+
+class Constant(nn.Module):
+    """Multiplies by a tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.values = values
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.values
+
+
+def starts_from_number(shape: NetworkShape, k: float) -> nn.Module:
+    module = linear(2, MeanExpansion(k))
+    scale = float(torch.linspace(1, 2, 3).mean())  # there is no such number on the meta device
+    for value in module.parameters():
+        nn.init.constant_(value, scale)
+    return module
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        starts_from_number,
+        lambda s, k: linear(2, Constant(torch.tensor([1.0, 2.0])), MeanExpansion(k)),
+        lambda s, k: linear(2, Constant(torch.from_numpy(np.ones(2, "f4"))), MeanExpansion(k)),
+    ],
+)
+def test_what_needs_numbers_is_built_with_them(
+    network: Any, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    run = valueshare.train(
+        "CartPole-v1", k=[0, 4], seeds=1, network=network, out=tmp_path / "run", **tiny
+    )
+    assert run.finished
+
+
+def test_what_is_kept_between_calls_is_refused(tmp_path: Path) -> None:
+    first: list[nn.Module] = []
+
+    def network(shape: NetworkShape, k: float) -> nn.Module:
+        first.append(nn.Linear(4, 2))
+        return nn.Sequential(first[0], MeanExpansion(k))
+
+    with pytest.raises(InvalidInput, match=r"network's 0\.weight has no values: .* in each call"):
+        valueshare.train("CartPole-v1", k=4, network=network, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_is_refused_before_anything_is_written(tmp_path: Path) -> None:

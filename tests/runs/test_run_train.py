@@ -58,6 +58,21 @@ def test_provenance_has_no_paths_and_no_environment(uninterrupted: Path) -> None
         assert secret not in text
 
 
+def test_the_command_of_the_provenance_has_every_digit(
+    tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    ks = [0.0, 0.1234567890123, 18.0, 1234567.0, 1e22, 1 / 3]
+    out = tmp_path / "run"
+    words = ["--steps", "20", "--eval-every", "20", "--eval-episode-limit", "2", "--seeds", "1"]
+    code, _, err = cli("train", "--env", "CartPole-v1", *words, "--k", *ks, "--out", out)
+    assert code == 0, err
+    command = json.loads((out / "provenance.json").read_text())["command"]
+    _, _, rest = command.partition(" --k ")
+    written = rest[: rest.index(" --")].split()
+    assert written[:4] == ["0", "0.1234567890123", "18", "1234567"]
+    assert [float(word) for word in written] == ks
+
+
 def test_the_command_of_the_provenance_makes_the_same_plan(
     uninterrupted: Path, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -129,7 +129,8 @@ def _memory(
         try:
             lines.append(runs.check(plan, how))
         except DoesNotFit as error:
-            refusal = refusal or InvalidInput(f"{error}, or a smaller agents-at-once")
+            fewer = ", or a smaller agents-at-once" if error.one_fits else ""
+            refusal = refusal or InvalidInput(f"{error}{fewer}")
             if at_once:
                 raise refusal from error
             lines.append("does not fit")

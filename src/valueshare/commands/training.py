@@ -22,7 +22,7 @@ from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.runs.storage.places import Place
-from valueshare.wording import how_many
+from valueshare.wording import exact, how_many
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -256,5 +256,5 @@ def _command(values: dict[str, Any]) -> str:
             words += [option] if value else []
         else:
             listed = value if isinstance(value, tuple) else (value,)
-            words += [option, *(f"{item:g}" if name == "k" else f"{item}" for item in listed)]
+            words += [option, *(exact(i) if isinstance(i, float) else str(i) for i in listed)]
     return shlex.join(words)

@@ -15,6 +15,7 @@ from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
 from valueshare.report.series import Variant, game, plain_variant
 from valueshare.report.study import SCORE, Study
+from valueshare.wording import exact
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -241,9 +242,16 @@ def _variant(who: Sequence[Variant], text: str) -> Variant:
     """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one."""
     algorithm, _, k = text.partition(":")
     found = [v for v in who if v.look.label == text]
-    found = found or [v for v in who if v.algorithm == algorithm and (not k or f"{v.k:g}" == k)]
+    found = found or [v for v in who if v.algorithm == algorithm and (not k or _equals(k, v.k))]
     if len(found) != 1:
-        known = ", ".join(f"{v.algorithm}:{v.k:g}" for v in who)
+        known = ", ".join(f"{v.algorithm}:{exact(v.k)}" for v in who)
         problem = "is several" if found else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
     return found[0]
+
+
+def _equals(text: str, number: float) -> bool:
+    try:
+        return float(text) == number
+    except ValueError:
+        return False

@@ -16,8 +16,8 @@ from valueshare.population.settings import TrainingSettings, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.networks import check_network
-from valueshare.runs.plan import Part, Plan, parts
+from valueshare.runs.networks import check_network, check_network_shapes
+from valueshare.runs.plan import Plan, parts
 from valueshare.runs.storage.places import Place, Url
 
 
@@ -82,9 +82,10 @@ class Engine(Protocol):
 
 
 def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
-    """What populations need, by name, once settings and networks are found to be right.
+    """What populations need, by name, once settings are found to be right.
 
-    Those that differ in names and numbers of agents alone need the same, an agent.
+    Those that differ in names and numbers of agents alone need the same per agent. Networks are
+    known by their shapes alone: a user's is tried by `try_networks`, once it is known to fit.
     """
     for name, count in (("threads", how.threads), ("groups", how.groups)):
         if count is not None and whole(name, count) < 1:
@@ -94,10 +95,12 @@ def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
     for part in parts(plan):
         spec = environment_spec(part.env, part.backend, part.settings.atari_protocol)
         if how.network is not None:
-            check_network(part, spec, how.network)
+            check_network_shapes(part, spec, how.network)
         kind = part.settings, replace(spec, name=""), str(part.agents["algorithm"][0])
         if kind not in kinds:
-            kinds[kind] = _checked_need(part, spec, how.network)
+            limit = part.settings.eval_episode_limit
+            check_evaluation(part.settings, spec.episode_limit if limit is None else limit)
+            kinds[kind] = memory.need(part, how.network)
         needs[part.name] = kinds[kind]._replace(agents=part.agents.height)
     for env, backend in plan.backends.items():
         if backend == "gymnasium":  # it may be anybody's
@@ -105,15 +108,10 @@ def checked_needs(plan: Plan, how: Execution) -> dict[str, memory.Need]:
     return needs
 
 
-def _checked_need(part: Part, spec: EnvironmentSpec, network: NetworkFactory | None) -> memory.Need:
-    limit = part.settings.eval_episode_limit
-    check_evaluation(part.settings, spec.episode_limit if limit is None else limit)
-    try:
-        return memory.need(part, network)
-    except RuntimeError as error:  # building one agent's network
-        if "allocate memory" not in str(error):
-            raise
-        raise InvalidInput(
-            f"hidden = {part.settings.hidden}: one such network does not fit into memory; write "
-            "smaller layers"
-        ) from error
+def try_networks(plan: Plan, network: NetworkFactory | None) -> None:
+    """Try a user's network with weights, in every population; their memory has been checked."""
+    if network is None:
+        return
+    for part in parts(plan):
+        spec = environment_spec(part.env, part.backend, part.settings.atari_protocol)
+        check_network(part, spec, network)

@@ -1,13 +1,15 @@
 """How much memory a population needs, and how much there is: known before anything is made.
 
-The state's size is exact: it is built on the meta device, where tensors have shapes and no bytes.
-What comes and goes while learning is an estimate: four times what one agent's backward pass keeps
-(the passes of the target, gradients, and allocators), and two copies of its weights. Measured on a
-CPU the growth to the peak was 0.44 to 0.75 of what is said here, in three populations.
+The state's size is exact: network and all, it is built on the meta device, where tensors have
+shapes and no bytes. What comes and goes while learning is an estimate: four times what one agent's
+backward pass keeps (the passes of the target, gradients, and allocators), and two copies of its
+weights. Measured on a CPU the growth to the peak was 0.44 to 0.75 of what is said here, in three
+populations.
 """
 
+import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -20,6 +22,7 @@ from valueshare.population.state import (
     State,
     all_tensors,
     initial_state,
+    is_built_in,
     make_population,
     torch_dtype,
 )
@@ -35,11 +38,19 @@ ENVIRONMENT_BYTES = {"envpool": 100_000, "gymnasium": 100_000, "ale": 1_500_000}
 FIXED_BYTES = {"cpu": 300_000_000, "cuda": 1_000_000_000}
 # Allocators keep a little more than they hand out.
 USABLE = 0.95
-FEWER = "give fewer seeds, a smaller replay-capacity or another replay-device"
+# What makes an agent smaller, by what needs most of its memory.
+SMALLER = {
+    "network": "smaller layers (hidden) or a smaller minibatch",
+    "replay": "a smaller replay-capacity or another replay-device",
+}
 
 
 class DoesNotFit(InvalidInput):
     """A run needs more memory than there is; its plan is sound otherwise."""
+
+    def __init__(self, message: str, *, one_fits: bool = True) -> None:
+        super().__init__(message)
+        self.one_fits = one_fits  # whether fewer agents would be of help
 
 
 class Need(NamedTuple):
@@ -50,6 +61,7 @@ class Need(NamedTuple):
     host_per_agent: int  # environments, and replay where it is there
     host_fixed: int = 0  # for packing frames, whatever the number of agents
     replay_device: str | None = None
+    largest: Literal["network", "replay"] = "replay"  # what needs most of an agent's memory
 
     def total(self, device: torch.device) -> int:
         """On the device; on a CPU with all that is the host's, which is the same memory."""
@@ -63,7 +75,20 @@ class Need(NamedTuple):
 
 
 def need(part: Part, network: NetworkFactory | None = None) -> Need:
-    """What one population needs; building one agent of it finds faults of its network too."""
+    """What one population needs, by the shapes of one agent of it."""
+    try:
+        return _need_by_shapes(part, network)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_of_size(error):
+            raise
+        raise DoesNotFit(
+            f"one agent of {part.label} needs more memory than can be addressed here: write "
+            "smaller layers (hidden), a smaller minibatch or a smaller replay-capacity",
+            one_fits=False,
+        ) from error
+
+
+def _need_by_shapes(part: Part, network: NetworkFactory | None) -> Need:
     spec = environment_spec(part.env, part.backend, part.settings.atari_protocol)
     population = make_population(
         part.agents[:1], part.settings, spec, torch.device("meta"), network
@@ -83,18 +108,20 @@ def need(part: Part, network: NetworkFactory | None = None) -> Need:
         host_per_agent=environments + (rings + saving if on_host else 0),
         host_fixed=packing.working_bytes() if transitions.holds_frames(state.replay) else 0,
         replay_device=place,
+        largest="network" if others + learning > rings + saving else "replay",
     )
 
 
-def check(needs: Need, device: torch.device, advice: str = FEWER) -> str:
+def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     """One line of what is needed and what is free; what does not fit is refused, with advice."""
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
     wanted = needs.total(device)
-    _refuse_excess(needs.agents, needs.each(device), needs.fixed(device), free, "memory", advice)
+    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, "memory", advice)
     if device.type == "cuda":
         host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
-        _refuse_excess(needs.agents, needs.host_per_agent, fixed, host_free, "host memory", advice)
+        on_host = needs._replace(largest="replay")  # networks are on the device
+        _refuse_excess(on_host, needs.host_per_agent, fixed, host_free, "host memory", advice)
     return f"{shown(wanted)} needed, {'unknown' if free is None else shown(free)} free"
 
 
@@ -117,29 +144,44 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    known = [value for value in (_available(), _left_in_group()) if value is not None]
-    return min(known) if known else None
+    available = _available()
+    limits = (_installed() if available is None else available, _left_in_group())
+    return min((value for value in limits if value is not None), default=None)
 
 
 def shown(count: int) -> str:
     """Bytes for people: 1.5 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
-            return f"{count / size:.1f} {unit}"
+            return f"{count / size:,.1f} {unit}"
     return f"{count / 1e3:.1f} kB"
 
 
 def _refuse_excess(
-    agents: int, each: int, fixed: int, free: int | None, kind: str, advice: str
+    needs: Need, each: int, fixed: int, free: int | None, kind: str, advice: str | None
 ) -> None:
+    agents = needs.agents
     if free is None or agents * each + fixed <= USABLE * free:
         return
     fit = max(0, int((USABLE * free - fixed) // each))
+    if advice is None:
+        advice = f"{'give fewer seeds,' if fit else 'write'} {SMALLER[needs.largest]}"
     raise DoesNotFit(
         f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
         f"{shown(agents * each + fixed)} of {kind} and {shown(free)} are free: {fit:,} would fit; "
-        f"{advice}"
+        f"{advice}",
+        one_fits=fit > 0,
     )
+
+
+def _is_of_size(error: Exception) -> bool:
+    """Whether an error says that something is too large; PyTorch has no type for all of them.
+
+    Bytes of shapes may be more than 64 bits count. Memory itself is taken only for the network of a
+    user that cannot be built by shapes alone.
+    """
+    words = ("DefaultCPUAllocator", "out of memory", "overflow")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def _learning_bytes(population: Population, state: State) -> int:
@@ -158,8 +200,14 @@ def _learning_bytes(population: Population, state: State) -> int:
     if population.algorithm.samples.learn:
         taus = (settings.minibatch, population.algorithm.samples.learn)
         inputs.append(torch.empty(taus, device="meta"))
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        population.network(*inputs)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            population.network(*inputs)
+    except Exception as error:
+        # A user's network may not run on shapes alone, as with constants of NumPy. Then this much
+        # is not known; the network is tried with its weights next, and its faults are found there.
+        if is_built_in(population.factory) or _is_of_size(error):
+            raise
     return 4 * kept + 2 * weights
 
 
@@ -184,6 +232,14 @@ def _available() -> int | None:
         return None
     found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(found[0]) * 1024 if found else None
+
+
+def _installed() -> int | None:
+    """All memory of the machine: more than is free, where the system does not tell that."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def _left_in_group() -> int | None:

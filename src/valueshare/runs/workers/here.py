@@ -8,7 +8,15 @@ from valueshare.errors import InvalidInput
 from valueshare.population.train import checked_device
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
-from valueshare.runs.execution import Ending, Engine, Execution, Listener, Report, checked_needs
+from valueshare.runs.execution import (
+    Ending,
+    Engine,
+    Execution,
+    Listener,
+    Report,
+    checked_needs,
+    try_networks,
+)
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.shards import cut
 from valueshare.runs.workers.tasks import Task, run_part
@@ -25,6 +33,7 @@ class Local(Engine):
         needs = checked_needs(plan, how)
         largest_first = sorted(needs.values(), key=lambda need: -need.total(device))
         line, *_ = [memory.check(need, device) for need in largest_first]
+        try_networks(plan, how.network)
         return line
 
     def fitted(self, plan: Plan) -> Plan:

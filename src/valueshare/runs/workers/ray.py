@@ -97,7 +97,7 @@ class OnRay(Engine):
             if not fit:
                 raise InvalidInput(
                     f"one agent of {part.label} needs {memory.shown(need.each(device))} and does "
-                    "not fit: write a smaller replay-capacity or another replay-device"
+                    f"not fit: write {memory.SMALLER[need.largest]}"
                 )
             limits[part.name] = fit
         return cut(plan, limits)
