@@ -114,7 +114,7 @@ def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
         *(("dqn", 0.0), ("dueling-dqn", 0.0), ("rdq", 0.0), ("iqn", 0.0)),
         *(("ib-dqn", 1.0), ("ib-dqn", 18.0), ("ib-iqn", 18.0)),
     }
-    assert len(study.deviations) == 3  # the engine's own
+    assert len(study.deviations) == 6  # the engine's own
     # DQN and IB-DQN are one run; those with settings or a network of their own are others.
     assert [run.name for run in study.runs] == ["dqn", "dueling-dqn", "rdq", "iqn"]
     assert [run.plan.agents.height for run in study.runs] == [57 * 15, 57 * 5, 57 * 5, 57 * 10]
@@ -189,6 +189,9 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
         "8 seeds instead of 5",
         "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
         OVERLAP,
+        "minibatches are drawn with replacement",
+        "frames are converted to grayscale before the maximum of two is taken, not after",
+        "action gaps are measured on one minibatch instead of four",
         "there is an evaluation before the first step too",
     )
 

@@ -229,6 +229,9 @@ _HARMLESS = ("replay_device",)
 _OF_THE_ENGINE = (
     "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
     "an update samples the transitions up to the step before, because learning overlaps the games",
+    "minibatches are drawn with replacement",
+    "frames are converted to grayscale before the maximum of two is taken, not after",
+    "action gaps are measured on one minibatch instead of four",
     "there is an evaluation before the first step too",
 )
 
