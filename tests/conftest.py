@@ -1,9 +1,24 @@
-"""The command line without a process of its own."""
+"""The command line without a process of its own; signals and time limits of all tests."""
 
+import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+
+SLOW_SECONDS = 3_600  # at most, of a test marked slow; the others have the limit of pyproject.toml
+
+
+def pytest_configure() -> None:
+    """Tests send SIGINT to processes, and a shell's background jobs ignore it from the start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 class Said(NamedTuple):

@@ -140,17 +140,31 @@ def test_loops_can_be_measured_alone() -> None:
 
 
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
-def test_one_plain_agent_steps_and_learns(game: str) -> None:
+def test_one_plain_agent_steps_and_learns(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    networks: list[torch.nn.Module] = []
+    build = plain_agent._network
+
+    def noted() -> torch.nn.Module:
+        networks.append(build())
+        return networks[-1]
+
+    monkeypatch.setattr(plain_agent, "_network", noted)
     rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), game, warm_up=8)
     assert 0 < rate < 100_000
+    online, target = (list(network.parameters()) for network in networks)
+    # Updates were made, and no target copy yet: the two began with the same weights.
+    assert not any(torch.equal(a, b) for a, b in zip(online[-2:], target[-2:], strict=True))
 
 
 def test_bare_emulators_get_actions_that_their_game_has() -> None:
     # Skiing has 9 of the 18: an emulator that gets another waits for ever.
     bench = AtariBench(agents=2, games=("Pong", "Skiing"))
+    done = 0
     with bare_emulators(_table(bench, 2), _settings(bench), 2) as step:
         for _ in range(30):
             step()
+            done += 1
+    assert done == 30
 
 
 @pytest.mark.parametrize(("place", "groups"), [("auto", 1), ("disk", 2)])

@@ -130,8 +130,14 @@ def test_what_has_no_number_is_a_gap(tmp_path: Path) -> None:
 def test_few_k_still_make_figures(ks: list[float], tmp_path: Path) -> None:
     table = increases([None]).filter(pl.col("k") == 0.0)
     few = pl.concat([table.with_columns(k=pl.lit(k)) for k in ks])
-    save(figures.tuned_increase((("few", few),)), tmp_path, "few")
-    save(figures.norm_reduction(norms([None], ks)), tmp_path, "norms")
+    increase, reduction = (
+        figures.tuned_increase((("few", few),)),
+        figures.norm_reduction(norms([None], ks)),
+    )
+    for figure, name in ((increase, "few"), (reduction, "norms")):
+        assert all(path.stat().st_size > 1_000 for path in save(figure, tmp_path, name))
+    drawn = [line for line in increase.axes[0].get_lines() if np.size(line.get_xdata()) == len(ks)]
+    assert drawn  # a curve with a point for each k
 
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:

@@ -1,10 +1,22 @@
 """`valueshare` and `python -m valueshare`: the command line, from its first import on."""
 
+import os
+import sys
+
+# `python -m` puts the current folder first in sys.path, and a module that a run folder names would
+# be imported from there. PYTHONPATH=. puts it there on purpose, as a second entry, which stays.
+if __name__ == "__main__" and not sys.flags.safe_path:
+    try:
+        current = os.getcwd()  # noqa: PTH109 (before modules that could come from that folder)
+    except OSError:  # it was deleted
+        current = ""
+    if sys.path[0] in ("", current):
+        del sys.path[0]
+
 import atexit
 import faulthandler
 import io
 import signal
-import sys
 from contextlib import suppress
 
 from valueshare.runs.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading

@@ -1,44 +1,124 @@
-"""Files that appear whole or not at all, and are still there after a power cut."""
+"""Files that appear whole or not at all, and are still there after a power cut.
+
+A run folder may come from anybody, so no symbolic link inside it is followed by a write or a
+delete: temporary files are new files under random names, a rename replaces a link and not its
+target, and folders that are links are refused (`refuse_links`).
+"""
 
 import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from valueshare.errors import InvalidInput
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+_TEMPORARY = re.compile(r"(?P<name>.+)\.[0-9a-f]{16}\.partial")
 
 
 class NoRoom(OSError):
     """The disk is full; what was under way has left nothing behind."""
 
 
-def write_whole(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
+def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:
     """Write a file whole or not at all; its checksum.
 
     It is written under another name, synced and renamed. A chunk is asked for when the one before
     it is written, so a file may be larger than memory.
     """
-    partial = path.with_name(path.name + ".partial")
     digest = checksum()
     try:
-        with partial.open("wb") as file:
+        with temporary_file(path, synced=synced) as (_, file):
             for chunk in chunks:
                 digest.update(chunk)
                 file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        sync_directory(path.parent)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise NoRoom(error.errno, f"no room on the disk for {path.name}") from error
-        raise
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise NoRoom(error.errno, f"no room on the disk for {path.name}") from error
     return digest.hexdigest()
+
+
+@contextmanager
+def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, BinaryIO]]:
+    """A new file beside `path`, which takes its place when the context ends well.
+
+    Its random name cannot be there before, as a link to somewhere else say, and O_EXCL makes sure.
+    """
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    new = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(partial, new, 0o666), "wb") as file:
+            yield partial, file
+            file.flush()
+            if synced:
+                os.fsync(file.fileno())
+        partial.replace(path)
+        if synced:
+            sync_directory(path.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0) -> None:
+    """Delete the temporary files that killed processes left of the files with these names.
+
+    Only who is the one writer of these files may call it; others give `seconds` without a write,
+    after which a file is taken for left.
+    """
+
+    def is_left(name: str) -> bool:
+        found = _TEMPORARY.fullmatch(name)
+        return found is not None and names.fullmatch(found["name"]) is not None
+
+    remove_files(folder, is_left, seconds)
+
+
+def remove_files(folder: Path, wanted: Callable[[str], bool], seconds: float = 0.0) -> None:
+    """Delete the regular files of a folder with wanted names: no folder, no link, nothing else.
+
+    What cannot be deleted stays, and does not keep the others.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if wanted(entry.name):
+                with suppress(OSError):
+                    about = entry.stat(follow_symlinks=False)
+                    is_old = not seconds or time.time() - about.st_mtime >= seconds
+                    if stat.S_ISREG(about.st_mode) and is_old:
+                        Path(entry.path).unlink()
+
+
+def refuse_links(folder: Path, *names: str) -> None:
+    """Refuse a symbolic link at these paths inside a folder, on the way to them, or below them.
+
+    The folder itself may be reached through links: that is its owner's choice.
+    """
+    for name in names:
+        path = folder
+        for part in Path(name).parts:
+            path /= part
+            refuse_link(path)
+        for above, folders, files in os.walk(path):  # which follows no links
+            for each in (*folders, *files):
+                refuse_link(Path(above, each))
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a path inside a run folder that is a symbolic link."""
+    if path.is_symlink():
+        raise InvalidInput(
+            f"{path} is a symbolic link: a run folder must hold its own files; replace it by a copy"
+        )
 
 
 def write_json(path: Path, values: Any) -> str:
@@ -49,7 +129,10 @@ def write_json(path: Path, values: Any) -> str:
 
 def file_digest(path: Path) -> str:
     """The checksum of a file as it is now; what `write_whole` answered, if nothing changed it."""
-    with path.open("rb") as file:
+    # A pipe would be waited for, and a device would never end.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         return hashlib.file_digest(file, checksum).hexdigest()
 
 

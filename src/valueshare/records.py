@@ -1,15 +1,15 @@
 """The records of a run as they are on disk; reading them needs no PyTorch."""
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from valueshare import schema
 from valueshare.errors import InvalidInput
-from valueshare.files import file_digest, reason, write_whole
+from valueshare.files import file_digest, write_whole
 
 RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
 FORMAT = 1  # of the run folder; a newer one is refused
@@ -18,7 +18,7 @@ FORMAT = 1  # of the run folder; a newer one is refused
 def check_format(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse a run folder that a newer version wrote; `config` is what its config.json says."""
     found = config.get("format")
-    if not isinstance(found, int):
+    if type(found) is not int:
         raise InvalidInput(
             f"{folder / 'config.json'} is damaged: its format is {found!r}, not {FORMAT}; put it "
             "back as it was"
@@ -32,18 +32,8 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
 
 def run_config(folder: Path) -> dict[str, Any] | None:
     """The settings of a run folder, None where none are; damaged and newer ones are refused."""
-    file = folder / "config.json"
-    try:
-        values = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
-        raise InvalidInput(f"{file} is damaged: it says what ran, put it back")
-    if "format" in values:  # folders that others made in this form have none
+    values = schema.run_config(folder)
+    if values is not None and "format" in values:  # folders that others made in this form have none
         check_format(folder, values)
     return values
 
@@ -89,10 +79,9 @@ def _named_by_newest_manifest(population: Path) -> dict[str, str]:
     """Every manifest names the records of all phases up to its own, so the newest is enough."""
     for path in sorted(population.glob("checkpoint-*.json"), reverse=True):
         try:
-            named: dict[str, str] = dict(json.loads(path.read_bytes())["records"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return schema.checked(schema.read_object(path), schema.ManifestRecords).records
+        except (OSError, schema.Invalid):
             continue  # damaged: the one before it serves, as it does for the run itself
-        return named
     return {}
 
 

@@ -11,6 +11,7 @@ from typing import Unpack
 
 from rich.console import Console
 
+from valueshare.envs import announced_imports
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import default_folder, described, in_full, make_plan
@@ -193,6 +194,7 @@ def resume(
 
 def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -> Run:
     console = Console(quiet=not how.progress)
+    run_folder.check_links(place)
     with _copied(place, how) as (own, copy):
         if copy is not None:
             copy.pull(is_small)
@@ -206,6 +208,7 @@ def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -
                 _ask_from_now_on(how)
                 Events(own, plan.agents, records).close()  # all of them, whatever was lost
             return Run(place, plan.agents, records, finished=True)
+        say(console, *announced_imports(plan.backends))
         check_device_of(own, plan, how.engine)
         check_compiles(plan, how.engine)
         how = how._replace(tensorboard=how.tensorboard or _events_go_on(own, console))
@@ -229,6 +232,7 @@ def _copied(place: Place, how: Execution) -> Iterator[tuple[Path, Copy | None]]:
     if isinstance(place, Path):
         yield place, None
         return
+    run_folder.check_links(place)
     _ask_from_now_on(how)
     with working_copy(place, keep=True) as copy:
         yield copy.folder, copy

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,16 +218,22 @@ def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         train(tmp_path)
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, uninterrupted: Trained) -> None:
-    folder = tmp_path / "checkpoints/population-0"
+def test_a_full_disk_loses_nothing(
+    tmp_path: Path, uninterrupted: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, sync = tmp_path / "checkpoints/population-0", os.fsync
 
-    def fill_the_disk(report: PhaseReport) -> None:
-        if report.phase == 1:  # what phase 2 will write goes to a device that is always full
-            (folder / "state-000002.safetensors.partial").symlink_to("/dev/full")
+    def full_for_phase_2(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink().name.startswith("state-000002"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
 
+    monkeypatch.setattr(os, "fsync", full_for_phase_2)
     with pytest.raises(NoRoom, match="finished phases are safe") as caught:
-        train_population(AGENTS, SETTINGS, directory=tmp_path, on_phase=fill_the_disk)
+        train_population(AGENTS, SETTINGS, directory=tmp_path)
+    monkeypatch.undo()
     assert caught.value.errno == errno.ENOSPC
+    assert not list(folder.glob("*-000002*"))
     assert json.loads((folder / "checkpoint-000001.json").read_text())["phase"] == 1
     assert not (folder / "checkpoint-000002.json").exists()
     assert_same(train(tmp_path), uninterrupted)

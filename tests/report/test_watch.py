@@ -108,6 +108,11 @@ def test_the_page_is_served_with_its_version(served: Served) -> None:
     assert b"IB-DQN" in body
     assert f'data-version="{follower.view.version}"'.encode() in body
     assert response.getheader("Cache-Control") == "no-store"
+    # As a header too: what comes before the page's own line is under it as well.
+    policy = response.getheader("Content-Security-Policy")
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">'.encode() in body
+    for path in ("/state.json", "/none"):
+        assert ask(port, path)[0].getheader("Content-Security-Policy") == policy
     _, state = ask(port, "/state.json")
     assert json.loads(state) == {"version": follower.view.version}
     head, nothing = ask(port, method="HEAD")

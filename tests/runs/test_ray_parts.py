@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
@@ -127,7 +128,7 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     def written(**values: Any) -> None:
         (tmp_path / "progress").mkdir(exist_ok=True)
         path = tmp_path / "progress" / f"{part.name}.json"
-        path.write_text(json.dumps(Progress(**values)._asdict()))
+        path.write_text(json.dumps(asdict(Progress(**values))))
 
     told = Progress()
     told = tell(tmp_path, part, told, listener)
@@ -156,7 +157,7 @@ def test_expected_hours_by_hand(tmp_path: Path) -> None:
     # are left; population-1 250 in 3,600 s: 10,800 s. Side by side 3 hours, 4 of workers.
     for name, step in (("population-0", 500), ("population-1", 250)):
         (tmp_path / "progress").mkdir(exist_ok=True)
-        values = Progress(step, 1, 3_600.0, 1)._asdict()
+        values = asdict(Progress(step, 1, 3_600.0, 1))
         (tmp_path / "progress" / f"{name}.json").write_text(json.dumps(values))
     two = Node("a", "10.0.0.1", 2, 0, 8e9)
     engine = ray.OnRay(None, EngineOptions(engine="ray"), [two])

@@ -333,3 +333,28 @@ def test_an_environment_without_an_end_needs_an_evaluation_limit(
     assert "tests/Endless-v0 has no episode limit" in err
     assert err.endswith("write --eval-episode-limit, or evaluate by --eval-timesteps\n")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("seeds", [2**32, 10**30])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "--env", "CartPole-v1"],
+        *(
+            ["reproduce", study, "--scale", "smoke"]
+            for study in (
+                *("lunarlander", "atari57", "atari-sensitivity"),
+                *("atari-rmsprop", "atari-rdq-beta"),
+            )
+        ),
+    ],
+    ids=lambda words: words[-1] if words[0] == "train" else words[1],
+)
+def test_too_many_seeds_are_refused_before_they_are_listed(
+    command: list[str], seeds: int, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, _, text = cli(*command, "--seeds", seeds, "--out", tmp_path / "run")
+    assert code == 2
+    assert text.startswith("valueshare: seeds = ")
+    assert text.count("\n") == 1
+    assert not any(tmp_path.iterdir())

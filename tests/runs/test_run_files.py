@@ -3,12 +3,22 @@
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from valueshare.files import NoRoom, file_digest, sync_tree, write_json, write_whole
+from valueshare.errors import InvalidInput
+from valueshare.files import (
+    NoRoom,
+    file_digest,
+    refuse_links,
+    remove_leftovers,
+    sync_tree,
+    write_json,
+    write_whole,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -52,7 +62,9 @@ def test_bytes_before_the_name_and_the_name_before_the_return(
     tmp_path: Path, log: list[str]
 ) -> None:
     write_whole(tmp_path / "file", [b"x"])
-    assert log == ["sync file.partial", "rename file.partial file", f"sync {tmp_path.name}"]
+    name = log[0].removeprefix("sync ")
+    assert re.fullmatch(r"file\.[0-9a-f]{16}\.partial", name)
+    assert log == [f"sync {name}", f"rename {name} file", f"sync {tmp_path.name}"]
 
 
 def test_a_results_folder_is_synced_with_all_that_is_in_it_before_it_moves(
@@ -110,3 +122,82 @@ def test_a_tree_is_synced_from_its_leaves_to_its_root(tmp_path: Path, log: list[
     sync_tree(tmp_path)
     assert sorted(log) == sorted(["sync a", "sync b", f"sync {tmp_path.name}"])
     assert log[-1] == f"sync {tmp_path.name}"
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    (tmp_path / "file").symlink_to(outside)
+    write_whole(tmp_path / "file", [b"ours"])
+    assert (outside.read_text(), (tmp_path / "file").read_text()) == ("theirs", "ours")
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_name_that_is_taken_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can guess the name. If somebody could, the link would still not be followed."""
+    outside = tmp_path / "outside"
+    monkeypatch.setattr("secrets.token_hex", lambda count: "0" * 2 * count)
+    (tmp_path / f"file.{'0' * 16}.partial").symlink_to(outside)
+    with pytest.raises(FileExistsError):
+        write_whole(tmp_path / "file", [b"x"])
+    assert not outside.exists()
+
+
+def test_the_mode_is_what_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "file", [b"x"])
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_leftovers_are_only_files_under_our_own_temporary_names(tmp_path: Path) -> None:
+    own = tmp_path / f"a.json.{'1f' * 8}.partial"
+    own.write_text("half")
+    kept = [
+        *(
+            "a.json",
+            "a.json.partial",
+            f"a.json.{'1f' * 8}.partial.txt",
+            f"a.json.{'1F' * 8}.partial",
+        ),
+        f"b.json.{'1f' * 8}.partial",  # another file's
+    ]
+    for name in kept:
+        (tmp_path / name).write_text(name)
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    (tmp_path / f"a.json.{'22' * 8}.partial").symlink_to(outside)
+    (tmp_path / f"a.json.{'33' * 8}.partial").mkdir()
+    before = set(names(tmp_path))
+    remove_leftovers(tmp_path, re.compile(r"a\.json"), seconds=3_600)  # this one may be in use
+    assert set(names(tmp_path)) == before
+    remove_leftovers(tmp_path, re.compile(r"a\.json"))
+    assert before - set(names(tmp_path)) == {own.name}
+    assert outside.read_text() == "theirs"
+
+
+def test_links_are_refused_on_the_way_and_below(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    (run / "a" / "b").mkdir(parents=True)
+    other.mkdir()
+    (tmp_path / "through").symlink_to(run)
+    refuse_links(tmp_path / "through", "a", "a/b", "missing")  # how it is reached is no matter
+    (run / "notes").symlink_to(other)
+    refuse_links(run, "a")
+    (run / "a" / "b" / "c").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InvalidInput, match=r"run/a/b/c is a symbolic link: a run folder must"):
+        refuse_links(run, "a")
+    (run / "a" / "b" / "c").unlink()
+    (run / "linked").symlink_to(other)
+    with pytest.raises(InvalidInput, match=r"run/linked is a symbolic link"):
+        refuse_links(run, "linked/below")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        file_digest(tmp_path / "pipe")

@@ -228,7 +228,7 @@ def test_what_fails_while_it_is_played(
     for name, value in options.items():
         monkeypatch.setitem(gymnasium.registry["own/Drawn-v0"].kwargs, name, value)
     code, out, err = cli("play", folder, "--agent", 0, "--video", tmp_path / "new" / "out.gif")
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert (code, out, err.count("\n")) == (1, f"importing own_countdown for {env}\n", 1)
     assert err.startswith(f"valueshare: the environment {env} {message}")
     assert not (tmp_path / "new").exists()
 

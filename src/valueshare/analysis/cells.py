@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.csv_text import without_guards
 from valueshare.analysis.tidy import OWN
 from valueshare.errors import InvalidInput
 
@@ -29,6 +30,7 @@ def read_table(file: Path) -> pl.DataFrame:
             # All rows tell the types: scores may be whole numbers for hundreds of rows.
             separator = SEPARATORS[file.suffix]
             table = pl.read_csv(file, separator=separator, infer_schema_length=None)
+            table = without_guards(table)
         else:
             table = pl.read_parquet(file)
     except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:

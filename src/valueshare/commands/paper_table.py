@@ -21,12 +21,13 @@ def paper_table(
         format: Aligned text, or CSV of the scores alone.
     """
     from valueshare.analysis import scores
+    from valueshare.analysis.csv_text import csv_text
 
     long = scores.human_normalized(scores.paper_scores())
     shown = "human_normalized" if human_normalized else "score"
     wide = long.pivot(on="algorithm", index="game", values=shown)
     if format == "csv":
-        print(wide.write_csv(), end="")
+        print(csv_text(wide), end="")
         return
     print("\n".join(_lines(long, wide, decimals=2 if human_normalized else 1)))
     print()

@@ -1,5 +1,6 @@
 """The command `play`: a video of a trained agent, with its values beside the screen."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +61,7 @@ def play(
             max_steps=max_steps,
             overwrite=overwrite,
             on_moment=at_moment,
+            say=partial(print, flush=True),
         )
     from valueshare.report.overlay import score_text
     from valueshare.wording import how_many

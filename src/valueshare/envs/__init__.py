@@ -1,6 +1,6 @@
 """Environments: E of them stepped at once, behind one protocol (`base.Environments`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import get_args
@@ -94,6 +94,12 @@ def environment_spec(
     from valueshare.envs.gymnasium import gymnasium_spec
 
     return gymnasium_spec(names[0])
+
+
+def announced_imports(env_ids: Iterable[str]) -> list[str]:
+    """A line for each environment whose name makes Gymnasium import a module, which is code."""
+    modules = {name: name.partition(":")[0] for name in env_ids if ":" in name}
+    return [f"importing {module} for {name}" for name, module in modules.items()]
 
 
 def _backend_of_all(

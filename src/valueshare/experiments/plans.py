@@ -15,7 +15,7 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset, preset_for
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.population.agents import AgentSettings, agent_table, listed
+from valueshare.population.agents import AgentSettings, agent_table, check_seeds, listed
 from valueshare.population.settings import TrainingSettings, counted, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.options import Settings
@@ -23,7 +23,6 @@ from valueshare.runs.plan import Plan, parts
 from valueshare.wording import how_many
 
 OWN = tuple(field.name for field in fields(AgentSettings))
-MOST_SEEDS = 100_000
 _OF_QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
 
@@ -54,8 +53,7 @@ def make_plan(
         seeds = whole("seeds", seeds)
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
-        if seeds > MOST_SEEDS:
-            raise InvalidInput(f"seeds = {seeds:,}: at most {MOST_SEEDS:,} in one run")
+        check_seeds(seeds)
         if first_seed < 0:
             raise InvalidInput(f"first_seed = {first_seed}: seeds are whole numbers from 0")
         seeds = range(first_seed, first_seed + seeds)

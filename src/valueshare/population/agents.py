@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from valueshare.population.settings import MOST, number, whole
 
 T = TypeVar("T")
 
+MOST_SEEDS = 100_000
 LARGEST_K = 1e30  # times a value it is still finite in float32
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -77,6 +78,8 @@ def agent_table(
     without beta have the first one.
     """
     rows: list[dict[str, object]] = []
+    if isinstance(seeds, range) and seeds:
+        check_seeds((seeds[-1] - seeds[0]) // seeds.step + 1)
     seeds = list(seeds)
     if len(set(seeds)) != len(seeds) or not seeds:
         raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
@@ -91,8 +94,7 @@ def agent_table(
         ks = listed(k) if algorithm_named(a).uses_k else [0.0]
         settings_of = owns if algorithm_named(a).uses_beta else _with_one_beta(owns)
         for value, settings, seed in product(ks, settings_of, seeds):
-            if not (0 <= number("k", value) <= LARGEST_K):
-                raise InvalidInput(f"k = {value}: write a finite number >= 0, at most 1e30")
+            _check_k(value)
             row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
             rows.append({"agent": len(rows), **row})
     table = pl.DataFrame(rows, schema_overrides=SCHEMA).select(*SCHEMA)
@@ -125,6 +127,31 @@ def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) ->
         group.drop("architecture", "family")
         for group in keyed.partition_by("family", "architecture", maintain_order=True)
     ]
+
+
+def check_seeds(count: int) -> None:
+    """Refuse more seeds than a run may have, before a list of them is made."""
+    if count > MOST_SEEDS:
+        raise InvalidInput(f"seeds = {count:,}: at most {MOST_SEEDS:,} in one run")
+
+
+def check_table(table: pl.DataFrame) -> None:
+    """Refuse a table that `agent_table` cannot have made; it may come from anybody's run folder."""
+    wanted = {name: kind() for name, kind in SCHEMA.items()}
+    if dict(table.schema) != wanted or table.null_count().sum_horizontal().item():
+        raise InvalidInput("the table of agents has other columns than agents have, or holes")
+    if not table.height or table["agent"].is_duplicated().any():
+        raise InvalidInput("the table of agents is empty, or names an agent twice")
+    own = [field.name for field in fields(AgentSettings)]
+    for row in table.select("algorithm", "k", *own).unique().iter_rows(named=True):
+        algorithm_named(row.pop("algorithm"))
+        _check_k(row.pop("k"))
+        AgentSettings(**row)
+
+
+def _check_k(k: float) -> None:
+    if not (0 <= number("k", k) <= LARGEST_K):
+        raise InvalidInput(f"k = {k}: write a finite number >= 0, at most 1e30")
 
 
 def table_digest(table: pl.DataFrame) -> str:

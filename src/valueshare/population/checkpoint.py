@@ -9,13 +9,14 @@
 Every file is written under another name, synced and renamed; the JSON comes last, so a phase is
 either finished or not there. What the last two checkpoints need is kept: if the newest is damaged,
 the one before it serves. The last phase of a run has no replay, which nothing would go on from; to
-be run again it has that of the phase before. Only safetensors, JSON and Parquet: nothing that runs
-code when read.
+be run again it has that of the phase before. Only regular files with these names are ever deleted.
+Only safetensors, JSON and Parquet: nothing that runs code when read.
 """
 
 import io
 import json
 import logging
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,14 +28,29 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
-from valueshare.files import NoRoom, checksum, file_digest, write_whole
+from valueshare.files import (
+    NoRoom,
+    checksum,
+    file_digest,
+    refuse_links,
+    remove_files,
+    remove_leftovers,
+    write_whole,
+)
 from valueshare.population.fingerprint import check_fingerprint
 from valueshare.population.tensor_files import safetensors_bytes
 from valueshare.replay.packing import Piece
+from valueshare.schema import Invalid, Manifest, checked, read_object
 
 # 1 had no frames. 2 was of agents whose target network was copied after the update of the same
 # step: to go on with them now would mix two orders of events.
 FORMAT = 3
+# The names of files in checkpoints/NAME, as `Folder` makes them.
+_OWN = re.compile(
+    r"checkpoint-\d{6,}\.json|(state|replay)-\d{6,}\.safetensors"
+    r"|frames-\d{6,}-\d{4,}\.safetensors",
+    re.ASCII,
+)
 _log = logging.getLogger(__name__)
 
 
@@ -120,6 +136,7 @@ def save(
     transition are done with.
     """
     began = time.perf_counter()
+    refuse_links(folder.root, f"checkpoints/{folder.name}", f"records/{folder.records(phase).name}")
     with _all_or_nothing(folder, phase):
         before = _manifest_before(folder, phase)
         for directory in (folder.checkpoints, folder.root / "records"):
@@ -152,6 +169,17 @@ def save(
         write_whole(folder.manifest(phase), [text.encode()])
     _prune(folder, kept=[m for m in (before, body) if m is not None])
     return Saved(time.perf_counter() - began, frame_bytes, packed_bytes)
+
+
+def prepare(folder: Folder) -> None:
+    """Refuse symbolic links, then delete what killed processes left half-written.
+
+    Only for the population's one writer.
+    """
+    refuse_links(folder.root, f"checkpoints/{folder.name}", "records")
+    records = re.compile(rf"{re.escape(folder.name)}-\d{{6,}}\.parquet", re.ASCII)
+    remove_leftovers(folder.checkpoints, _OWN)
+    remove_leftovers(folder.root / "records", records)
 
 
 def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | None:
@@ -264,16 +292,22 @@ def _load(folder: Folder, body: dict[str, Any]) -> Checkpoint:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = json.loads(path.read_bytes())
+        body = read_object(path)
         checksum = body.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, Invalid, KeyError) as error:
         raise Damaged(f"{path.name}: {error}") from error
     if checksum != _digest_of(body):
         raise Damaged(f"{path.name}: checksum")
-    if body["format"] > FORMAT:
+    if type(body.get("format")) is int and body["format"] > FORMAT:
         raise InvalidInput(
             f"{path.name} was written by a newer version of valueshare: install that version"
         )
+    try:
+        manifest = checked(body, Manifest)
+    except Invalid as error:  # its checksum is right: it was written so
+        raise InvalidInput(f"{path.name} is no manifest of a checkpoint: {error}") from error
+    if path.name != f"checkpoint-{manifest.phase:06d}.json":
+        raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
     return body
 
 
@@ -297,8 +331,7 @@ def _all_or_nothing(folder: Folder, phase: int) -> Iterator[None]:
     try:
         yield
     except NoRoom as error:
-        for path in folder.checkpoints.glob(f"*-{phase:06d}*"):
-            path.unlink()
+        remove_files(folder.checkpoints, lambda name: _phase_of(name) == phase)
         reason = f"{error.strerror}; all finished phases are safe: make room, then resume"
         raise NoRoom(error.errno, reason) from error
 
@@ -309,9 +342,14 @@ def _prune(folder: Folder, kept: list[dict[str, Any]]) -> None:
     names |= {
         name for body in kept for segment in body["segments"] for name in _segment_files(segment)
     }
-    for path in folder.checkpoints.iterdir():
-        if path.name not in names:
-            path.unlink()
+    remove_files(folder.checkpoints, lambda name: _phase_of(name) is not None and name not in names)
+
+
+def _phase_of(name: str) -> int | None:
+    """The phase of a file in checkpoints/NAME; None for a file that we did not write."""
+    if not _OWN.fullmatch(name):
+        return None
+    return int(name.split("-")[1].partition(".")[0])
 
 
 def _digest_of(body: Mapping[str, Any]) -> str:

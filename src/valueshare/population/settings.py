@@ -168,6 +168,9 @@ class TrainingSettings:
             raise InvalidInput(
                 f"unknown settings {', '.join(unknown)}: written by a newer version?"
             )
+        protocol = values.get("atari_protocol")
+        if not isinstance(protocol, str | None):
+            raise InvalidInput(f"atari_protocol = {protocol!r}: write a name")
         return cls(**values)
 
 

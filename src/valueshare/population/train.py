@@ -173,7 +173,10 @@ def _resume(
     folder: Folder | None, identity: Mapping[str, Any], state: State
 ) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
-    found = None if folder is None else checkpoint.load_latest(folder, identity)
+    if folder is None:
+        return 0, []
+    checkpoint.prepare(folder)
+    found = checkpoint.load_latest(folder, identity)
     if found is None:
         return 0, []
     load_(state, found.state)

@@ -9,18 +9,34 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
-from valueshare.files import FULL, make_parents, reason, remove_empty, sync_directory, sync_tree
+from valueshare.files import (
+    FULL,
+    make_parents,
+    reason,
+    refuse_links,
+    remove_empty,
+    sync_directory,
+    sync_tree,
+    write_whole,
+)
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
 from valueshare.runs.directory import read_config
 from valueshare.runs.progress import PROGRESS
 
 # Of a run, and nobody else's: what is there counts, or goes with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
 TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # by a file where a folder is wanted, say
 
 
-def check_out(target: Path) -> None:
-    """Refuse a file, and the folders in which a run keeps its records and checkpoints."""
+def check_out(target: Path, within: Path | None = None) -> None:
+    """Refuse a file, and the folders in which a run keeps its records and checkpoints.
+
+    Where the target is inside a run, or `within` a folder of results, it must not be elsewhere.
+    """
+    if within is not None:
+        _refuse_links(within, target)
+    refuse_links_in_run(target)
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is no error here
@@ -29,6 +45,18 @@ def check_out(target: Path) -> None:
             raise InvalidInput(
                 f"{target} is where a run keeps its {folder.name}: choose another --out"
             )
+
+
+def refuse_links_in_run(target: Path) -> None:
+    """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
+    for folder in (target.absolute(), *target.absolute().parents):
+        if "kind" in (read_config(folder) or {}):
+            _refuse_links(folder, target)
+
+
+def _refuse_links(folder: Path, target: Path) -> None:
+    below = target.absolute().relative_to(folder.absolute())
+    refuse_links(folder, *(str(below / name) for name in WRITTEN))
 
 
 @contextmanager
@@ -83,10 +111,20 @@ def _take_places(staging: Path, target: Path) -> None:
         remove_empty(new)
         raise
     for file, place in zip(files, places, strict=True):
-        shutil.move(file, place)  # a folder that is a link may be on another disk
+        _move(file, place)
     shutil.rmtree(staging)
     for folder in folders:
         sync_directory(folder)
+
+
+def _move(file: Path, place: Path) -> None:
+    """Put a file in its place; where a link is there, the link is replaced and not its target."""
+    try:
+        file.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        write_whole(place, [file.read_bytes()])  # the folder is a link to another disk
 
 
 def _check(places: list[Path]) -> None:

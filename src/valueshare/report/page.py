@@ -51,7 +51,7 @@ def page(
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_policy(texts, online)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy(texts, online)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>",
             "</head>\n<body>",
@@ -202,8 +202,8 @@ def _size(svg: bytes) -> str:
     return "" if size is None else f' width="{size[0]:.0f}" height="{size[1]:.0f}"'
 
 
-def _policy(scripts: Sequence[str], online: bool) -> str:
-    """No network; no scripts but these, by their checksums."""
+def policy(scripts: Sequence[str], online: bool) -> str:
+    """The Content-Security-Policy: no network; no scripts but these, by their checksums."""
     sums = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{one}'" for one in sums) or "'none'"
     own, asking = (" 'self'", "; connect-src 'self'") if online else ("", "")

@@ -23,6 +23,8 @@ from valueshare.report.study import Study, study_of
 from valueshare.report.synthetic import is_synthetic
 
 SCRIPTS = ("curves.js", "panel.js", "page.js")
+# Of a page that is served. The page says it of itself too; the server's word comes first.
+LIVE_POLICY = page.policy([page.asset(name) for name in SCRIPTS], online=True)
 MADE_UP = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
 WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, from which it needs all the room
 

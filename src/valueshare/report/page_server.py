@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from valueshare.errors import InvalidInput
 from valueshare.report.page_live import View, state_json
+from valueshare.report.page_results import LIVE_POLICY
 
 HOST = "127.0.0.1"
 HEADERS = {
+    "Content-Security-Policy": LIVE_POLICY,
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

@@ -1,6 +1,6 @@
 """Episodes of a trained agent, moment by moment, with what its network says of every state."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
-from valueshare.envs import environment_spec
+from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import contract, implicit_baseline
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
@@ -71,8 +71,16 @@ class Moment(NamedTuple):
     ending: str | None = None
 
 
-def load_agent(folder: Path, agent: int, network: NetworkFactory | None = None) -> Agent:
-    """An agent of the run in a folder; `network` is the run's own factory, if it has one."""
+def load_agent(
+    folder: Path,
+    agent: int,
+    network: NetworkFactory | None = None,
+    say: Callable[[str], object] = lambda line: None,
+) -> Agent:
+    """An agent of the run in a folder; `network` is the run's own factory, if it has one.
+
+    `say` gets a line before a module that the run names is imported.
+    """
     plan = open_plan(folder)
     part = next((part for part in parts(plan) if agent in part.agents["agent"]), None)
     if part is None:
@@ -91,6 +99,8 @@ def load_agent(folder: Path, agent: int, network: NetworkFactory | None = None) 
     tensors = read_weights(folder, agent)
     table = part.agents.filter(part.agents["agent"] == agent)
     row = table.row(0, named=True)
+    for line in announced_imports([row["env"]]):
+        say(line)
     spec = environment_spec(row["env"], part.backend, part.settings.atari_protocol)
     population = make_population(table, part.settings, spec, torch.device("cpu"), network)
     parameters, buffers = (

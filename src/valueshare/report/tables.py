@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.run_values import final_scores
 from valueshare.analysis.scores import (
     PAPER_AGENTS,
@@ -118,7 +119,7 @@ def to_csv(table: ScoreTable) -> str:
     columns: dict[str, Sequence[str | float | None]] = {"environment": table.envs}
     for i, variant in enumerate(table.who):
         columns[variant.look.label] = [row[i] for row in table.scores]
-    return pl.DataFrame(columns, strict=False).write_csv()
+    return csv_text(pl.DataFrame(columns, strict=False))
 
 
 def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """Videos of a trained agent at play: `play` makes one, `write_video` writes frames to a file."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
@@ -9,8 +10,9 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
-from valueshare.files import make_parents, remove_empty, sync_directory
+from valueshare.files import make_parents, remove_empty, remove_leftovers, temporary_file
 from valueshare.population.state import NetworkFactory
+from valueshare.report.folder import refuse_links_in_run
 from valueshare.report.overlay import Captions, Overlay
 from valueshare.report.playing import BAND, Agent, Moment, load_agent, moments, step_limit
 from valueshare.report.stage import Picture, make_stage
@@ -19,6 +21,7 @@ from valueshare.runs.storage.places import Place, Url, located
 from valueshare.wording import how_many
 
 SUFFIXES = (".mp4", ".gif")
+LEFT_SECONDS = 3_600.0  # without a write: another process may be writing the same video now
 LAST_SECONDS = 1.0  # that the end of an episode stands still
 QUALITY = {"crf": "20", "preset": "veryfast"}  # of H.264: small text stays sharp
 
@@ -61,12 +64,14 @@ def play(
     overwrite: bool = False,
     network: NetworkFactory | None = None,
     on_moment: Callable[[Moment], None] | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> Played:
     """Let an agent of a run play, and write a video of it with its values beside the screen.
 
     The agent is as it was after its last finished phase, and plays as in evaluation. `epsilon` is
     that of the run's evaluations unless given. `max_steps` cuts episodes short. `network` is the
-    factory of a run that has its own. `on_moment` sees every moment before it is drawn.
+    factory of a run that has its own. `on_moment` sees every moment before it is drawn, and `say`
+    gets a line before a module that the run names is imported.
     """
     place, path = located(folder), Path(video)
     if isinstance(place, Url):
@@ -75,7 +80,7 @@ def play(
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
-    player = load_agent(place, agent, network)
+    player = load_agent(place, agent, network, say)
     step_limit(player, max_steps)  # or refuse, before anything is made
     check_target(path, overwrite=overwrite)
     settings, env = player.population.settings, player.population.env
@@ -121,6 +126,7 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
         raise InvalidInput(f"{path} is a folder: give the name of a file in it")
     if path.exists() and not overwrite:
         raise InvalidInput(f"{path} is there already: choose another name, or add --overwrite")
+    refuse_links_in_run(path)
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise InvalidInput(f"cannot write to {above}: choose another place")
@@ -141,7 +147,6 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(f"cannot write to {path.parent}: {reason}") from error
-    partial = path.with_name(path.name + ".partial")
     count = [0]
 
     def counted() -> Iterator[Picture]:
@@ -150,14 +155,11 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
             yield frame
 
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
+    remove_leftovers(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
     try:
-        write(partial, counted(), rate)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-        sync_directory(path.parent)
+        with temporary_file(path) as (partial, _):
+            write(partial, counted(), rate)
     except BaseException as error:
-        partial.unlink(missing_ok=True)
         remove_empty(made)
         if isinstance(error, (FileNotFoundError, PermissionError)):  # as in /proc and /sys
             raise InvalidInput(f"cannot write {path}: choose another place") from error

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.foreign import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
@@ -38,6 +39,7 @@ from valueshare.report.tables import (
 )
 from valueshare.report.tabular import summary
 from valueshare.report.tabular_shards import StoredShard, tabular_shards, write_merged
+from valueshare.runs.directory import read_config
 
 TABULAR = ("gridworld", "norms")
 MADE_UP = "these are synthetic records: no agent was trained"
@@ -75,8 +77,7 @@ def write_report(
         raise InvalidInput(f"{tabular[0]} is a tabular study: report it alone")
     if tabular and compare:
         raise InvalidInput(f"{tabular[0]} is a tabular study: it has no verdict for --compare")
-    folder = default_folder(paths) if out is None else out
-    check_out(folder)
+    folder = _checked_folder(paths, out)
     if tabular:
         return _write_tabular(tabular[0], folder, names)
     results = read_results(paths)
@@ -126,6 +127,17 @@ def _write_all(
     return written
 
 
+def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
+    """Where the report goes, once that is found to be a place for it."""
+    if out is not None:
+        check_out(out)
+        return out
+    folder = default_folder(paths)
+    # The folder of results may come from anybody: a link in it is not its user's choice.
+    check_out(folder, within=paths[0] if folder.parent == paths[0] else None)
+    return folder
+
+
 def default_folder(paths: Sequence[Path]) -> Path:
     """In the run's own folder, where there is one; else beside where one works."""
     return paths[0] / "report" if len(paths) == 1 and paths[0].is_dir() else Path("report")
@@ -144,7 +156,7 @@ def _write_tables(study: Study, folder: Path) -> tuple[str, ...]:
     if study.atari:
         beside = beside_published(means, study.n)
         texts["beside-published.md"] = frame_to_markdown(beside)
-        texts["beside-published.csv"] = beside.write_csv()
+        texts["beside-published.csv"] = csv_text(beside)
     for name, text in texts.items():
         write_whole(folder / name, [text.encode()])
     return notes
@@ -168,11 +180,7 @@ def _write_about(
 
 
 def _is_tabular(path: Path) -> bool:
-    try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and config.get("kind") == "tabular"
+    return (read_config(path) or {}).get("kind") == "tabular"
 
 
 def _write_tabular_shards(
@@ -188,8 +196,7 @@ def _write_tabular_shards(
             "the shards of a tabular study are put together with all their figures: leave out "
             "--figures and --compare"
         )
-    folder = default_folder(paths) if out is None else out
-    check_out(folder)
+    folder = _checked_folder(paths, out)
     with told_by_name(folder):
         result = write_merged(shards, folder)
     drawn = sorted(path.stem for path in (folder / "figures").glob("*.png"))

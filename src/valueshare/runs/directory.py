@@ -19,6 +19,7 @@ from valueshare.files import (
     sync_tree,
     write_json,
 )
+from valueshare.schema import run_config
 
 CONFIG = "config.json"
 
@@ -32,10 +33,9 @@ def holds(folder: Path, config: dict[str, Any]) -> bool:
 def read_config(folder: Path) -> dict[str, Any] | None:
     """The settings that a results folder was made with, or None if it is no such folder."""
     try:
-        config = json.loads((folder / CONFIG).read_text())
-    except (OSError, ValueError):
+        return run_config(folder)
+    except InvalidInput:  # damaged: whatever it is, it is no result
         return None
-    return config if isinstance(config, dict) else None
 
 
 @contextmanager

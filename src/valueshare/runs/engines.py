@@ -6,11 +6,13 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 import math
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from tyro.conf import arg
 
 from valueshare.errors import InvalidInput
+from valueshare.files import refuse_link
 from valueshare.runs.storage.places import Place
 
 _MOST_SHARDS = 100_000
@@ -114,4 +116,7 @@ def shard_folder(out: Place, shard: Shard | None) -> Place:
     if shard is None:
         return out
     width = len(str(shard.of))
-    return out / f"shard-{shard.number:0{width}d}-of-{shard.of}"
+    name = f"shard-{shard.number:0{width}d}-of-{shard.of}"
+    if isinstance(out, Path):
+        refuse_link(out / name)
+    return out / name

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
+from valueshare.files import refuse_link
 
 LOCK = ".lock"
 
@@ -36,7 +37,8 @@ def held(folder: Path) -> Iterator[None]:
 @contextmanager
 def locked(path: Path, patience_seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of a file, which is made where it is not there; waits for it if told to."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    refuse_link(path)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         deadline = time.monotonic() + patience_seconds
         while not _try_lock(handle, path):

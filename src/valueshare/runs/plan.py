@@ -14,9 +14,10 @@ import polars as pl
 from valueshare import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
-from valueshare.population.agents import populations, table_digest
+from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
 from valueshare.records import FORMAT
+from valueshare.schema import Invalid, TrainingConfig, checked
 
 KIND = "training"
 
@@ -67,13 +68,18 @@ class Part(NamedTuple):
 
 def parts(plan: Plan) -> list[Part]:
     """The populations, in the order of the table."""
-    family = {env: plan.families.get(env, env) for env in plan.settings}
     return [
         Part(name, agents, plan.settings[env], plan.backends[env])
-        for number, whole in enumerate(populations(plan.agents, family))
+        for number, whole in enumerate(_whole_populations(plan))
         for name, agents in _pieces(plan, f"population-{number}", whole)
         for env in [str(agents["env"][0])]
     ]
+
+
+def _whole_populations(plan: Plan) -> list[pl.DataFrame]:
+    """The populations before any of them is split."""
+    family = {env: plan.families.get(env, env) for env in plan.settings}
+    return populations(plan.agents, family)
 
 
 def _pieces(plan: Plan, name: str, agents: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -116,18 +122,27 @@ def config(plan: Plan) -> dict[str, Any]:
 
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
-    """The way back, of a format that `check_format` accepts."""
-    return Plan(
+    """The way back, of a format that `check_format` accepts; all of it is checked."""
+    stored = checked(values, TrainingConfig)
+    check_table(agents)
+    plan = Plan(
         agents=agents,
-        settings={e: TrainingSettings.from_json(s) for e, s in values["settings"].items()},
-        backends=values["backends"],
-        device=values["device"],
-        compiled=values["compile"],
-        network=values["network"],
-        families=values.get("families", {}),
-        pieces=values.get("pieces", {}),
-        shard=values.get("shard"),
+        settings={e: TrainingSettings.from_json(s) for e, s in stored.settings.items()},
+        backends=dict(stored.backends),
+        device=stored.device,
+        compiled=stored.compile,
+        network=stored.network,
+        families=stored.families,
+        pieces=stored.pieces,
+        shard=stored.shard,
     )
+    if unknown := set(agents["env"]) - plan.settings.keys():
+        raise Invalid(f"there are no settings of {', '.join(sorted(unknown))}")
+    heights = {f"population-{i}": one.height for i, one in enumerate(_whole_populations(plan))}
+    for name, count in plan.pieces.items():
+        if count > heights.get(name, 0):
+            raise Invalid(f"pieces of {name}: {count}, and it has {heights.get(name, 0)} agents")
+    return plan
 
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -4,30 +4,26 @@ It is no part of a checkpoint: what is lost of it costs a line on a screen.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec.structs import asdict
+
+from valueshare.files import remove_leftovers, write_whole
+from valueshare.schema import Invalid, checked, read_object
+from valueshare.schema import Progress as Progress  # what is in such a file
 
 PROGRESS = "progress"
 WRITE_SECONDS = 1.0
 
 
-class Progress(NamedTuple):
-    """How far a population is, and what it has taken so far, attempts that were lost included."""
-
-    step: int = 0
-    phases: int = 0  # that are finished
-    seconds: float = 0.0
-    attempts: int = 0
-
-
 def read_progress(folder: Path, part: str) -> Progress:
     """What the population's worker wrote last; nothing where it has written nothing yet."""
     try:
-        values = json.loads((folder / PROGRESS / f"{part}.json").read_bytes())
-        return Progress(**{name: values[name] for name in Progress._fields})
-    except (OSError, ValueError, KeyError, TypeError):
+        return checked(read_object(folder / PROGRESS / f"{part}.json"), Progress)
+    except (OSError, Invalid):
         return Progress()
 
 
@@ -38,13 +34,17 @@ def progress_lock(folder: Path, part: str) -> Path:
 
 
 class ProgressFile:
-    """Written by the one worker that runs the population, about once a second."""
+    """Written by the one worker that runs the population, about once a second.
+
+    The caller holds the population's lock and has refused links in the folder.
+    """
 
     def __init__(
         self, folder: Path, part: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._path = folder / PROGRESS / f"{part}.json"
         self._path.parent.mkdir(exist_ok=True)
+        remove_leftovers(self._path.parent, re.compile(re.escape(self._path.name)))
         before = read_progress(folder, part)
         self._earlier, self._attempt = before.seconds, before.attempts + 1
         self._clock = clock
@@ -63,7 +63,5 @@ class ProgressFile:
         now = self._clock()
         self._due = now + WRITE_SECONDS
         seconds = round(self._earlier + now - self._began, 3)
-        values = Progress(step, self._phases, seconds, self._attempt)._asdict()
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps(values))
-        partial.replace(self._path)
+        values = asdict(Progress(step, self._phases, seconds, self._attempt))
+        write_whole(self._path, [json.dumps(values).encode()], synced=False)

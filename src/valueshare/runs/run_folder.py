@@ -14,6 +14,7 @@ It appears whole, with everything but records, checkpoints and events; those are
 """
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,12 +28,20 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
-from valueshare.files import write_json
+from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state
 from valueshare.population.phase import records_schema
-from valueshare.records import CHECKPOINTS, RECORDS, check_format, read_tables, run_config
+from valueshare.records import (
+    CHECKPOINTS,
+    RECORDS,
+    TENSORBOARD,
+    check_format,
+    read_tables,
+    run_config,
+)
 from valueshare.runs.directory import CONFIG, check_target, read_config, results_folder
+from valueshare.runs.locks import LOCK
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
 from valueshare.runs.plan import (
     KIND,
@@ -43,11 +52,19 @@ from valueshare.runs.plan import (
     from_config,
     parts,
 )
+from valueshare.runs.progress import PROGRESS
 from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.copies import reading_copies, working_copy
+from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.places import Place, located
+from valueshare.schema import Invalid
 
 AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
+# All that a run writes, at an address too.
+WRITTEN = (
+    *(CONFIG, AGENTS, PROVENANCE, LOCK, LEASE),
+    *(RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD),
+)
 
 
 class Run(NamedTuple):
@@ -133,6 +150,18 @@ def created(
         yield
 
 
+def check_links(folder: Place) -> None:
+    """Refuse symbolic links among the files of a run: what is written there would go elsewhere.
+
+    The folder itself may be one, which its owner made. Addresses with local:// are folders too;
+    other stores have no links, or keep their users apart themselves.
+    """
+    if isinstance(folder, Path):
+        refuse_links(folder, *WRITTEN)
+    elif folder.scheme == "local":
+        refuse_links(Path(folder.full.partition("://")[2]), *WRITTEN)
+
+
 def open_plan(folder: Path) -> Plan:
     """The plan of the run in a folder."""
     stored = run_config(folder)
@@ -150,10 +179,9 @@ def open_plan(folder: Path) -> Plan:
         ) from error
     try:
         plan, digest = from_config(stored, agents), stored["agents"]
-    except (KeyError, TypeError, AttributeError, InvalidInput) as error:
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    except (Invalid, InvalidInput) as error:
         raise InvalidInput(
-            f"{folder / CONFIG} is damaged ({reason}): put it back, or start the run again"
+            f"{folder / CONFIG} is damaged ({error}): put it back, or start the run again"
         ) from error
     if table_digest(agents) != digest:
         raise InvalidInput(f"{folder / AGENTS} is not the table of this run: start the run again")
@@ -181,6 +209,7 @@ def note_resumption(folder: Path, command: str, device: str, tensorboard: bool =
     except (OSError, ValueError, KeyError, TypeError):
         stored, before = {}, []
     now = {**stored, **_events(tensorboard), "resumed": [*before, _origin(command, device)]}
+    remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
     write_json(folder / PROVENANCE, now)
 
 

@@ -40,7 +40,9 @@ const valueshare = (() => {
     ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   const quantile = (sorted, share) =>
     sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
-  const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`;
+  // As analysis/csv_text.py: no name begins a spreadsheet's formula.
+  const quoted = (text) =>
+    `"${String(text).replace(/^(?='*[=+\-@\t\r\n])/, "'").replaceAll('"', '""')}"`;
   function range(curves, withBands) {
     const all = [];
     for (const curve of curves) {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from valueshare.files import write_whole
 from valueshare.runs.directory import CONFIG
 from valueshare.runs.progress import PROGRESS, read_progress
 from valueshare.runs.storage.places import Url
@@ -189,6 +190,4 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    write_whole(path, [data], synced=False)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import install_command
+from valueshare.files import refuse_links, temporary_file
 from valueshare.runs.storage.places import Url
 
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
@@ -31,6 +32,10 @@ Answer = TypeVar("Answer")
 
 class Unreachable(OSError):
     """A store did not do what it was asked to, however often."""
+
+
+class _Missing(Exception):
+    """A store has no file of that name."""
 
 
 class Store:
@@ -69,6 +74,7 @@ class Store:
 
     def write(self, name: str, data: bytes, *, patient: bool = True) -> None:
         """A small file."""
+        self._refuse_links(name)
 
         def write() -> None:
             self._made(name, self._files.pipe_file, data)
@@ -77,6 +83,7 @@ class Store:
 
     def put(self, path: Path, name: str) -> None:
         """Copy a file from here."""
+        self._refuse_links(name)
 
         def put() -> None:
             self._made(name, self._send, path)
@@ -86,7 +93,6 @@ class Store:
     def get(self, name: str, path: Path) -> bool:
         """Copy a file to here, whole or not at all; False where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
 
         def get() -> bool:
             try:
@@ -96,16 +102,15 @@ class Store:
                 return False
             return True
 
-        try:
-            there = self._tried(f"read {name} of", get)
-            if there:
-                partial.replace(path)
-            return there
-        finally:
-            partial.unlink(missing_ok=True)
+        with suppress(_Missing), temporary_file(path, synced=False) as (partial, _):
+            if self._tried(f"read {name} of", get):
+                return True
+            raise _Missing
+        return False
 
     def delete(self, name: str) -> None:
         """What is gone already is well."""
+        self._refuse_links(name)
 
         def delete() -> None:
             try:
@@ -139,6 +144,11 @@ class Store:
         self._of_thread.failed = True
         with suppress(AttributeError):  # it was not even made
             del self._of_thread.files
+
+    def _refuse_links(self, name: str) -> None:
+        """An address local:// is a folder, which may come from anybody."""
+        if self.url.scheme == "local":
+            refuse_links(Path(self._root), name)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

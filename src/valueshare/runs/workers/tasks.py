@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import structs
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoint import Folder
@@ -17,7 +18,7 @@ from valueshare.runs.execution import Listener
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Part, Plan, parts
 from valueshare.runs.progress import Progress, ProgressFile, progress_lock, read_progress
-from valueshare.runs.run_folder import is_part_finished, open_plan
+from valueshare.runs.run_folder import check_links, is_part_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.places import Url
 from valueshare.runs.storage.remote import Copy
@@ -76,6 +77,7 @@ def _run_part(
 ) -> bool:
     if copy is not None and plan is None:
         copy.pull(lambda name: name in ("config.json", "agents.parquet"))
+    check_links(folder)  # on a cluster, another machine may have looked before
     plan = open_plan(folder) if plan is None else plan
     part = next(part for part in parts(plan) if part.name == task.part)
     try:
@@ -128,7 +130,7 @@ def _run_part(
 def tell(folder: Path, part: Part, before: Progress, listener: Listener) -> Progress:
     """Pass on what a worker has written since; what an earlier process wrote is not news."""
     now = read_progress(folder, part.name)
-    if now._replace(seconds=before.seconds) == before:
+    if structs.replace(now, seconds=before.seconds) == before:
         return before
     files = Folder(folder, part.name)
     try:

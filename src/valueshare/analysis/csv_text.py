@@ -1,0 +1,35 @@
+"""CSV that no spreadsheet takes for formulas, and the way back.
+
+A text cell that begins with = + - @ or a control character is a formula to a spreadsheet, and may
+run a program there. Names of environments and algorithms can come from anybody's run folder, so
+such cells are written with an apostrophe in front, which a spreadsheet takes for text. Numbers stay
+as they are.
+"""
+
+import re
+
+import polars as pl
+
+# With apostrophes in front too: so that taking off one is always the way back.
+_FORMULA = r"^'*[=+\-@\t\r\n]"
+_GUARDED = r"^''*[=+\-@\t\r\n]"
+
+
+def csv_text(table: pl.DataFrame) -> str:
+    """A table as CSV."""
+    text = pl.col(pl.String)
+    guarded = table.with_columns(
+        pl.when(text.str.contains(_FORMULA)).then(pl.lit("'") + text).otherwise(text).name.keep()
+    )
+    names = {name: f"'{name}" for name in table.columns if re.match(_FORMULA, name)}
+    return guarded.rename(names).write_csv()
+
+
+def without_guards(table: pl.DataFrame) -> pl.DataFrame:
+    """A table that was read from CSV, without the apostrophes that `csv_text` puts in front."""
+    text = pl.col(pl.String)
+    plain = table.with_columns(
+        pl.when(text.str.contains(_GUARDED)).then(text.str.slice(1)).otherwise(text).name.keep()
+    )
+    names = {name: name[1:] for name in table.columns if re.match(_GUARDED, name)}
+    return plain.rename(names)

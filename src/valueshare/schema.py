@@ -1,0 +1,134 @@
+"""The JSON files of a run folder as types: whatever is read is checked against them first.
+
+A run folder may come from anybody. So types, ranges and names are checked before a value is used,
+and a file name in it is a plain name: no path, no `..`.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from valueshare.errors import InvalidInput
+from valueshare.files import reason
+
+LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
+
+FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
+PopulationName = Annotated[str, Meta(pattern=r"\Apopulation-[0-9]{1,9}(-[0-9]{1,9})?\Z")]
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16,128}\Z")]
+Count = Annotated[int, Meta(ge=0, le=10**12)]
+Positive = Annotated[int, Meta(ge=1, le=10**12)]
+
+T = TypeVar("T")
+
+
+class StoredProtocol(Struct, frozen=True, forbid_unknown_fields=True):
+    """An Atari protocol by name, with the digest of its settings."""
+
+    name: str
+    digest: str
+
+
+class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`config.json` of a training run. `TrainingSettings` checks the settings themselves."""
+
+    format: Positive
+    kind: Literal["training"]
+    valueshare: str
+    settings: dict[str, dict[str, Any]]  # by environment
+    backends: dict[str, Literal["ale", "envpool", "gymnasium"]]  # by environment
+    device: Annotated[str, Meta(pattern=r"\A(cpu|cuda(:[0-9]{1,3})?)\Z")]
+    compile: bool
+    network: str | None
+    agents: Digest
+    families: dict[str, str] = {}
+    pieces: dict[PopulationName, Positive] = {}
+    shard: Annotated[str, Meta(pattern=r"\A[0-9]{1,9}/[0-9]{1,9}\Z")] | None = None
+    protocols: dict[str, StoredProtocol] = {}
+
+    def __post_init__(self) -> None:
+        if not self.settings or self.settings.keys() != self.backends.keys():
+            raise ValueError("settings and backends must name the same environments")
+        if not {*self.families, *self.families.values()} <= self.settings.keys():
+            raise ValueError("families must name environments of the run")
+
+
+class Segment(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint's manifest says of one segment of replay."""
+
+    file: FileName
+    digest: Digest
+    end: Count
+    frames: dict[FileName, Digest] = {}
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The manifest of a checkpoint, without its own checksum."""
+
+    format: Positive
+    phase: Count
+    fingerprint: dict[str, Any]
+    state: dict[FileName, Digest]
+    segments: list[Segment]
+    records: dict[FileName, Digest]
+
+
+class ManifestRecords(Struct, frozen=True):
+    """What readers of records need of a manifest."""
+
+    records: dict[FileName, Digest]
+
+
+class Progress(Struct, frozen=True):
+    """How far a population is, and what it has taken so far, attempts that were lost included."""
+
+    step: Count = 0
+    phases: Count = 0  # that are finished
+    seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    attempts: Count = 0
+
+
+class Invalid(ValueError):
+    """A value that does not fit its type; the message says where and why."""
+
+
+def checked(values: object, kind: type[T]) -> T:
+    """Values as they come from JSON as that type; `Invalid` where they are not of it."""
+    try:
+        return msgspec.convert(values, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise Invalid(" ".join(str(error).split())) from error
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """A JSON object from a file; `OSError` where it cannot be read, else `Invalid`."""
+    with file.open("rb") as opened:
+        content = opened.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise Invalid(f"it is larger than {LARGEST_FILE // 2**20} MiB")
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"it is no JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise Invalid("it holds no JSON object")
+    return values
+
+
+def run_config(folder: Path) -> dict[str, Any] | None:
+    """What config.json of a folder says, unchecked; None where there is none.
+
+    This is the one reader of that file; `checked(..., TrainingConfig)` is for a training run's.
+    """
+    file = folder / "config.json"
+    try:
+        return read_object(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
+    except Invalid as error:
+        raise InvalidInput(f"{file} is damaged ({error}): it says what ran, put it back") from error
