@@ -18,6 +18,7 @@ from valueshare.benchmarks.atari_loop import (
 )
 from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
 from valueshare.commands.bench import bench_atari
+from valueshare.envs.atari import AtariEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
@@ -156,15 +157,23 @@ def test_one_plain_agent_steps_and_learns(game: str, monkeypatch: pytest.MonkeyP
     assert not any(torch.equal(a, b) for a, b in zip(online[-2:], target[-2:], strict=True))
 
 
-def test_bare_emulators_get_actions_that_their_game_has() -> None:
+def test_bare_emulators_get_actions_that_their_game_has(monkeypatch: pytest.MonkeyPatch) -> None:
     # Skiing has 9 of the 18: an emulator that gets another waits for ever.
     bench = AtariBench(agents=2, games=("Pong", "Skiing"))
-    done = 0
+    sent: list[list[int]] = []
+    raw_step = AtariEnvironments.raw_step
+
+    def noted(self: AtariEnvironments, actions: Any) -> Any:
+        sent.append(actions.tolist())
+        return raw_step(self, actions)
+
+    monkeypatch.setattr(AtariEnvironments, "raw_step", noted)
     with bare_emulators(_table(bench, 2), _settings(bench), 2) as step:
         for _ in range(30):
             step()
-            done += 1
-    assert done == 30
+    pong, skiing = zip(*sent, strict=True)
+    assert len(skiing) == 30
+    assert max(skiing) < 9 <= max(pong)
 
 
 @pytest.mark.parametrize(("place", "groups"), [("auto", 1), ("disk", 2)])

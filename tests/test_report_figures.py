@@ -135,7 +135,8 @@ def test_few_k_still_make_figures(ks: list[float], tmp_path: Path) -> None:
         figures.norm_reduction(norms([None], ks)),
     )
     for figure, name in ((increase, "few"), (reduction, "norms")):
-        assert all(path.stat().st_size > 1_000 for path in save(figure, tmp_path, name))
+        save(figure, tmp_path, name)
+        assert all(axes.has_data() for axes in figure.axes)
     drawn = [line for line in increase.axes[0].get_lines() if np.size(line.get_xdata()) == len(ks)]
     assert drawn  # a curve with a point for each k
 

@@ -7,6 +7,7 @@ target, and folders that are links are refused (`refuse_links`).
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -129,11 +130,17 @@ def write_json(path: Path, values: Any) -> str:
 
 def file_digest(path: Path) -> str:
     """The checksum of a file as it is now; what `write_whole` answered, if nothing changed it."""
-    # A pipe would be waited for, and a device would never end.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with open_regular(path) as file:
         return hashlib.file_digest(file, checksum).hexdigest()
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a file for reading, if it is one: a pipe would wait, and a device would never end."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
 
 
 def checksum(data: bytes = b"") -> "hashlib.blake2b":

@@ -5,6 +5,7 @@ and a file name in it is a plain name: no path, no `..`.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,12 +13,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from valueshare.errors import InvalidInput
-from valueshare.files import reason
+from valueshare.files import open_regular, reason
 
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
-PopulationName = Annotated[str, Meta(pattern=r"\Apopulation-[0-9]{1,9}(-[0-9]{1,9})?\Z")]
+DEVICE = r"(cpu|cuda)(:[0-9]{1,3})?"
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16,128}\Z")]
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Positive = Annotated[int, Meta(ge=1, le=10**12)]
@@ -40,20 +41,31 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     valueshare: str
     settings: dict[str, dict[str, Any]]  # by environment
     backends: dict[str, Literal["ale", "envpool", "gymnasium"]]  # by environment
-    device: Annotated[str, Meta(pattern=r"\A(cpu|cuda(:[0-9]{1,3})?)\Z")]
+    device: str
     compile: bool
     network: str | None
-    agents: Digest
+    agents: str
     families: dict[str, str] = {}
-    pieces: dict[PopulationName, Positive] = {}
-    shard: Annotated[str, Meta(pattern=r"\A[0-9]{1,9}/[0-9]{1,9}\Z")] | None = None
+    pieces: dict[str, Positive] = {}
+    shard: str | None = None
     protocols: dict[str, StoredProtocol] = {}
 
     def __post_init__(self) -> None:
         if not self.settings or self.settings.keys() != self.backends.keys():
             raise ValueError("settings and backends must name the same environments")
-        if not {*self.families, *self.families.values()} <= self.settings.keys():
+        # A family goes by the name of one of its environments, which may be in another shard.
+        if not self.families.keys() <= self.settings.keys():
             raise ValueError("families must name environments of the run")
+        for name, value, pattern, example in (
+            ("device", self.device, DEVICE, "cpu or cuda:0"),
+            ("shard", self.shard or "1/1", r"[0-9]{1,9}/[0-9]{1,9}", "2/8"),
+            ("agents", self.agents, r"[0-9a-f]{16,128}", "a checksum in hexadecimal digits"),
+        ):
+            if not re.fullmatch(pattern, value):
+                raise ValueError(f"{name} is {value[:60]!r}, not like {example}")
+        for name in self.pieces:
+            if not re.fullmatch(r"population-[0-9]{1,9}", name):
+                raise ValueError(f"pieces are of {name[:60]!r}, not of a population")
 
 
 class Segment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,23 +117,28 @@ def checked(values: object, kind: type[T]) -> T:
 
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON object from a file; `OSError` where it cannot be read, else `Invalid`."""
-    with file.open("rb") as opened:
-        content = opened.read(LARGEST_FILE + 1)
+    with open_regular(file) as opened:
+        return json_object(opened.read(LARGEST_FILE + 1))
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """A JSON object from the content of a file; `Invalid` where it is not one, or too large."""
     if len(content) > LARGEST_FILE:
         raise Invalid(f"it is larger than {LARGEST_FILE // 2**20} MiB")
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"it is no JSON ({error})") from error
+        raise Invalid(f"it is not valid JSON: {error}") from error
     if not isinstance(values, dict):
-        raise Invalid("it holds no JSON object")
+        raise Invalid("it is not a JSON object")
     return values
 
 
 def run_config(folder: Path) -> dict[str, Any] | None:
     """What config.json of a folder says, unchecked; None where there is none.
 
-    This is the one reader of that file; `checked(..., TrainingConfig)` is for a training run's.
+    This is the one reader of that file in a folder; `checked(..., TrainingConfig)` is for a
+    training run's.
     """
     file = folder / "config.json"
     try:

@@ -294,7 +294,7 @@ def test_run_folders_that_are_none(tmp_path: Path) -> None:
     assert "population-0-000000.parquet is damaged: valueshare resume" in refused(damaged)
     unknown = run_folder(tmp_path / "unknown")
     (unknown / "config.json").write_text('{"format": ')  # what is unfinished is known by it alone
-    assert "config.json is damaged (it is no JSON" in refused(unknown)
+    assert "config.json is damaged (it is not valid JSON" in refused(unknown)
     strange = run_folder(tmp_path / "strange")
     pl.read_parquet(strange / "agents.parquet").head(1).write_parquet(strange / "agents.parquet")
     assert "2 records are of agents not in agents.parquet" in refused(strange)

@@ -284,6 +284,16 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
         {},
         AS_THE_ENGINE,
     ),
+    "several gradient steps, delayed actor weights": (
+        {"gradient_steps": 3, "acting_lag": True},
+        {"groups": 2},
+        replace(AS_THE_ENGINE, delayed_actor_weights=True),
+    ),
+    "environments in processes, delayed actor weights, several gradient steps": (
+        {"gradient_steps": 2, "acting_lag": True},
+        {"groups": 2, "processes": True},
+        replace(AS_THE_ENGINE, delayed_actor_weights=True),
+    ),
     "Huber loss, summed": ({"loss": "huber", "reduction": "sum"}, {}, AS_THE_ENGINE),
 }
 

@@ -1,6 +1,7 @@
 """config.json, manifests, progress and the table of agents of a run folder are untrusted input."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,14 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
+from valueshare.experiments.plans import make_plan
 from valueshare.population.checkpoint import Folder, _digest_of, newest_state
 from valueshare.records import read_tables
+from valueshare.runs.engines import EngineOptions
+from valueshare.runs.plan import config, from_config
 from valueshare.runs.progress import Progress, read_progress
-from valueshare.runs.run_folder import open_plan
+from valueshare.runs.run_folder import note_resumption, open_plan
+from valueshare.runs.shards import shard_plan
 
 Cli = Callable[..., tuple[int, str, str]]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -25,20 +30,20 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
     "a negative piece": ("pieces", {"population-0": -1}, ">= 1"),
     "more pieces than agents": ("pieces", {"population-0": 10**9}, "it has 4 agents"),
     "pieces of no population": ("pieces", {"population-7": 2}, "it has 0 agents"),
-    "pieces by a path": ("pieces", {"../../x": 2}, "matching regex"),
-    "a family of no environment": ("families", {"CartPole-v1": "Pong"}, "families must name"),
+    "pieces by a path": ("pieces", {"../../x": 2}, "not of a population"),
+    "a family of no environment": ("families", {"Pong": "CartPole-v1"}, "families must name"),
     "families in a list": ("families", ["CartPole-v1"], "Expected `object`"),
     "compile in words": ("compile", "yes", "Expected `bool`, got `str`"),
     "an unknown backend": ("backends", {"CartPole-v1": "mine"}, "Invalid enum value 'mine'"),
     "a backend of another": ("backends", {"Pong": "ale"}, "must name the same environments"),
     "no settings": ("settings", {}, "must name the same environments"),
     "settings in a list": ("settings", {"CartPole-v1": []}, "Expected `object`"),
-    "a device by a path": ("device", "../cuda", "matching regex"),
+    "a device by a path": ("device", "../cuda", "not like cpu or cuda:0"),
     "another kind": ("kind", 5, "there is no training run"),
     "format in words": ("format", "1", "its format is '1'"),
     "format as a switch": ("format", True, "its format is True"),
-    "a shard that is none": ("shard", "1 of 2", "matching regex"),
-    "a digest that is none": ("agents", "x", "matching regex"),
+    "a shard that is none": ("shard", "1 of 2", "not like 2/8"),
+    "a digest that is none": ("agents", "x", "not like a checksum"),
     "a key that nobody knows": ("hook", "rm", "unknown field `hook`"),
 }
 SETTINGS: dict[str, tuple[str, Any]] = {
@@ -111,6 +116,36 @@ def test_a_huge_configuration_is_not_read_to_its_end(folder: Path, cli: Cli) -> 
     assert "larger than 16 MiB" in refused(cli, "resume", folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+def test_a_pipe_is_not_waited_for(name: str, folder: Path, cli: Cli) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    code, _, text = cli("resume", folder)
+    if name == "config.json":
+        assert (code, "not a regular file" in text) == (2, True)
+
+
+def test_provenance_that_is_nested_too_deeply_begins_anew(folder: Path) -> None:
+    (folder / "provenance.json").write_text(DEEP)
+    note_resumption(folder, "valueshare resume", "cpu")
+    stored = json.loads((folder / "provenance.json").read_text())
+    assert [origin["command"] for origin in stored["resumed"]] == ["valueshare resume"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", "cuda", "cuda:12"])
+def test_every_device_that_can_be_written_can_be_read(device: str, folder: Path) -> None:
+    change(folder / "config.json", device=device)
+    assert open_plan(folder).device == device
+
+
+@pytest.mark.parametrize("shard", ["1/2", "2/2"])
+def test_a_shard_without_the_game_that_its_family_is_named_after(shard: str) -> None:
+    plan = make_plan(["Pong", "Boxing"], "dqn", seeds=1)
+    assert set(plan.families.values()) == {"ALE/Pong-v5"}
+    own = shard_plan(plan, EngineOptions(shard=shard).own_shard)
+    assert from_config(config(own), own.agents).families == own.families
+
+
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
@@ -121,7 +156,7 @@ def test_a_huge_configuration_is_not_read_to_its_end(folder: Path, cli: Cli) -> 
         ("algorithm", "ppo", "algorithm = 'ppo'"),
         ("env", "Pong", "no settings of Pong"),
         ("agent", 0, "names an agent twice"),
-        ("seed", None, "or holes"),
+        ("seed", None, "or missing values"),
     ],
 )
 def test_a_table_that_does_not_fit(column: str, value: Any, words: str, folder: Path) -> None:

@@ -139,7 +139,9 @@ def check_table(table: pl.DataFrame) -> None:
     """Refuse a table that `agent_table` cannot have made; it may come from anybody's run folder."""
     wanted = {name: kind() for name, kind in SCHEMA.items()}
     if dict(table.schema) != wanted or table.null_count().sum_horizontal().item():
-        raise InvalidInput("the table of agents has other columns than agents have, or holes")
+        raise InvalidInput(
+            "the table of agents has other columns than it should, or missing values"
+        )
     if not table.height or table["agent"].is_duplicated().any():
         raise InvalidInput("the table of agents is empty, or names an agent twice")
     own = [field.name for field in fields(AgentSettings)]

@@ -43,7 +43,7 @@ from valueshare.replay.packing import Piece
 from valueshare.schema import Invalid, Manifest, checked, read_object
 
 # 1 had no frames. 2 was of agents whose target network was copied after the update of the same
-# step: to go on with them now would mix two orders of events.
+# step: to resume them now would mix two orders of events.
 FORMAT = 3
 # The names of files in checkpoints/NAME, as `Folder` makes them.
 _OWN = re.compile(
@@ -305,7 +305,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = checked(body, Manifest)
     except Invalid as error:  # its checksum is right: it was written so
-        raise InvalidInput(f"{path.name} is no manifest of a checkpoint: {error}") from error
+        raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
     if path.name != f"checkpoint-{manifest.phase:06d}.json":
         raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
     return body

@@ -146,8 +146,8 @@ def first_counter(step: int) -> int:
 
     It fits into a signed 64-bit number, and no two evaluations share a counter. Steps below 2^32
     have 2^31 counters each, from 0 on; later ones, up to 10^12, have 2^23 each, from -2^63 on
-    (2^23·10^12 < 2^63). A longer evaluation goes on into the counters of the steps that follow, so
-    it would have to last 8 million ticks for every step until the next evaluation to meet it.
+    (2^23·10^12 < 2^63). A longer evaluation continues into the counters of the steps that follow,
+    so it would have to last 8 million ticks for every step until the next evaluation to meet it.
     """
     if step < 2**32:
         return step << 31

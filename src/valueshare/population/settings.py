@@ -11,6 +11,7 @@ from valueshare.errors import InvalidInput
 REPLAY_DEVICES = ("cpu", "cuda", "disk")
 MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
 WIDEST = 1_000_000  # units of a layer
+MOST_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
 SMALLEST_KAPPA = 1e-30  # an error divided by it is still finite in float32
 NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
 
@@ -92,6 +93,10 @@ class TrainingSettings:
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number > 0")
+        if self.gradient_steps > MOST_GRADIENT_STEPS:
+            raise InvalidInput(
+                f"gradient_steps = {self.gradient_steps}: write a number <= {MOST_GRADIENT_STEPS:,}"
+            )
         if self.kappa < SMALLEST_KAPPA:
             raise InvalidInput(f"kappa = {self.kappa}: write a number >= {SMALLEST_KAPPA:g}")
         for name, allowed in _CHOICES.items():

@@ -166,7 +166,7 @@ def make_population(
         settings=settings,
         env=specs[0],
         algorithm=algorithm,
-        network=_skeleton(factory, network_shape(settings, specs[0]), device),
+        network=_meta_network(factory, network_shape(settings, specs[0]), device),
         factory=factory,
         own=Own(*(column(name) for name in Own._fields)),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
@@ -298,7 +298,7 @@ def network_on_meta(factory: NetworkFactory, shape: NetworkShape, k: float) -> n
         return _drawn(factory, shape, k, seed=0)
 
 
-def _skeleton(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
+def _meta_network(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
     """The module that all agents share, its weights on the meta device.
 
     A user's module may hold tensors that are neither parameters nor buffers: where agents learn,

@@ -77,8 +77,8 @@ def update_due(
     if t % settings.target_every == 0:
         update_target(learner, t)
     if t % settings.update_every == 0:
-        *others, last = (t * settings.gradient_steps + j for j in range(settings.gradient_steps))
-        for counter in others:
+        first, last = t * settings.gradient_steps, (t + 1) * settings.gradient_steps - 1
+        for counter in range(first, last):
             update(learner, counter)
         update(learner, last, released)
     else:

@@ -50,7 +50,7 @@ def check_out(target: Path, within: Path | None = None) -> None:
 def refuse_links_in_run(target: Path) -> None:
     """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
     for folder in (target.absolute(), *target.absolute().parents):
-        if "kind" in (read_config(folder) or {}):
+        if "kind" in (stored := read_config(folder) or {}) and "valueshare" in stored:
             _refuse_links(folder, target)
 
 

@@ -79,7 +79,7 @@ def need(part: Part, network: NetworkFactory | None = None) -> Need:
     try:
         return _need_by_shapes(part, network)
     except (MemoryError, RuntimeError) as error:
-        if not _is_of_size(error):
+        if not _is_out_of_memory(error):
             raise
         raise DoesNotFit(
             f"one agent of {part.label} needs more memory than can be addressed here: write "
@@ -174,7 +174,7 @@ def _refuse_excess(
     )
 
 
-def _is_of_size(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether an error says that something is too large; PyTorch has no type for all of them.
 
     Bytes of shapes may be more than 64 bits count. Memory itself is taken only for the network of a
@@ -206,7 +206,7 @@ def _learning_bytes(population: Population, state: State) -> int:
     except Exception as error:
         # A user's network may not run on shapes alone, as with constants of NumPy. Then this much
         # is not known; the network is tried with its weights next, and its faults are found there.
-        if is_built_in(population.factory) or _is_of_size(error):
+        if is_built_in(population.factory) or _is_out_of_memory(error):
             raise
     return 4 * kept + 2 * weights
 

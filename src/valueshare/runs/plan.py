@@ -122,7 +122,7 @@ def config(plan: Plan) -> dict[str, Any]:
 
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
-    """The way back, of a format that `check_format` accepts; all of it is checked."""
+    """The plan that config.json describes, of a format that `check_format` accepts; all checked."""
     stored = checked(values, TrainingConfig)
     check_table(agents)
     plan = Plan(

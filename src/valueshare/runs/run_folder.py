@@ -13,7 +13,6 @@ It appears whole, with everything but records, checkpoints and events; those are
 `population.checkpoint`, each file whole or not at all.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +56,7 @@ from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.places import Place, located
-from valueshare.schema import Invalid
+from valueshare.schema import Invalid, read_object
 
 AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
 # All that a run writes, at an address too.
@@ -204,9 +203,9 @@ def note_resumption(folder: Path, command: str, device: str, tensorboard: bool =
     One that cannot be read, cut short at an address say, begins anew: no number depends on it.
     """
     try:
-        stored = json.loads((folder / PROVENANCE).read_text())
+        stored = read_object(folder / PROVENANCE)
         before = list(stored["resumed"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, Invalid, KeyError, TypeError):
         stored, before = {}, []
     now = {**stored, **_events(tensorboard), "resumed": [*before, _origin(command, device)]}
     remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
@@ -216,8 +215,8 @@ def note_resumption(folder: Path, command: str, device: str, tensorboard: bool =
 def has_events(folder: Path) -> bool:
     """Whether TensorBoard events of this run were asked for, when it began or went on."""
     try:
-        return bool(json.loads((folder / PROVENANCE).read_text())["tensorboard"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return bool(read_object(folder / PROVENANCE)["tensorboard"])
+    except (OSError, Invalid, KeyError):
         return False
 
 

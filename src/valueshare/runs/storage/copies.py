@@ -4,7 +4,6 @@ They are folders below the system's place for temporary files (TMPDIR). What a p
 killed has left there goes when the next copy is made.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.places import Place, Url
 from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_small
 from valueshare.runs.storage.stores import Store
+from valueshare.schema import Invalid, json_object
 
 COPIES = "valueshare-copies"  # below the system's place for temporary files
 YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
@@ -102,10 +102,9 @@ def stored_config(place: Place) -> dict[str, Any] | None:
     if isinstance(place, Path):
         return read_config(place)
     try:
-        config = json.loads(Store(place).read(CONFIG) or b"null")
-    except ValueError:
+        return json_object(Store(place).read(CONFIG) or b"")
+    except Invalid:
         return None
-    return config if isinstance(config, dict) else None
 
 
 def check_free(copy: Copy) -> None:

@@ -174,7 +174,7 @@ def _check_reachable(address: str) -> None:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:
             raise InvalidInput(none) from error
-    words = [sys.executable, "-m", "ray.scripts.scripts", "status"]
+    words = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
     words += [] if given == "auto" else ["--address", given]
     try:
         asked = subprocess.run(
