@@ -74,7 +74,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agents", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--seconds", type=float, default=10.0, help="of measuring, each size")
-    parser.add_argument("--preset", default="LunarLander-v3")
+    parser.add_argument("--preset", default="lunarlander-paper")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=None, help="of the environments")
     parser.add_argument("--groups", type=int, nargs="*", default=[], help="of agents, too")

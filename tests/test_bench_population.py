@@ -70,7 +70,7 @@ def test_bad_input_is_one_line() -> None:
         measure(0, small())
     with pytest.raises(InvalidInput, match="seconds = 0"):
         measure(1, small(), seconds=0)
-    with pytest.raises(InvalidInput, match="write one of generic, LunarLander-v3, CartPole-v1"):
+    with pytest.raises(InvalidInput, match="write one of generic, lunarlander-paper, CartPole-v1"):
         preset_named("chess")
     if not torch.cuda.is_available():
         with pytest.raises(InvalidInput, match="no such CUDA device"):

@@ -74,7 +74,7 @@ def test_the_papers_scale_is_the_papers() -> None:
     )
     assert (settings.hidden, settings.minibatch, settings.update_every) == ((256, 256), 128, 1)
     assert not any("instead of" in sentence for sentence in study.deviations)
-    assert len(study.deviations) == 2  # the engine's own: phases, and overlap
+    assert len(study.deviations) == 3  # the engine's own: phases, overlap, and replacement
 
 
 def test_every_departure_from_the_paper_is_said() -> None:

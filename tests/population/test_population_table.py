@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import cartpole, generic, lunarlander, preset_for
+from valueshare.experiments.presets import PRESETS, generic, lunarlander_paper
 from valueshare.population.agents import AgentSettings, agent_table, populations
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.train import train_population
@@ -123,15 +123,16 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_settings_survive_json() -> None:
-    for preset in (lunarlander(), cartpole(), generic()):
+    presets = (generic, lunarlander_paper, *PRESETS.values())
+    for preset in (make() for make in presets):
         text = json.dumps(preset.settings.to_json())
         assert TrainingSettings.from_json(json.loads(text)) == preset.settings
     with pytest.raises(InvalidInput, match="unknown settings surprise"):
         TrainingSettings.from_json({"surprise": 1})
 
 
-def test_lunarlander_is_the_papers() -> None:
-    settings, own = preset_for("LunarLander-v3")
+def test_the_papers_lunarlander() -> None:
+    settings, own = lunarlander_paper()
     assert (settings.hidden, settings.minibatch, settings.target_every) == ((256, 256), 128, 100)
     assert settings.phases == 10
     assert [p for p in range(10) if settings.evaluates_after(p)] == list(range(10))

@@ -17,7 +17,7 @@ from rich.table import Table
 from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import PRESETS, Preset, generic
+from valueshare.experiments.presets import PRESETS, Preset, generic, lunarlander_paper
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
@@ -116,13 +116,11 @@ def release(device: str) -> None:
 
 
 def preset_named(name: str) -> Preset:
-    """A preset by the name of its environment, or `generic`."""
-    if name == "generic":
-        return generic()
-    if name not in PRESETS:
-        known = ", ".join(("generic", *PRESETS))
-        raise InvalidInput(f"there is no preset {name!r}: write one of {known}")
-    return PRESETS[name]()
+    """A preset by the name of its environment, or `generic`, or `lunarlander-paper`."""
+    presets = {"generic": generic, "lunarlander-paper": lunarlander_paper, **PRESETS}
+    if name not in presets:
+        raise InvalidInput(f"there is no preset {name!r}: write one of {', '.join(presets)}")
+    return presets[name]()
 
 
 def versions_line(device: str) -> str:

@@ -45,7 +45,7 @@ def bench_population(
 
     Args:
         agents: Agents that step in lockstep.
-        preset: Whose settings: generic, LunarLander-v3 (the paper's) or CartPole-v1.
+        preset: Whose settings: generic, lunarlander-paper, or an environment's, like CartPole-v1.
         env: The environment that is stepped.
         device: cpu, cuda or cuda:0; auto is the GPU where there is one.
         compile: Compile what agents do at a step; takes a minute, then it is faster.

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import lunarlander
+from valueshare.experiments.presets import lunarlander_paper
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.wording import how_many
@@ -82,7 +82,7 @@ def lunarlander_study(
         raise InvalidInput(f"eval-episodes = {eval_episodes}: write a number >= 1")
     if seeds is not None and seeds < 2:
         raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
-    paper, own = lunarlander()
+    paper, own = lunarlander_paper()
     chosen = _SCALES[scale]
     settings = replace(paper, tf32=tf32, **chosen.changes)
     if eval_episodes is not None:
@@ -95,7 +95,7 @@ def lunarlander_study(
 
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
     """Where a run departs from the paper's settings, in sentences."""
-    paper = lunarlander().settings
+    paper = lunarlander_paper().settings
     said = [
         f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
         for name, value in settings.to_json().items()
@@ -115,6 +115,7 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
         "an update samples the transitions up to the step before, because learning overlaps the "
         "environments"
     )
+    said.append("minibatches are drawn with replacement")
     return tuple(said)
 
 
