@@ -1,4 +1,4 @@
-"""Settings that are known to work, one function an environment; every field can be replaced.
+"""Settings by environment, one function each; every field can be replaced.
 
 preset = lunarlander()
 settings = dataclasses.replace(preset.settings, total_steps=50_000)
@@ -60,7 +60,7 @@ def lunarlander_paper() -> Preset:
 def lunarlander() -> Preset:
     """LunarLander-v3 for a CPU, 200,000 steps; the paper's settings are `lunarlander_paper`.
 
-    Searched on seeds from 100 on, 3 of each setting: mean scores of 126 to 165 in the end.
+    The best of three step sizes, with 4 seeds from 100 on: a mean score of 175 in the end.
     """
     return Preset(
         TrainingSettings(
@@ -73,14 +73,13 @@ def lunarlander() -> Preset:
             replay_capacity=100_000,
             replay_start=1_000,
             update_every=4,
-            gradient_steps=2,
-            target_every=500,
+            target_every=1_000,
             loss="huber",
             eval_every=20_000,
             eval_episodes=10,
             eval_copies=10,
         ),
-        AgentSettings(step_size=5e-4, discount=0.99, epsilon_end=0.1, epsilon_steps=20_000),
+        AgentSettings(step_size=5e-4, discount=0.99, epsilon_end=0.1, epsilon_steps=40_000),
     )
 
 
@@ -125,7 +124,8 @@ def cartpole() -> Preset:
 def acrobot() -> Preset:
     """Acrobot-v1 for a CPU, 100,000 steps.
 
-    Searched on seeds from 100 on, 8 of each setting, with a learner apart from this package.
+    Searched on seeds from 100 on, 8 of each setting, with a learner apart from this package; not
+    measured with this one yet.
     """
     return Preset(
         TrainingSettings(
@@ -150,7 +150,8 @@ def acrobot() -> Preset:
 def mountaincar() -> Preset:
     """MountainCar-v0 for a CPU, 120,000 steps.
 
-    Searched on seeds from 100 on, 6 of each setting, with a learner apart from this package.
+    Searched on seeds from 100 on, 6 of each setting, with a learner apart from this package; not
+    measured with this one yet.
     """
     return Preset(
         TrainingSettings(
