@@ -438,8 +438,12 @@ gymnasium.register("Leaky-v0", lambda **_: Own(0.4))
 """
 
 
-def test_a_table_of_ones_own_is_checked(tmp_path: Path) -> None:
+def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tables.py").write_text(TABLE)
+    assert "unknown environment" in refused(  # of the current folder: no module is imported there
+        "tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path
+    )
+    monkeypatch.setenv("PYTHONPATH", ".")
     assert "state 0, action 0 sum to 0.9, not 1" in refused(
         "tabular", "--env", "tables:Leaky-v0", *QUICK, cwd=tmp_path
     )
