@@ -302,9 +302,10 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
     ("executor", "algorithm"),
     [
         *((name, "ib-dqn") for name in EXECUTORS),
-        ("replay on the host", "iqn"),
-        ("delayed actor weights", "iqn"),
-        ("several gradient steps", "iqn"),
+        *(
+            pytest.param(name, "iqn", marks=pytest.mark.slow)
+            for name in ("replay on the host", "delayed actor weights", "several gradient steps")
+        ),
     ],
 )
 def test_every_way_to_execute_is_the_plain_agent(executor: str, algorithm: str) -> None:
