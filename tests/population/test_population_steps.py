@@ -15,7 +15,7 @@ from valueshare import MeanExpansion
 from valueshare.envs import environment_spec
 from valueshare.learning.randomness import integers, uniform
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.act import act, epsilon_greedy
+from valueshare.population.act import act, epsilon_greedy, exploration_in_blocks
 from valueshare.population.agents import AgentSettings, agent_table
 from valueshare.population.evaluate import Scores
 from valueshare.population.learn import gradients_and_losses, learn, measure, sample
@@ -64,6 +64,19 @@ def filled(table: pl.DataFrame) -> tuple[Population, State]:
         )
         state.step.add_(1)
     return population, state
+
+
+def test_exploration_in_blocks_draws_the_numbers_of_each_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("valueshare.population.act.BLOCK", 10)  # of three agents: three steps
+    population, state = filled(agent_table("CartPole-v1", "dqn", seeds=range(3)))
+    exploration = exploration_in_blocks(population, state.step)
+    for t in (0, 1, 2, 3, 4, 7, 100, 2, 2**40):  # on, ahead, and back again
+        state.step.fill_(t)
+        coins, choices = exploration()
+        assert torch.equal(coins, uniform(population.keys.explore, t, 1)[:, 0])
+        assert torch.equal(choices, integers(population.keys.action, t, 1, 2)[:, 0])
 
 
 def test_each_agent_explores_by_its_own_coin_and_epsilon() -> None:

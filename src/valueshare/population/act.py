@@ -1,5 +1,8 @@
 """Choosing actions: epsilon-greedy, with a coin and a random action of each agent's own streams."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -8,17 +11,66 @@ from valueshare.learning.randomness import integers, uniform
 from valueshare.learning.schedules import linear
 from valueshare.population.state import Population, State
 
+BLOCK = 4_096  # random numbers that are drawn together on a CPU
+
+
+class Exploration(NamedTuple):
+    """Random numbers of epsilon-greedy, [P] each, or [T, P] for several steps."""
+
+    coins: Tensor  # in [0, 1): the agent explores where its coin is below epsilon
+    choices: Tensor  # the action it then takes
+
 
 @torch.no_grad()
-def act(population: Population, state: State, observation: Tensor) -> Tensor:
-    """The actions of this step. Shapes: observation [P, ...] -> [P] int64."""
-    own, keys, t = population.own, population.keys, state.step
-    tau = acting_taus(keys.acting_quantiles, t, 1, population.algorithm.samples)
-    q = population.q_values(state.online, observation.unsqueeze(1), tau)  # [P, 1, A]
+def act(
+    population: Population,
+    state: State,
+    observation: Tensor,
+    exploration: Exploration | None = None,
+) -> Tensor:
+    """The actions of this step; `exploration` has its random numbers if they are drawn already.
+
+    Shapes: observation [P, ...] -> [P] int64.
+    """
+    own, t = population.own, state.step
+    tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.samples)
+    q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
     epsilon = linear(own.epsilon_start, own.epsilon_end, own.epsilon_steps, t)  # [P]
-    coins = uniform(keys.explore, t, 1)
-    choices = integers(keys.action, t, 1, q.shape[-1])
-    return epsilon_greedy(q, epsilon.unsqueeze(-1), coins, choices).squeeze(-1)
+    coins, choices = draw_exploration(population, t) if exploration is None else exploration
+    return epsilon_greedy(q, epsilon, coins, choices)
+
+
+def draw_exploration(population: Population, t: Tensor) -> Exploration:
+    """The random numbers of step t [], or of steps t [T]. Shapes: [P], or [T, P]."""
+    keys, actions = population.keys, population.env.actions
+    shape = (*t.shape, population.size)
+    counter = t.unsqueeze(-1).expand(shape).flatten()  # [T·P]
+
+    def every_step(stream: Tensor) -> Tensor:
+        return stream.expand(shape).flatten()
+
+    coins = uniform(every_step(keys.explore), counter, 1)
+    choices = integers(every_step(keys.action), counter, 1, actions)
+    return Exploration(coins.reshape(shape), choices.reshape(shape))
+
+
+def exploration_in_blocks(population: Population, step: Tensor) -> Callable[[], Exploration]:
+    """A function that returns the random numbers of the current `step` [], drawn in blocks.
+
+    For a CPU without compilation: there, the operations that make a few random numbers cost as much
+    as the network, and hardly more for the numbers of many steps.
+    """
+    steps = max(1, BLOCK // population.size)
+    first, block = 0, Exploration(torch.empty(0), torch.empty(0))
+
+    def exploration() -> Exploration:
+        nonlocal first, block
+        t = int(step)
+        if not first <= t < first + len(block.coins):
+            first, block = t, draw_exploration(population, torch.arange(t, t + steps))
+        return Exploration(*(numbers[t - first] for numbers in block))
+
+    return exploration
 
 
 def epsilon_greedy(q: Tensor, epsilon: Tensor | float, coins: Tensor, choices: Tensor) -> Tensor:

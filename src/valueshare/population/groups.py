@@ -12,7 +12,7 @@ from torch import Tensor
 from valueshare.envs.base import Environments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.envs.processes.memory import SharedArrays
-from valueshare.population.act import act
+from valueshare.population.act import act, exploration_in_blocks
 from valueshare.population.cuda_driver import lock_pages
 from valueshare.population.exchange import Exchange, Letters, make_exchange, shifted
 from valueshare.population.graph import GraphedStep, compiled_if
@@ -72,12 +72,14 @@ def make_group(
     host_discount = discount.cpu() if on_host else discount
     letters, seen = exchange.on_device(), exchange.seen
     answers_within = exchange.action.mapped is not None
+    in_blocks = population.device.type == "cpu" and not compiled
+    exploration = exploration_in_blocks(population, state.step) if in_blocks else lambda: None
 
     def act_step() -> None:
         letters.taken.copy_(exchange.action.tensor)  # of the step that is yet to be stored
         if population.env.stack:
             seen.copy_(shifted(seen, letters.observation, letters.ended))
-        exchange.action.tensor.copy_(act(population, state, seen))
+        exchange.action.tensor.copy_(act(population, state, seen, exploration()))
         if answers_within:  # compiled, the kernel that chooses an action writes it there as well
             exchange.action.to_host()
         state.step.add_(1)
