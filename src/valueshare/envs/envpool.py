@@ -10,6 +10,7 @@ What EnvPool does by itself, and what is made of it here:
 """
 
 import dataclasses
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from valueshare.envs.base import (
 )
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
+from valueshare.host_memory import refuse_without_memory
 
 _UNLIMITED = 2**31 - 1  # what EnvPool writes for "no limit"
 
@@ -144,6 +146,7 @@ def _envpool() -> Any:
     try:
         import envpool
     except ImportError as missing:
+        refuse_without_memory("EnvPool", missing)
         raise InvalidInput(
             f"EnvPool is not installed: {install_command('train')}, or backend = 'gymnasium'"
         ) from missing
@@ -152,7 +155,8 @@ def _envpool() -> Any:
 
 def _pool_spec(env_id: str) -> Any:
     try:
-        return _envpool().make_spec(env_id)
+        with _without_jax():
+            return _envpool().make_spec(env_id)
     except (ImportError, RuntimeError) as reason:  # some families need libraries of the system
         line = " ".join(str(reason).split())
         raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {line}") from reason
@@ -164,3 +168,20 @@ def _without_space_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered", category=UserWarning)
         yield
+
+
+@contextmanager
+def _without_jax() -> Iterator[None]:
+    """EnvPool imports JAX for a feature that is not used here, and goes without if it cannot.
+
+    That takes seconds. Where JAX is loaded already, nothing is kept from EnvPool.
+    """
+    module = "envpool.python.lax"
+    hidden = "jax" not in sys.modules and module not in sys.modules
+    if hidden:
+        sys.modules[module] = None  # type: ignore[assignment]  # so says Python: not importable
+    try:
+        yield
+    finally:
+        if hidden:
+            del sys.modules[module]
