@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 
+from valueshare import host_memory
 from valueshare.cli import COMMANDS
 from valueshare.commands import atari as commands
 from valueshare.envs import atari57, atari_protocol
@@ -270,34 +271,36 @@ def test_one_is_singular_in_a_plan(cli: Cli) -> None:
 
 def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "study"
-    command = ("reproduce", "atari57", "--scale", "smoke", "--rate", "100", "--out", out)
+    words = "reproduce atari57 --scale smoke --steps 240 --eval-every 120 --eval-timesteps 100"
+    options = AtariOptions(scale="smoke", steps=240, eval_every=120, eval_timesteps=100)
+    command = (*words.split(), "--rate", "100", "--out", out)
     code, text, _ = cli(*command)
     assert code == 0
-    # 4 agents x (300 steps + 3 evaluations of 200) / 100 a second = 36 s.
-    assert "dqn: 4 agents in 1 population of at most 4, 300 steps each and 600 of" in text
-    assert "0.6 minutes at 100 agent-steps/s, given" in text
+    # 4 agents x (240 steps + 3 evaluations of 100) / 100 a second = 21.6 s.
+    assert "dqn: 4 agents in 1 population of at most 4, 240 steps each and 300 of" in text
+    assert "0.4 minutes at 100 agent-steps/s, given" in text
     assert "Atari protocol machado-2018: " in text
     assert "no agent diverged" in text
     # What differs is one line here, and in full in the report.
-    said = atari_study("atari57", AtariOptions(scale="smoke")).deviations
+    said = atari_study("atari57", options).deviations
     assert text.count("not as in the paper") == 1
     assert f"not as in the paper: scale smoke, with {len(said)} departures (see" in text
     assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
     assert cli("report", out, "--resamples", "100")[0] == 0  # made again from the runs alone
     assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
     shown = html.unescape((out / "report" / "report.html").read_text())
-    assert "total steps 300 instead of 50,000,000" in said
+    assert "total steps 240 instead of 50,000,000" in said
     assert all(sentence in shown for sentence in said)
 
     records = pl.concat(pl.read_parquet(p) for p in sorted((out / "dqn" / "records").iterdir()))
-    assert sorted(records["step"].to_list()) == [0] * 4 + [150] * 4 + [300] * 4
-    assert set(records["episodes"]) == {2}  # 200 steps, truncated every 100
+    assert sorted(records["step"].to_list()) == [0] * 4 + [120] * 4 + [240] * 4
+    assert set(records["episodes"]) == {1}  # 100 steps, truncated at the 100th
     assert records["score"].is_between(-21, 21).all()
     assert records["overestimation"].is_not_null().all()
     after = records.filter(pl.col("step") > 0)
     assert after["relative_action_gap"].is_not_null().all()
     provenance = json.loads((out / "dqn" / "provenance.json").read_text())
-    assert provenance["command"] == "valueshare reproduce atari57 --scale smoke"
+    assert provenance["command"] == f"valueshare {words}"
     stored = json.loads((out / "dqn" / "config.json").read_text())
     assert stored["settings"]["ALE/Pong-v5"]["atari_protocol"] == "machado-2018"
     digest = atari_protocol("machado-2018").digest
@@ -370,6 +373,7 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
+    monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600 * 10**6)
     words = [*("reproduce", "atari57", "--scale", "paper", "--algorithms", "dqn", "ib-dqn")]
     words += ["--out", str(tmp_path / "study")]
     code, text, err = cli(*words)

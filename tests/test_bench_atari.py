@@ -89,7 +89,7 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("led", [False, True])
+@pytest.mark.parametrize("led", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_rows_come_as_they_are_known_with_their_ratios(
     monkeypatch: pytest.MonkeyPatch, led: bool
 ) -> None:
@@ -134,7 +134,8 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert AtariBench(loop_seconds=0, loops=("serial", "lag")).measured_loops == ("serial",)
 
 
-def test_loops_can_be_measured_alone() -> None:
+def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
     bench = AtariBench(agents=1, replay_capacity=200, loops=("lag",), **alone)  # type: ignore[arg-type]
     assert [row.part for row in measure(bench, lambda line: None)] == ["loop, acting lag"]

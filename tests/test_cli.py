@@ -28,7 +28,7 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
         text=True,
         check=False,
         cwd=cwd,
-        timeout=120,
+        timeout=240,
     )
 
 
@@ -172,15 +172,7 @@ def test_what_to_type_is_in_the_readme_and_holds_anywhere(
     ("words", "message"),
     [
         ("nonsense", r"nonsense.*reproduce gridworld.*tabular"),
-        ("tabular --nonsense 3", r"--nonsense"),
-        ("tabular --env Nonsense-v1", r"unknown environment 'Nonsense-v1'.*FrozenLake-v1"),
-        ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
-        ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
         ("tabular --k one two", r"--k.*one"),
-        ("tabular --k nan", r"k = nan: .*finite number >= 0"),
-        ("tabular --step-sizes 0", r"step size 0: it lies in \(0, 1\]"),
-        ("tabular --step-sizes -1", r"step size -1: it lies in \(0, 1\]"),
-        ("tabular --step-sizes 0.1 1.5", r"step size 1\.5: it lies in \(0, 1\]"),
         ("tabular --seeds -3", r"seeds = -3: an interval needs at least 2 runs"),
         (
             "tabular --k 1e5 --step-sizes 1 --seeds 2 --steps 2000",
@@ -189,6 +181,7 @@ def test_what_to_type_is_in_the_readme_and_holds_anywhere(
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_path: Path) -> None:
+    """Of the process itself; more of it in this one, below."""
     assert re.search(message, refused(*words.split(), cwd=tmp_path))
     assert contents(tmp_path) == {}
 
@@ -226,6 +219,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --reward-scale x", r"--reward-scale: cannot read 'x': write a number"),
         ("train --env A --loss l3", r"--loss: cannot read 'l3': write one of half-squared, huber"),
         ("reproduce gridworld --scale big", r"'big'.*paper.*smoke"),
+        ("tabular --nonsense 3", r"--nonsense"),
+        ("tabular --env Nonsense-v1", r"unknown environment 'Nonsense-v1'.*FrozenLake-v1"),
+        ("tabular --env Taxi-v3", r"unknown environment 'Taxi-v3': did you mean Taxi-v4\?"),
+        ("tabular --algorithm dqn", r"unknown algorithm 'dqn': write one of q-learning, sarsa"),
+        ("tabular --k nan", r"k = nan: .*finite number >= 0"),
+        ("tabular --step-sizes 0", r"step size 0: it lies in \(0, 1\]"),
+        ("tabular --step-sizes -1", r"step size -1: it lies in \(0, 1\]"),
+        ("tabular --step-sizes 0.1 1.5", r"step size 1\.5: it lies in \(0, 1\]"),
         ("tabular --env CartPole-v1", r"CartPole-v1 does not publish its transition table"),
         ("tabular --k", r"no k is given: write at least one"),
         ("tabular --k 0 -2", r"k = -2\.0: .*finite number >= 0"),
@@ -274,12 +275,22 @@ def test_more_bad_input(
         ("new/" + "n" * 300, "file name too long"),
     ],
 )
-def test_places_that_cannot_be_written(out: str, message: str, tmp_path: Path) -> None:
+def test_places_that_cannot_be_written(
+    out: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "a file").write_text("stays")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "photo").write_text("stays")
     before = contents(tmp_path)
-    assert re.search(message, refused("tabular", *QUICK, "--out", out, cwd=tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["tabular", *QUICK, "--out", out])
+    assert ended.value.code == 2
+    assert re.fullmatch(rf"valueshare: .*{message}.*\n", capfd.readouterr().err)
     assert contents(tmp_path) == before
 
 
@@ -328,12 +339,10 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     page = (out / "report.html").read_text(encoding="utf-8")
     (given,) = re.findall(r"<pre><code>(.*?)</code></pre>", page)
     assert str(tmp_path) not in given
-    began = time.perf_counter()
     second = run(*shlex.split(given)[1:], "--out", "my out", cwd=tmp_path)
     assert (second.returncode, second.stderr) == (0, "")
     assert second.stdout.startswith("these results are there already (--overwrite runs them again)")
     assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[-2:]
-    assert time.perf_counter() - began < 30  # seconds, on the busiest machine
     assert contents(out) == written
 
     # Other settings are refused, unless asked for.
@@ -385,11 +394,11 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path) -> None:
         assert process.stdout.readline() == "140,544 runs, 702,720,000 timesteps\n"
         time.sleep(2)
         assert process.poll() is None
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             os.killpg(process.pid, signal.SIGINT)  # again and again: it changes nothing
             time.sleep(0.02)
-        said, complaint = process.communicate(timeout=1)
+        said, complaint = process.communicate(timeout=30)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -3,14 +3,24 @@
 import errno
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from valueshare import InvalidInput
-from valueshare.runs.directory import CONFIG, holds, read_config, results_folder
+from valueshare.runs.directory import (
+    CONFIG,
+    holds,
+    read_config,
+    remove_leftovers,
+    results_folder,
+)
 
 SETTINGS: dict[str, Any] = {"valueshare": "1", "k": (0.0, 1.6), "seeds": 8}
 OTHERS: dict[str, Any] = {"k": (0.0, 1.6), "seeds": 9}
@@ -275,3 +285,66 @@ def test_results_of_another_kind_are_never_replaced(tmp_path: Path) -> None:
     ):
         pass
     assert (target / "weights").read_text() == "precious"
+
+
+# What killed processes leave.
+
+KILLED = """
+    import os, pathlib, signal
+    from valueshare.runs import directory
+    target = pathlib.Path("out")
+    config = {"valueshare": "1", "k": [0.0, 1.6], "seeds": 9}
+    rename, count = pathlib.Path.rename, 0
+
+    def killed_after(self, to):
+        global count
+        done = rename(self, to)
+        if "out" in (self.name, to.name):
+            count += 1
+            if count == RENAMES:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+    pathlib.Path.rename = killed_after
+    with directory.results_folder(target, config, overwrite=True) as folder:
+        if not RENAMES:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(folder: Path, renames: int) -> None:
+    """Overwrite `out` in a process that is killed after so many renames of it."""
+    program = textwrap.dedent(KILLED).replace("RENAMES", str(renames))
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert any(path.name.startswith(".out-") for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, renames: int) -> None:
+    """Killed while it writes, after the old folder was taken away, and after the exchange."""
+    write(tmp_path / "out")
+    killed(tmp_path, renames)
+    remove_leftovers(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert holds(tmp_path / "out", OTHERS | {"valueshare": "1"} if renames == 2 else SETTINGS)
+    killed(tmp_path, 0)
+    write(tmp_path / "out", OTHERS, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_is_in_use_or_somebody_elses_stays(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    names = [".out-backup", ".out-abcdef-notes", ".valueshare-notes123", ".outer-abcdef-abcdefgh"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("mine")
+    with results_folder(target, SETTINGS) as first:
+        write(target)  # two write at once
+        remove_leftovers(target)
+        assert first.is_dir()
+        target.rename(tmp_path / "kept")
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "out", "kept"}
+    (tmp_path / ".valueshare-abcdefgh").mkdir()  # killed before it had a name
+    write(tmp_path / "other")
+    assert not (tmp_path / ".valueshare-abcdefgh").exists()

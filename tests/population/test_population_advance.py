@@ -110,7 +110,7 @@ def test_the_last_to_come_makes_the_update() -> None:
     assert thread.is_alive()
     assert made_by == []
     meeting.come(4)
-    thread.join(10)
+    thread.join(60)
     assert made_by == [f"4 by {threading.current_thread().name}"]
 
 

@@ -96,7 +96,11 @@ def test_games_that_differ_in_more_than_their_name_are_refused() -> None:
 
 def a_part(agents: int, replay_device: str | None) -> Part:
     settings = dataclasses.replace(
-        SETTINGS, total_steps=50_000_000, minibatch=32, replay_device=replay_device
+        SETTINGS,
+        total_steps=50_000_000,
+        eval_every=250_000 // 16 * 16,
+        minibatch=32,
+        replay_device=replay_device,
     )
     table = agent_table("ALE/Pong-v5", "dqn", seeds=range(agents), own=OWN)
     return Part("population-0", table, settings, "ale")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,11 @@ def made(
     device: str = "cpu",
     lag: bool = True,
     algorithm: str = "dqn",
+    base: TrainingSettings = SETTINGS,
 ) -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", algorithm, seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
-    settings = replace(SETTINGS, acting_lag=lag)
+    settings = replace(base, acting_lag=lag)
     population = make_population(table, settings, spec, torch.device(device))
     engine = make_engine(
         population,
@@ -84,6 +86,15 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
     return numbers(engine), episodes
 
 
+@cache
+def trained_in_this_process(
+    lag: bool, algorithm: str
+) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
+    with made(1, processes=False, lag=lag, algorithm=algorithm) as engine:
+        assert not engine.is_led
+        return trained(engine)
+
+
 @pytest.mark.parametrize(
     ("groups", "lag", "algorithm"),
     [
@@ -92,13 +103,11 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
         (3, True, "dqn"),
         (2, False, "dqn"),
         (2, True, "iqn"),
-        (2, True, "dueling-dqn"),
+        pytest.param(2, True, "dueling-dqn", marks=pytest.mark.slow),
     ],
 )
 def test_led_and_walked_are_the_same_to_the_bit(groups: int, lag: bool, algorithm: str) -> None:
-    with made(1, processes=False, lag=lag, algorithm=algorithm) as engine:
-        assert not engine.is_led
-        expected, walked = trained(engine)
+    expected, walked = trained_in_this_process(lag, algorithm)
     with made(groups, processes=True, lag=lag, algorithm=algorithm) as engine:
         assert engine.is_led
         found, led = trained(engine)
@@ -111,15 +120,20 @@ def test_led_and_walked_are_the_same_to_the_bit(groups: int, lag: bool, algorith
 
 def test_episodes_are_those_of_these_steps() -> None:
     counted: list[list[TrainingEpisodes]] = []
+    # Updates are few: games that end are counted here, and they take some 150 steps.
+    rare = replace(SETTINGS, update_every=60, target_every=90)
     for processes in (False, True):
-        with made(2, processes=processes) as engine:
-            counted.append([TrainingEpisodes(AGENTS) for _ in range(3)])
+        with made(2, processes=processes, base=rare) as engine:
+            counted.append([TrainingEpisodes(AGENTS) for _ in range(2)])
             for i, episodes in enumerate(counted[-1]):
-                advance(engine, 200 * i, 200 * (i + 1), episodes=episodes)
+                advance(engine, 150 * i, 150 * (i + 1), episodes=episodes)
+    differ = False
     for walked, led in zip(*counted, strict=True):
         assert led.finished.tolist() == walked.finished.tolist()
         # What began in an earlier stretch counts here as a whole.
         assert (led.returns_done >= walked.returns_done).all()
+        differ |= bool((led.returns_done > walked.returns_done).any())
+    assert differ
     assert sum(episodes.finished.sum() for episodes in counted[0]) > 0
 
 
@@ -164,7 +178,7 @@ def test_a_process_that_dies_ends_the_steps() -> None:
         began = time.perf_counter()
         with pytest.raises(EnvironmentFailed, match=r"Breakout.*killed \(SIGKILL\)"):
             advance(engine, 0, 10**6, poll=kill_second)
-        assert time.perf_counter() - began < 30
+        assert time.perf_counter() - began < 120
 
 
 def test_who_waits_for_a_process_still_polls() -> None:

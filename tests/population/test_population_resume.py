@@ -5,7 +5,9 @@ import errno
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -140,6 +142,19 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+@pytest.fixture(scope="module")
+def trained_until(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Folders of runs that were stopped after a phase: they are for copying."""
+
+    @cache
+    def folder(last: int) -> Path:
+        made = tmp_path_factory.mktemp(f"until-{last}")
+        train_until(made, last)
+        return made
+
+    return folder
+
+
 @pytest.mark.parametrize("damage", [cut, flip_a_bit, Path.unlink])
 @pytest.mark.parametrize(
     ("file", "last"),
@@ -150,13 +165,14 @@ def flip_a_bit(path: Path) -> None:
 )
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     tmp_path: Path,
+    trained_until: Callable[[int], Path],
     uninterrupted: Trained,
     caplog: pytest.LogCaptureFixture,
     file: str,
     last: int,
     damage: Callable[[Path], None],
 ) -> None:
-    train_until(tmp_path, last)
+    shutil.copytree(trained_until(last), tmp_path, dirs_exist_ok=True)
     newest = (
         tmp_path / f"records/population-0-{last:06d}.parquet"
         if file == "records"

@@ -296,12 +296,21 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
     ),
     "Huber loss, summed": ({"loss": "huber", "reduction": "sum"}, {}, AS_THE_ENGINE),
 }
+# Their parts are tested one by one; the fast suite has the combination of most of them.
+COMBINED = (
+    "delayed actor weights, two groups",
+    "several gradient steps, replay on the host",
+    "several gradient steps, delayed actor weights",
+)
 
 
 @pytest.mark.parametrize(
     ("executor", "algorithm"),
     [
-        *((name, "ib-dqn") for name in EXECUTORS),
+        *(
+            pytest.param(name, "ib-dqn", marks=[pytest.mark.slow] if name in COMBINED else [])
+            for name in EXECUTORS
+        ),
         *(
             pytest.param(name, "iqn", marks=pytest.mark.slow)
             for name in ("replay on the host", "delayed actor weights", "several gradient steps")

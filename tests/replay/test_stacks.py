@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -199,7 +200,15 @@ def test_frames_that_hardly_change_shrink() -> None:
     packed = packing.pack(film.numpy())
     # The first frame is noise, 7,056 bytes; the others are a byte each among zeros.
     assert 7_056 < len(packed) < 2 * 7_056
-    assert packing.unpack(packed, 100).tobytes() == film.numpy().tobytes()
+    assert packing.unpack(packed, 100, film.nbytes).tobytes() == film.numpy().tobytes()
+
+
+def test_packed_frames_of_another_size_are_refused() -> None:
+    """A few bytes can stand for gigabytes of zeros: no more is unpacked than there is room for."""
+    packed = packing.pack(np.zeros((100, 84, 84), np.uint8))
+    with pytest.raises(InvalidInput, match="have 7,057 bytes, not 705,601"):
+        packing.unpack(packing.pack(np.zeros((1, 7_057), np.uint8)), 100, 705_601)
+    assert len(packing.unpack(packed, 1, 7_056)) == 1
 
 
 def test_a_million_transitions_of_an_atari_agent_fit_7_2_gigabytes() -> None:

@@ -48,7 +48,10 @@ def test_what_is_injected_into_the_page_does_not_run(small: Path, visit: Visitin
         "document.body.append(s); new Image().src = 'https://example.com/x.png'; }"
     )
     assert seen.page.evaluate("window.bad") is None
-    seen.page.wait_for_timeout(100)
+    for _ in range(200):
+        if seen.refused and len(seen.said) >= 2:
+            break
+        seen.page.wait_for_timeout(50)
     assert seen.refused == [("https://example.com/x.png", "csp")]
     assert len([text for text in seen.said if "Content Security Policy" in text]) == 2
 

@@ -23,6 +23,7 @@ from valueshare.report.synthetic import (
     synthetic_results,
     write_synthetic_run,
 )
+from valueshare.report.tabular import headlines
 
 FEW = 200  # resamples
 
@@ -414,8 +415,27 @@ def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFi
         report((study, study))
     with pytest.raises(InvalidInput, match="it has no verdict for --compare"):
         report((study,), compare=("a,b",))
+    # No checksum covers the summary: what does not fit is refused, by `tabular` as well.
+    first, second = rows
+    for changed in (
+        summary | {"figure": [first | {"k": "1"}, second]},
+        summary | {"figure": [first | {"regime": -1}, second]},
+        summary | {"figure": [first | {"ci95_low": float("inf")}, second]},
+        summary | {"figure": [first]},
+        summary | {"figure": []},
+        summary | {"notes": 5},
+        {name: value for name, value in summary.items() if name != "figure_held_out"},
+    ):
+        (study / "summary.json").write_text(json.dumps(changed))
+        for read in (lambda: report((study,)), lambda: headlines(study)):
+            with pytest.raises(InvalidInput, match=r"study is damaged \(.*\): run its study again"):
+                read()
     (study / "summary.json").unlink()
     with pytest.raises(InvalidInput, match="damaged"):
+        report((study,))
+    (study / "summary.json").write_text(json.dumps(summary))
+    pl.DataFrame(norms | {"k": ["one"]}).write_parquet(study / "records" / "norms.parquet")
+    with pytest.raises(InvalidInput, match=r"study is damaged \("):
         report((study,))
 
 

@@ -23,6 +23,7 @@ from valueshare.report.page_live import Follower, View, fingerprint, live_page, 
 from valueshare.report.page_results import Live
 from valueshare.report.page_server import answer, server
 from valueshare.report.results import drawn_from
+from valueshare.schema import signature
 
 Visiting = Callable[..., Any]
 STEPS = 30
@@ -231,7 +232,9 @@ def test_a_phase_is_shown_when_its_manifest_is_there(run: Path) -> None:
     def commit(phase: int) -> None:
         names = [f"p-{index}.parquet" for index in range(phase + 1)]
         sums = {name: file_digest(run / "records" / name) for name in names}
-        (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps({"records": sums}))
+        body = {"phase": phase, "records": sums}
+        signed = {"checksum": signature(body), **body}
+        (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps(signed))
 
     commit(0)
     follower = Follower([run], resamples=50)
@@ -337,7 +340,7 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
         assert ask(port, "/state.json")[0].status == 200
         process.send_signal(signal.SIGINT)
         try:
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=120) == 0
         finally:
             process.kill()  # or leaving this block would wait for ever
         assert process.stdout.read() == ""

@@ -385,9 +385,12 @@ def test_a_folder_that_a_node_cannot_see(on_ray: tuple[str, ...], tmp_path: Path
         "print('started', flush=True)\n"
         "time.sleep(600)\n"
     )
-    own = f'mount -t tmpfs none {tmp_path} && exec {sys.executable} -c "{program}" {on_ray[3]}'
+    mount = 'mount -t tmpfs none "$1" && shift && exec "$@"'  # any path may contain a space
     node = subprocess.Popen(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", own],
+        [
+            *("unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"),
+            *(str(tmp_path), sys.executable, "-c", program, on_ray[3]),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

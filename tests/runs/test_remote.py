@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import pytest
@@ -413,13 +413,11 @@ def test_a_second_driver_is_refused_and_a_third_is_not(url: Url) -> None:
     store, said = Store(url), list[str]()
     with leased(store, said.append) as lease:
         assert said == []
-        began = time.monotonic()
-        with (
+        with (  # it was seen to be renewed, or it would have run out
             pytest.raises(InvalidInput, match=f"{url} is being trained by another process"),
             leased(Store(url), said.append),
         ):
             pass
-        assert time.monotonic() - began < 1.0, said  # it was seen to be renewed
         assert not lease.lost
     assert LEASE not in store.sizes()
     assert len(said) == 1
@@ -446,8 +444,8 @@ def test_a_lease_runs_out_when_its_owner_is_killed(url: Url) -> None:
     values: dict[str, Any] = {"token": "x", "beat": 1, "seconds": 100, "renewed": 0}
     store.write(LEASE, str(values).replace("'", '"').encode())
     began = time.monotonic()
-    with leased(store, lambda line: None):  # of 1970: no need to wait
-        assert time.monotonic() - began < 1.0
+    with leased(store, lambda line: None):  # of 1970: no need to wait for 100 seconds
+        assert time.monotonic() - began < 50
 
 
 @pytest.mark.usefixtures("quick")
@@ -479,10 +477,13 @@ def test_a_lease_outlives_a_store_that_fails_now_and_then(
     store = Store(url)
     with leased(store, lambda line: None) as lease:
         monkeypatch.setattr(Store, "read", failing)
-        time.sleep(0.5)
+        for _ in range(3_000):
+            if len(asked) >= 4:
+                break
+            time.sleep(0.02)
         monkeypatch.undo()
         assert not lease.lost
-        assert len(asked) >= 2
+        assert len(asked) >= 4
         assert not any(asked)
     assert LEASE not in store.sizes()
 
@@ -503,7 +504,7 @@ def test_an_owner_that_was_silent_for_too_long_learns_of_it(url: Url) -> None:
     with leased(store, lambda line: None) as lease:
         other = leases.Lease(store)
         other.write()
-        for _ in range(100):
+        for _ in range(3_000):
             time.sleep(0.02)
             if lease.lost:
                 break
@@ -513,16 +514,17 @@ def test_an_owner_that_was_silent_for_too_long_learns_of_it(url: Url) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_of_two_at_the_same_moment_one_gets_it(url: Url) -> None:
-    won, ready = list[int](), Event()
+    won, ready, refused = list[int](), Event(), Semaphore(0)
 
     def take(number: int) -> None:
         ready.wait()
         try:
             with leased(Store(url), lambda line: None):
                 won.append(number)
-                time.sleep(0.3)
+                for _ in range(3):  # it keeps the lease until all others have asked
+                    refused.acquire(timeout=20)
         except InvalidInput:
-            return
+            refused.release()
 
     threads = [Thread(target=take, args=(number,)) for number in range(4)]
     for thread in threads:

@@ -119,7 +119,7 @@ def test_what_cannot(network: Any, algorithm: str, message: str) -> None:
 def test_one_that_does_not_fit_is_never_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 400 * 10**6)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 100 * 10**6)
     built: list[str] = []
 
     def network(shape: NetworkShape, k: float) -> nn.Module:

@@ -13,6 +13,7 @@ from valueshare import open_run
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.records import read_tables
+from valueshare.schema import signature
 
 
 def record(folder: Path, phase: int) -> Path:
@@ -29,12 +30,13 @@ def manifest(folder: Path, *phases: int) -> Path:
     manifest = folder / "checkpoints" / "population-0" / f"checkpoint-{phases[-1]:06d}.json"
     manifest.parent.mkdir(parents=True, exist_ok=True)
     named = {path.name: file_digest(path) for path in paths}
-    manifest.write_text(json.dumps({"records": named}))
+    body = {"phase": phases[-1], "records": named}
+    manifest.write_text(json.dumps({"checksum": signature(body), **body}))
     return manifest
 
 
-def steps(folder: Path, **options: bool) -> list[int]:
-    return [table["step"][0] for table in read_tables(folder, **options)]
+def steps(folder: Path, *, skip_damaged: bool = False) -> list[int]:
+    return [table["step"][0] for table in read_tables(folder, skip_damaged=skip_damaged)]
 
 
 @pytest.fixture
@@ -59,11 +61,22 @@ def test_before_the_first_manifest_there_are_none(tmp_path: Path) -> None:
     assert steps(tmp_path) == []
 
 
-def test_a_damaged_manifest_leaves_it_to_the_one_before(folder: Path) -> None:
+def test_a_damaged_manifest_leaves_it_to_the_one_before_and_that_is_said(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     newest = folder / "checkpoints" / "population-0" / "checkpoint-000002.json"
-    for text in ("", "[1, 2]", '{"records": 3}', "{}"):
+    whole = json.loads(newest.read_text())
+    fewer = whole | {"records": {}}  # valid, and not what was written
+    of_before = newest.with_name("checkpoint-000001.json").read_text()
+    other = {"phase": 2, "records": {"population-1-000000.parquet": "0" * 64}}
+    signed = json.dumps({"checksum": signature(other), **other})
+    for text in ("", "[1, 2]", '{"records": 3}', "{}", json.dumps(fewer), of_before, signed):
         newest.write_text(text)
+        caplog.clear()
         assert steps(folder) == [0, 1]
+        (said,) = caplog.messages
+        assert said.startswith(f"{newest} is damaged (")
+        assert said.endswith("): the phases before it are read")
 
 
 def test_a_copy_without_checkpoints_has_all_its_records(folder: Path) -> None:

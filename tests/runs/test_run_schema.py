@@ -1,6 +1,7 @@
 """config.json, manifests, progress and the table of agents of a run folder are untrusted input."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -12,13 +13,14 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
-from valueshare.population.checkpoint import Folder, _digest_of, newest_state
+from valueshare.population.checkpoint import Folder, newest_state
 from valueshare.records import read_tables
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.progress import Progress, read_progress
 from valueshare.runs.run_folder import note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
+from valueshare.schema import Invalid, read_object, signature
 
 Cli = Callable[..., tuple[int, str, str]]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -95,7 +97,10 @@ def test_settings_that_do_not_fit(case: str, folder: Path, cli: Cli) -> None:
     settings = json.loads(file.read_text())["settings"]
     settings["CartPole-v1"][name] = value
     change(file, settings=settings)
-    assert f"{file} is damaged ({name} = " in refused(cli, "resume", folder)
+    # NaN and infinity are no numbers of JSON, whatever they are of.
+    finite = not isinstance(value, float) or math.isfinite(value)
+    why = f"{name} = " if finite else "it is not valid JSON: "
+    assert f"{file} is damaged ({why}" in refused(cli, "resume", folder)
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", "5", "", '{"format": 1', '{"a": ' * 50_000])
@@ -191,7 +196,7 @@ def test_a_manifest_that_does_not_fit(case: str, folder: Path) -> None:
     path = folder / "checkpoints" / "population-0" / "checkpoint-000003.json"
     body = json.loads(path.read_text()) | MANIFESTS[case]
     del body["checksum"]
-    path.write_text(json.dumps({"checksum": _digest_of(body), **body}))
+    path.write_text(json.dumps({"checksum": signature(body), **body}))
     with pytest.raises(InvalidInput, match=r"checkpoint-000003\.json is "):
         newest_state(Folder(folder, "population-0"))
 
@@ -214,3 +219,15 @@ def test_progress_that_does_not_fit_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "progress").mkdir()
     (tmp_path / "progress" / "a.json").write_text(text)
     assert read_progress(tmp_path, "a") == Progress()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> None:
+    """Python reads them, and could not write them again as JSON: provenance.json is."""
+    (tmp_path / "provenance.json").write_text(
+        f'{{"resumed": [], "machine": {{"cores": {number}}}}}'
+    )
+    with pytest.raises(Invalid, match="is no number"):
+        read_object(tmp_path / "provenance.json")
+    note_resumption(tmp_path, "valueshare resume run", "cpu")  # begins anew
+    assert len(read_object(tmp_path / "provenance.json")["resumed"]) == 1

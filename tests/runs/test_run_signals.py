@@ -69,7 +69,7 @@ def run(program: str, *words: str) -> tuple[int, str]:
         [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
-        timeout=45,
+        timeout=240,
         check=False,
     )
     return done.returncode, done.stderr

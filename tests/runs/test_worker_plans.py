@@ -57,14 +57,15 @@ def test_a_cut_that_is_there_stays() -> None:
 
 
 def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
     engine = Processes(EngineOptions(workers=2))
     plan = engine.fitted(make_plan("CartPole-v1", seeds=2, steps=1_000))
-    one = memory.need(parts(plan)[0]).total(cpu)  # with its process: 300 MB of libraries
-    assert one > memory.FIXED_BYTES["cpu"]
+    one = memory.process_bytes(memory.need(parts(plan)[0]))  # with its process: 600 MB of libraries
+    assert one > memory.PROCESS_BYTES
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
     said = engine.check(plan, Execution())
-    assert said.startswith(f"{memory.shown(2 * one)} needed by 2 populations at once, ")
+    assert said.startswith(
+        f"{memory.shown(2 * one)} needed by 2 populations at once (600.0 MB for each process), "
+    )
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
     with pytest.raises(InvalidInput, match=r"workers = 2: .* are free; write fewer"):
         engine.check(plan, Execution())

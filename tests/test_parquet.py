@@ -1,0 +1,107 @@
+"""Metadata of Parquet: compared with what Polars wrote, and found out where it lies."""
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from valueshare.parquet import Lies, parquet_size
+
+ROWS = 5_000
+TABLE = pl.DataFrame(
+    {
+        "env": ["LunarLander-v3"] * ROWS,
+        "seed": range(ROWS),
+        "score": [None if i % 7 == 0 else i / 2 for i in range(ROWS)],
+        "done": [i % 2 == 0 for i in range(ROWS)],
+    }
+)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
+@pytest.mark.parametrize("group", [None, 700])
+def test_sizes_are_those_of_the_table(tmp_path: Path, compression: Any, group: int | None) -> None:
+    TABLE.write_parquet(tmp_path / "t", compression=compression, row_group_size=group)
+    size = parquet_size(tmp_path / "t")
+    assert (size.rows, size.columns) == TABLE.shape
+    # Texts: a reference of 16 bytes; numbers of 8; a truth value as a byte; and the pages.
+    values = ROWS * (16 + 8 + 8 + 1)
+    assert values < size.decoded_bytes < 2 * values
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pl.DataFrame({"a": [[1, 2, 3], []]}),
+        pl.DataFrame({"a": [{"x": 1, "y": "z"}]}),
+        pl.DataFrame({"a": []}, schema={"a": pl.Float64}),
+        pl.DataFrame({"a": ["x"]}, schema={"a": pl.Categorical}),
+    ],
+)
+def test_other_kinds_are_measured_too(tmp_path: Path, table: pl.DataFrame) -> None:
+    table.write_parquet(tmp_path / "t")
+    assert parquet_size(tmp_path / "t").rows == table.height
+
+
+def test_a_few_bytes_that_stand_for_many_values_are_counted_as_many(tmp_path: Path) -> None:
+    same = pl.select(a=pl.repeat(1.0, 10_000_000))
+    same.write_parquet(tmp_path / "t", row_group_size=10_000_000)
+    assert (tmp_path / "t").stat().st_size < 100_000
+    assert parquet_size(tmp_path / "t").decoded_bytes > 8 * 10_000_000
+
+
+def number(value: int) -> bytes:
+    """A number as Thrift's compact protocol has it: zigzag, seven bits to a byte."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    said = bytearray()
+    while value > 127:
+        said.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*said, value])
+
+
+def changed(content: bytes, old: int, new: int) -> bytes:
+    """The footer with one number for another wherever it is; its length is put right."""
+    length = struct.unpack("<I", content[-8:-4])[0]
+    data, footer = content[: -8 - length], content[-8 - length : -8]
+    footer = footer.replace(number(old), number(new))
+    return data + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda content: changed(content, ROWS, 7),
+        lambda content: changed(content, ROWS, 10**15),
+        lambda content: changed(content, ROWS, -5),
+        lambda content: content[:-8] + struct.pack("<I", 2**32 - 1) + b"PAR1",
+        lambda content: content[:-8] + struct.pack("<I", 0) + b"PAR1",
+        lambda content: content[:-4] + b"RAP1",
+        lambda content: content[:10],
+        lambda content: b"",
+        lambda content: b"PAR1" + b"\xff" * 100 + struct.pack("<I", 100) + b"PAR1",
+        lambda content: b"PAR1" + b"\x1c" * 100 + struct.pack("<I", 100) + b"PAR1",
+        lambda content: content[:4] + b"\x00" * 200 + content[204:],  # the first page's header
+    ],
+)
+def test_metadata_that_lies_is_found_out(tmp_path: Path, lie: Callable[[bytes], bytes]) -> None:
+    TABLE.write_parquet(tmp_path / "t", statistics=False)
+    (tmp_path / "t").write_bytes(lie((tmp_path / "t").read_bytes()))
+    with pytest.raises(Lies):
+        parquet_size(tmp_path / "t")
+
+
+def test_bytes_changed_anywhere_in_the_metadata_end_in_a_size_or_in_one_line(
+    tmp_path: Path,
+) -> None:
+    TABLE.head(50).write_parquet(tmp_path / "t")
+    whole = (tmp_path / "t").read_bytes()
+    for place in range(len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0], len(whole)):
+        for byte in (127,) if place % 2 else (0,):
+            (tmp_path / "t").write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
+            with suppress(Lies):
+                parquet_size(tmp_path / "t")
