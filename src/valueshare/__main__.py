@@ -35,7 +35,15 @@ def run() -> None:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal without our letters shows others
-        from valueshare.cli import main
+        try:
+            from valueshare.cli import main
+        except (ImportError, MemoryError) as error:
+            from valueshare.host_memory import is_out_of_memory
+
+            if not is_out_of_memory(error):
+                raise
+            print("valueshare: there is no memory to load its libraries", file=sys.stderr)
+            sys.exit(1)
     end = ended_by_signal()
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own

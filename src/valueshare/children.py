@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare.errors import EnvironmentFailed, InvalidInput
+from valueshare.host_memory import is_out_of_memory
 
 END_SECONDS = 10.0  # for processes that were killed
 
@@ -127,8 +128,11 @@ def obey(work: Callable[[str], object], hear: Callable[[str], None] = lambda lin
     except EnvironmentFailed as error:
         code, why = DEFECT, str(error)
     except Exception as error:
-        traceback.print_exc()
         code, why = DEFECT, "".join(traceback.format_exception_only(error)).splitlines()[0]
+        if is_out_of_memory(error):
+            why = "memory ran out"
+        else:
+            traceback.print_exc()
     if code:
         print(json.dumps({"why": why, "errno": number}))
     sys.stdout.flush()

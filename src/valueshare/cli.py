@@ -34,7 +34,10 @@ from valueshare.commands.tabular import reproduce_gridworld, tabular
 from valueshare.commands.training import resume, train
 from valueshare.commands.watch import watch
 from valueshare.errors import EnvironmentFailed, InvalidInput
+from valueshare.host_memory import is_out_of_memory
 from valueshare.runs.signals import INTERRUPTED, Stopped
+
+RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
 
 Command = Callable[..., None]
 
@@ -80,6 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         # A full disk, say. Half-written folders have been removed on the way here.
         print(f"valueshare: {error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
+    except BaseException as error:  # some libraries' own are no `Exception`
+        if not is_out_of_memory(error):
+            raise
+        print(f"valueshare: {RAN_OUT}", file=sys.stderr)
         sys.exit(1)
 
 

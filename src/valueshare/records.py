@@ -1,6 +1,7 @@
 """The records of a run as they are on disk; reading them needs no PyTorch."""
 
 import io
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import polars as pl
 from valueshare import schema
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest, write_whole
+from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
 FORMAT = 1  # of the run folder; a newer one is refused
+_log = logging.getLogger(__name__)
 
 
 def check_format(folder: Path, config: Mapping[str, Any]) -> None:
@@ -38,16 +41,19 @@ def run_config(folder: Path) -> dict[str, Any] | None:
     return values
 
 
-def read_tables(folder: Path, *, skip_damaged: bool = False) -> list[pl.DataFrame]:
+def read_tables(
+    folder: Path, *, skip_damaged: bool = False, limit: SizeLimit | None = None
+) -> list[pl.DataFrame]:
     """The records of every finished phase of every population, a table each.
 
     A phase is finished when a manifest names its files. The records of one that was cut off before
     that are not read: it will be run again. A copy of a run without its checkpoints has no
-    manifests; there every file counts.
+    manifests; there every file counts. What is read takes from the `limit`.
     """
     tables = []
-    for path, digest in _files(folder):
-        table = _read(path, digest)
+    limit = SizeLimit(OWN_LIMIT) if limit is None else limit
+    for path, digest in _files(folder, warn=not skip_damaged):
+        table = _read(path, digest, limit)
         if table is not None:
             tables.append(table)
         elif not skip_damaged:
@@ -65,30 +71,40 @@ def write_table(path: Path, table: pl.DataFrame) -> str:
     return write_whole(path, [buffer.getbuffer()])
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
+def _files(folder: Path, *, warn: bool) -> Iterator[tuple[Path, str | None]]:
     """The files that count, each with its checksum where one is known."""
     if not (folder / CHECKPOINTS).is_dir():
         yield from ((path, None) for path in sorted((folder / RECORDS).glob("*.parquet")))
         return
     for population in sorted((folder / CHECKPOINTS).iterdir()):
-        for name, digest in _named_by_newest_manifest(population).items():
+        for name, digest in _named_by_newest_manifest(population, warn=warn).items():
             yield folder / RECORDS / name, digest
 
 
-def _named_by_newest_manifest(population: Path) -> dict[str, str]:
-    """Every manifest names the records of all phases up to its own, so the newest is enough."""
+def _named_by_newest_manifest(population: Path, *, warn: bool) -> dict[str, str]:
+    """Every manifest names the records of all phases up to its own, so the newest is enough.
+
+    Where it is damaged, the one before it serves, as it does for the run itself.
+    """
     for path in sorted(population.glob("checkpoint-*.json"), reverse=True):
         try:
-            return schema.checked(schema.read_object(path), schema.ManifestRecords).records
-        except (OSError, schema.Invalid):
-            continue  # damaged: the one before it serves, as it does for the run itself
+            manifest = schema.checked(schema.read_signed(path), schema.ManifestRecords)
+            if path.name != f"checkpoint-{manifest.phase:06d}.json":
+                raise schema.Invalid(f"it is of phase {manifest.phase}")
+            if any(not name.startswith(f"{population.name}-") for name in manifest.records):
+                raise schema.Invalid("it is of another population")
+        except (OSError, schema.Invalid) as error:
+            if warn:
+                _log.warning("%s is damaged (%s): the phases before it are read", path, error)
+        else:
+            return manifest.records
     return {}
 
 
-def _read(path: Path, digest: str | None) -> pl.DataFrame | None:
+def _read(path: Path, digest: str | None, limit: SizeLimit) -> pl.DataFrame | None:
     try:
         if digest is not None and file_digest(path) != digest:
             return None
-        return pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError):
+        return read_parquet(path, limit)
+    except (OSError, pl.exceptions.PolarsError, Unreadable):
         return None

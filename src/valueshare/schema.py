@@ -5,7 +5,9 @@ and a file name in it is a plain name: no path, no `..`.
 """
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from valueshare.errors import InvalidInput
-from valueshare.files import open_regular, reason
+from valueshare.files import checksum, open_regular, reason
 
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
@@ -91,6 +93,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 class ManifestRecords(Struct, frozen=True):
     """What readers of records need of a manifest."""
 
+    phase: Count
     records: dict[FileName, Digest]
 
 
@@ -121,17 +124,38 @@ def read_object(file: Path) -> dict[str, Any]:
         return json_object(opened.read(LARGEST_FILE + 1))
 
 
+def read_signed(file: Path) -> dict[str, Any]:
+    """A JSON object with its own checksum in it, without that; `Invalid` where it does not fit."""
+    body = read_object(file)
+    if body.pop("checksum", None) != signature(body):
+        raise Invalid("checksum")
+    return body
+
+
+def signature(body: Mapping[str, Any]) -> str:
+    """The checksum that stands in a manifest, of all else in it."""
+    return checksum(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
 def json_object(content: bytes) -> dict[str, Any]:
     """A JSON object from the content of a file; `Invalid` where it is not one, or too large."""
     if len(content) > LARGEST_FILE:
         raise Invalid(f"it is larger than {LARGEST_FILE // 2**20} MiB")
     try:
-        values = json.loads(content)
+        values = json.loads(content, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"it is not valid JSON: {error}") from error
     if not isinstance(values, dict):
         raise Invalid("it is not a JSON object")
     return values
+
+
+def _finite(text: str) -> float:
+    """A number; NaN and infinity are none in JSON, though Python would read and write them."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value
 
 
 def run_config(folder: Path) -> dict[str, Any] | None:

@@ -200,6 +200,8 @@ def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -
             copy.pull(is_small)
         plan = run_folder.open_plan(own)
         check_network(own, plan, how.network)
+        if copy is None:
+            run_folder.remove_old_checkpoints(own, plan)
         done = run_folder.is_finished if copy is None else run_folder.is_committed
         if done(own, plan):
             say(console, f"this run is finished: {place}")

@@ -13,6 +13,7 @@ import polars as pl
 from valueshare.analysis.csv_text import without_guards
 from valueshare.analysis.tidy import OWN
 from valueshare.errors import InvalidInput
+from valueshare.result_files import SizeLimit, read_csv, read_parquet
 
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
 METRICS = (
@@ -23,16 +24,13 @@ SEPARATORS = {".csv": ",", ".txt": "\t"}
 LARGEST = 1e100  # of a score: sums and squares of larger ones are no numbers
 
 
-def read_table(file: Path) -> pl.DataFrame:
+def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
     """A file's table as it is, without rows that are empty."""
     try:
         if file.suffix in SEPARATORS:
-            # All rows tell the types: scores may be whole numbers for hundreds of rows.
-            separator = SEPARATORS[file.suffix]
-            table = pl.read_csv(file, separator=separator, infer_schema_length=None)
-            table = without_guards(table)
+            table = without_guards(read_csv(file, SEPARATORS[file.suffix], limit))
         else:
-            table = pl.read_parquet(file)
+            table = read_parquet(file, limit)
     except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
     return table.filter(~pl.all_horizontal(pl.all().is_null()))

@@ -22,6 +22,7 @@ from valueshare.analysis.formats import (
 )
 from valueshare.analysis.tidy import RUN, listed, named
 from valueshare.errors import InvalidInput
+from valueshare.result_files import SizeLimit
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
@@ -46,21 +47,28 @@ class Results(NamedTuple):
     about: tuple[Source, ...]
 
 
-def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score") -> Results:
+def read_results(
+    paths: str | Path | Iterable[str | Path],
+    metric: str = "score",
+    *,
+    max_result_size: int | str | None = None,
+) -> Results:
     """Read run folders and files, or folders of them, into one tidy table.
 
     Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment,
     algorithm, seed, step, score`, and `k`, `optimizer` and other metrics where there are any);
     PFRL's `scores.txt`; Stable-Baselines3's `evaluations.npz`, without pickle. `metric` must be
-    there.
+    there. Sizes are read from the files' metadata first; more than `max_result_size` (bytes, or a
+    size like "4GB"; None: 2 GB) is refused.
     """
+    limit = SizeLimit(max_result_size)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     found = list(dict.fromkeys(place for path in given for place in _places(Path(path))))
     if not found:
         raise InvalidInput("no results are given: name run folders or files")
     tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
     for place in found:
-        part = _read(place)
+        part = _read(place, limit)
         if metric not in part.table.columns:
             known = ", ".join(part.table.columns)
             raise InvalidInput(f"{place} has no metric {metric!r}: choose one of {known}")
@@ -83,12 +91,12 @@ def read_results(paths: str | Path | Iterable[str | Path], metric: str = "score"
     return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
 
 
-def _read(place: Path) -> Any:
+def _read(place: Path, limit: SizeLimit) -> Any:
     if place.is_dir():
-        return read_run_folder(place)
+        return read_run_folder(place, limit)
     if place.name in FILES:
-        return FILES[place.name](place)
-    return read_tidy(place)
+        return FILES[place.name](place, limit)
+    return read_tidy(place, limit)
 
 
 def _places(path: Path) -> list[Path]:

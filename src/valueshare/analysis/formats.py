@@ -3,19 +3,20 @@
 What is wrong with a file is said in one line that names it. Nothing is unpickled.
 """
 
-import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
-import numpy as np
 import polars as pl
 
 from valueshare.analysis.cells import METRICS, REQUIRED, printable, read_table, short, typed
 from valueshare.analysis.tidy import OWN, listed
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables, run_config
+from valueshare.result_files import SizeLimit, read_arrays, read_parquet
+from valueshare.schema import Invalid, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
 OPTIONAL = (
@@ -40,9 +41,9 @@ class Part(NamedTuple):
     provenance: dict[str, Any] | None = None
 
 
-def read_tidy(file: Path) -> Part:
+def read_tidy(file: Path, limit: SizeLimit | None = None) -> Part:
     """A CSV or Parquet file with a row an evaluation."""
-    given = read_table(file)
+    given = read_table(file, limit)
     table = _renamed(given, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
@@ -60,11 +61,12 @@ def read_tidy(file: Path) -> Part:
     return Part(typed(table.drop("agent", "source", strict=False), file), "table")
 
 
-def read_run_folder(folder: Path) -> Part:
+def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Part:
     """A run folder of this package, finished or as far as its last whole phase."""
     config = run_config(folder)
-    agents = read_agents(folder)
-    tables = [table for table in read_tables(folder) if not table.is_empty()]
+    limit = SizeLimit() if limit is None else limit
+    agents = read_agents(folder, limit)
+    tables = [table for table in read_tables(folder, limit=limit) if not table.is_empty()]
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
     records = pl.concat(tables, how="diagonal_relaxed")
@@ -85,9 +87,9 @@ def read_run_folder(folder: Path) -> Part:
     return Part(whole, "run", notes, config=config, provenance=origin)
 
 
-def read_scores_txt(file: Path) -> Part:
+def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Part:
     """PFRL's table of evaluations; `args.txt` beside it, or the folders' names, say of what."""
-    table = read_table(file)
+    table = read_table(file, limit)
     for name in PFRL_COLUMNS:
         if name not in table.columns:
             raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
@@ -105,19 +107,18 @@ def read_scores_txt(file: Path) -> Part:
     return Part(whole, "pfrl", rules=rules)
 
 
-def read_evaluations(file: Path) -> Part:
+def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Part:
     """Stable-Baselines3's evaluations; the folders' names say of what."""
     try:
-        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as stored:
-            steps, results = stored["timesteps"], stored["results"]
+        steps, results = read_arrays(file, ("timesteps", "results"), limit)
+    except InvalidInput:
+        raise
     except KeyError as error:
         raise InvalidInput(
             f"{file} has no array {short(error)}: it is no evaluations.npz"
         ) from error
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InvalidInput(f"{file} cannot be read without pickle: {short(error)}") from error
-    except TypeError as error:  # a single array
-        raise InvalidInput(f"{file} is no evaluations.npz: it holds one array") from error
+    except (OSError, ValueError, EOFError, BadZipFile, NotImplementedError, zlib.error) as error:
+        raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
     if steps.dtype.kind not in "iuf" or results.dtype.kind not in "iuf":
         raise InvalidInput(
             f"{file}: timesteps are {steps.dtype} and results {results.dtype}, not numbers"
@@ -168,7 +169,8 @@ def _from_folders(file: Path) -> dict[str, Any]:
 def _script(file: Path) -> str | None:
     """The algorithm in the name of the script that PFRL's `command.txt` tells of: train_dqn.py."""
     try:
-        script = (file.with_name("command.txt").read_text().split() or [""])[0]
+        with file.with_name("command.txt").open(encoding="utf-8") as opened:
+            script = (opened.read(2**16).split() or [""])[0]
     except (OSError, UnicodeDecodeError):
         return None
     match = re.fullmatch(r"train_(\w+?)(_ale|_gym|_atari)?", Path(script).stem)
@@ -233,18 +235,17 @@ def _diverged(agents: pl.DataFrame, records: pl.DataFrame) -> tuple[str, ...]:
     return (f"{count:,} of {agents.height:,} agents diverged; their scores are of frozen weights",)
 
 
-def read_agents(folder: Path) -> pl.DataFrame:
+def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
     """The table of agents of a run folder."""
     file = folder / "agents.parquet"
     try:
-        return pl.read_parquet(file)
+        return read_parquet(file, limit)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
 
 
 def _json(file: Path) -> dict[str, Any] | None:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_object(file)
+    except (OSError, Invalid):
         return None
-    return values if isinstance(values, dict) else None

@@ -2,6 +2,7 @@
 
 import errno
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 from valueshare.errors import InvalidInput
 from valueshare.files import reason
 from valueshare.runs.engines import EngineOptions
+from valueshare.runs.staging import UNNAMED, remove_unnamed
 from valueshare.runs.storage.places import Place, Url, located
 
 Flag = FlagCreatePairsOff[bool]  # --name, without --no-name beside it
@@ -48,7 +50,10 @@ def writable(given: str | Path) -> Place:
     try:
         if not place.exists():
             above = next(folder for folder in place.absolute().parents if folder.exists())
-            Path(tempfile.mkdtemp(prefix=".valueshare-", dir=above)).rmdir()
+            remove_unnamed(above)
+            made = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
+            with suppress(FileNotFoundError):  # another process took it for left
+                made.rmdir()
     except OSError as error:
         # Of a folder that is there, like /proc: it takes no others.
         absent = error.errno == errno.ENOENT

@@ -14,6 +14,7 @@ def report(
     figures: NameList = (),
     compare: NameList = (),
     resamples: int = 50_000,
+    max_result_size: str = "2GB",
 ) -> None:
     """Figures, tables and a page of results, with intervals and notes on what is missing.
 
@@ -26,6 +27,7 @@ def report(
         figures: Names of figures; left out: all that the results allow.
         compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
         resamples: Of the bootstrap; fewer are faster and less exact.
+        max_result_size: Results that take more memory than this are refused before they are read.
     """
     from valueshare.report.elsewhere import report_places
 
@@ -33,7 +35,14 @@ def report(
     if isinstance(folder, Url):
         raise InvalidInput(f"{folder} is no folder: choose another --out")
     places = [lasting(run) for run in runs]
-    written = report_places(places, folder, figures, compare=compare, resamples=resamples)
+    written = report_places(
+        places,
+        folder,
+        figures,
+        compare=compare,
+        resamples=resamples,
+        max_result_size=max_result_size,
+    )
     for note in written.notes:
         print(f"note: {note}")
     for sentence in written.verdict:  # after all that may be long: it is what was asked

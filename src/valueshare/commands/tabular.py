@@ -64,7 +64,7 @@ def _run(
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
     from valueshare.report.tabular import figure_name, headlines, write_results
-    from valueshare.runs.directory import holds, results_folder
+    from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import filled
 
     if engine.population_agents:
@@ -76,6 +76,7 @@ def _run(
         return
     config = results_config(studies)
     with filled(out) as here:
+        remove_leftovers(here)
         if holds(here, config) and not overwrite:
             print(f"these results are there already (--overwrite runs them again): {out}")
         else:
@@ -107,13 +108,14 @@ def _run_shard(
     """One part of the grid, in a folder of its own; all of them together are the study."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
     from valueshare.report.tabular_shards import write_shard
-    from valueshare.runs.directory import holds, results_folder
+    from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import filled
 
     timesteps = cell_timesteps(studies, shard_cells(studies, engine.own_shard))
     out = shard_folder(whole, engine.own_shard)
     config = results_config(studies, engine.shard)
     with filled(out) as here:
+        remove_leftovers(here)
         if holds(here, config) and not overwrite:
             print(f"this shard is there already (--overwrite runs it again): {out}")
         else:

@@ -18,6 +18,7 @@ from valueshare.commands.arguments import (
 )
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
+from valueshare.host_memory import refuse_without_memory
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, loading, stop_on_signals
@@ -235,6 +236,9 @@ def training_library(extra: str = "train") -> "ModuleType":
             from valueshare import training
     except ModuleNotFoundError as missing:
         raise InvalidInput(f"training needs {missing.name}: {install_command(extra)}") from missing
+    except ImportError as error:
+        refuse_without_memory("PyTorch", error)
+        raise
     return training
 
 

@@ -11,6 +11,7 @@ from valueshare.envs.base import mix_to_int32
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
+from valueshare.host_memory import refuse_without_memory
 
 _UNLIMITED = 2**30  # frames; never reached: whoever steps counts
 
@@ -71,6 +72,7 @@ def _ale() -> Any:
         import ale_py
         import ale_py.roms
     except ImportError as missing:
+        refuse_without_memory("ale-py", missing)
         raise InvalidInput(f"ale-py is not installed: {install_command('atari')}") from missing
     return ale_py
 

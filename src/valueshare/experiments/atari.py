@@ -92,8 +92,7 @@ def atari_study(
 
 def evaluation_steps(settings: TrainingSettings) -> int:
     """Timesteps that one agent evaluates for in a whole run, before its first step too."""
-    points = 1 + sum(settings.evaluates_after(phase) for phase in range(settings.phases))
-    return points * settings.eval_timesteps
+    return settings.evaluations * settings.eval_timesteps
 
 
 def _coefficients(

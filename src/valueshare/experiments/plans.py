@@ -1,5 +1,6 @@
 """From a few words to a plan: presets by environment, every setting replaceable, lists crossed."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
@@ -15,7 +16,14 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset, preset_for
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.population.agents import AgentSettings, agent_table, check_seeds, listed
+from valueshare.population.agents import (
+    AgentSettings,
+    agent_table,
+    check_agents,
+    check_seeds,
+    listed,
+    listed_seeds,
+)
 from valueshare.population.settings import TrainingSettings, counted, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.options import Settings
@@ -59,7 +67,7 @@ def make_plan(
         seeds = range(first_seed, first_seed + seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    seeds = [whole("seeds", seed) for seed in seeds]  # NumPy's too
+    seeds = [whole("seeds", seed) for seed in listed_seeds(seeds)]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, given) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
@@ -202,6 +210,7 @@ def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
     for name, several in zip(names, values, strict=True):
         if not several:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
+    check_agents(math.prod(len(several) for several in values))
     return [replace(preset.own, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 

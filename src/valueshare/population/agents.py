@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import product
+from itertools import islice, product
 from typing import TypeVar
 
 import polars as pl
@@ -21,6 +21,7 @@ from valueshare.population.settings import MOST, number, whole
 T = TypeVar("T")
 
 MOST_SEEDS = 100_000
+MOST_AGENTS = 1_000_000  # of a table
 LARGEST_K = 1e30  # times a value it is still finite in float32
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -77,10 +78,7 @@ def agent_table(
     Algorithms without a k have it 0, once, whatever other algorithms of the table are given; those
     without beta have the first one.
     """
-    rows: list[dict[str, object]] = []
-    if isinstance(seeds, range) and seeds:
-        check_seeds((seeds[-1] - seeds[0]) // seeds.step + 1)
-    seeds = list(seeds)
+    seeds = listed_seeds(seeds)
     if len(set(seeds)) != len(seeds) or not seeds:
         raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
     if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
@@ -90,14 +88,25 @@ def agent_table(
     envs: list[str] = listed(env)
     algorithms: list[str] = listed(algorithm)
     owns: list[AgentSettings] = listed(own)
-    for e, a in product(envs, algorithms):
-        ks = listed(k) if algorithm_named(a).uses_k else [0.0]
-        settings_of = owns if algorithm_named(a).uses_beta else _with_one_beta(owns)
-        for value, settings, seed in product(ks, settings_of, seeds):
-            _check_k(value)
-            row = {"env": e, "algorithm": a, "k": value, "seed": seed, **asdict(settings)}
-            rows.append({"agent": len(rows), **row})
-    table = pl.DataFrame(rows, schema_overrides=SCHEMA).select(*SCHEMA)
+    given = listed(k)
+    for value in given:
+        _check_k(value)
+    groups = [
+        {"env": e, "algorithm": a, "k": value, **asdict(settings)}
+        for e, a in product(envs, algorithms)
+        for value in (given if algorithm_named(a).uses_k else [0.0])
+        for settings in (owns if algorithm_named(a).uses_beta else _with_one_beta(owns))
+    ]
+    check_agents(len(groups) * len(seeds))
+    columns = {name: kind for name, kind in SCHEMA.items() if name not in ("agent", "seed")}
+    numbers = pl.DataFrame({"seed": seeds}, schema={"seed": pl.Int64})
+    table = (
+        pl.DataFrame(groups, schema=columns)
+        .join(numbers, how="cross", maintain_order="left_right")
+        .with_row_index("agent")
+        .cast({"agent": pl.Int64})
+        .select(*SCHEMA)
+    )
     if len(set(owns)) < len(owns) or table.drop("agent").is_duplicated().any():
         raise InvalidInput("the table names an agent twice: give each value of a list once")
     return table
@@ -135,6 +144,24 @@ def check_seeds(count: int) -> None:
         raise InvalidInput(f"seeds = {count:,}: at most {MOST_SEEDS:,} in one run")
 
 
+def listed_seeds(seeds: Iterable[int]) -> list[int]:
+    """Seeds as a list; too many are refused before one is made, and so are those without an end."""
+    if isinstance(seeds, range) and seeds:
+        check_seeds((seeds[-1] - seeds[0]) // seeds.step + 1)
+    found = list(islice(seeds, MOST_SEEDS + 1))
+    if len(found) > MOST_SEEDS:
+        raise InvalidInput(f"seeds are more than {MOST_SEEDS:,}: at most so many in one run")
+    return found
+
+
+def check_agents(count: int) -> None:
+    """Refuse a table of more agents than any machine trains, before it is made."""
+    if count > MOST_AGENTS:
+        raise InvalidInput(
+            f"{count:,} agents: at most {MOST_AGENTS:,} in one table; give fewer seeds or values"
+        )
+
+
 def check_table(table: pl.DataFrame) -> None:
     """Refuse a table that `agent_table` cannot have made; it may come from anybody's run folder."""
     wanted = {name: kind() for name, kind in SCHEMA.items()}
@@ -158,12 +185,19 @@ def _check_k(k: float) -> None:
 
 def table_digest(table: pl.DataFrame) -> str:
     """The checksum of a table's values, whatever file it is in."""
-    rows = json.dumps(table.to_dicts(), sort_keys=True).encode()
-    return hashlib.blake2b(rows, digest_size=16).hexdigest()
+    digest = hashlib.blake2b(b"[", digest_size=16)
+    for i, rows in enumerate(table.iter_slices(10_000)):  # never all rows as Python's objects
+        text = json.dumps(rows.to_dicts(), sort_keys=True)[1:-1]
+        digest.update((f", {text}" if i else text).encode())
+    digest.update(b"]")
+    return digest.hexdigest()
 
 
 def listed(value: T | Iterable[T]) -> list[T]:
     """One value, or several, as a list; a string is one."""
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return list(value)
+        several = list(islice(value, MOST_SEEDS + 1))  # from Python, it may have no end
+        if len(several) > MOST_SEEDS:
+            raise InvalidInput(f"a list has more than {MOST_SEEDS:,} values: give fewer")
+        return several
     return [value]

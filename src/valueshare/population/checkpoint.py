@@ -30,7 +30,6 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import (
     NoRoom,
-    checksum,
     file_digest,
     refuse_links,
     remove_files,
@@ -40,7 +39,7 @@ from valueshare.files import (
 from valueshare.population.fingerprint import check_fingerprint
 from valueshare.population.tensor_files import safetensors_bytes
 from valueshare.replay.packing import Piece
-from valueshare.schema import Invalid, Manifest, checked, read_object
+from valueshare.schema import Invalid, Manifest, checked, read_signed, signature
 
 # 1 had no frames. 2 was of agents whose target network was copied after the update of the same
 # step: to resume them now would mix two orders of events.
@@ -165,7 +164,7 @@ def save(
                 ),
             },
         }
-        text = json.dumps({"checksum": _digest_of(body), **body}, indent=1)
+        text = json.dumps({"checksum": signature(body), **body}, indent=1)
         write_whole(folder.manifest(phase), [text.encode()])
     _prune(folder, kept=[m for m in (before, body) if m is not None])
     return Saved(time.perf_counter() - began, frame_bytes, packed_bytes)
@@ -180,6 +179,20 @@ def prepare(folder: Folder) -> None:
     records = re.compile(rf"{re.escape(folder.name)}-\d{{6,}}\.parquet", re.ASCII)
     remove_leftovers(folder.checkpoints, _OWN)
     remove_leftovers(folder.root / "records", records)
+
+
+def remove_old(folder: Folder, last: int) -> None:
+    """Delete what was left by a process that was killed just after the `last` phase of the run.
+
+    Nobody goes on with that population, and would delete it then.
+    """
+    try:
+        kept = [
+            _read_manifest(folder.manifest(phase)) for phase in range(max(0, last - 1), last + 1)
+        ]
+    except Damaged:  # not finished, or to be mended from what is there
+        return
+    _prune(folder, kept)
 
 
 def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | None:
@@ -292,12 +305,9 @@ def _load(folder: Folder, body: dict[str, Any]) -> Checkpoint:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        body = read_object(path)
-        checksum = body.pop("checksum")
-    except (OSError, Invalid, KeyError) as error:
+        body = read_signed(path)
+    except (OSError, Invalid) as error:
         raise Damaged(f"{path.name}: {error}") from error
-    if checksum != _digest_of(body):
-        raise Damaged(f"{path.name}: checksum")
     if type(body.get("format")) is int and body["format"] > FORMAT:
         raise InvalidInput(
             f"{path.name} was written by a newer version of valueshare: install that version"
@@ -350,7 +360,3 @@ def _phase_of(name: str) -> int | None:
     if not _OWN.fullmatch(name):
         return None
     return int(name.split("-")[1].partition(".")[0])
-
-
-def _digest_of(body: Mapping[str, Any]) -> str:
-    return checksum(json.dumps(body, sort_keys=True).encode()).hexdigest()

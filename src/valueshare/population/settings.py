@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from numbers import Real
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from valueshare.errors import InvalidInput
 REPLAY_DEVICES = ("cpu", "cuda", "disk")
 MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
 WIDEST = 1_000_000  # units of a layer
+MOST_LAYERS = 1_000
 MOST_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
 SMALLEST_KAPPA = 1e-30  # an error divided by it is still finite in float32
 NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
@@ -147,6 +149,11 @@ class TrainingSettings:
         """The step at which the first update is due."""
         return -(-self.replay_start // self.update_every) * self.update_every
 
+    @property
+    def evaluations(self) -> int:
+        """How many evaluations of a run: before its first step, and after some of its phases."""
+        return 1 - (-self.total_steps // self.eval_every)
+
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""
         return min((phase + 1) * self.phase_steps, self.total_steps)
@@ -210,7 +217,10 @@ def counted(name: str, value: Any, least: int = 1) -> int:
 def _several(name: str, values: Any) -> tuple[Any, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidInput(f"{name} = {values!r}: write a list of numbers, like [{values}]")
-    return tuple(values)
+    several = tuple(islice(values, MOST_LAYERS + 1))  # from Python, it may have no end
+    if len(several) > MOST_LAYERS:
+        raise InvalidInput(f"{name} has more than {MOST_LAYERS:,} numbers: write fewer")
+    return several
 
 
 def _switch(name: str, value: Any) -> bool:

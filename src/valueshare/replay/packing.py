@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from valueshare.cores import available_cores
+from valueshare.errors import InvalidInput
 from valueshare.replay.transitions import Transitions, rows_since
 
 CHUNK_BYTES = 8 << 20  # before compression: 1,188 frames of 84x84
@@ -74,7 +75,12 @@ def restore(replay: Transitions, piece: Mapping[str, Tensor]) -> None:
     def inflated(number: int) -> None:
         *fields, size = table[number]
         chunk = Chunk(*fields)
-        frames = unpack(data[starts[number] : starts[number] + size], chunk.rows)
+        if not 0 < chunk.rows <= replay.observation.shape[1]:
+            raise InvalidInput(
+                f"a checkpoint has {chunk.rows:,} frames in one piece: it is damaged"
+            )
+        packed = data[starts[number] : starts[number] + size]
+        frames = unpack(packed, chunk.rows, chunk.rows * row.nbytes)
         rows = torch.from_numpy(frames).view(row.dtype).reshape(chunk.rows, *row.shape)
         _slots(replay, chunk).copy_(rows)
 
@@ -90,9 +96,12 @@ def pack(frames: NDArray[np.generic]) -> bytes:
     return zlib.compress(change.data, LEVEL)
 
 
-def unpack(data: bytes | memoryview, count: int) -> NDArray[np.uint8]:
-    """The bytes of `count` frames that were packed, [count, bytes]."""
-    flat = np.frombuffer(bytearray(zlib.decompress(data)), np.uint8).reshape(count, -1)
+def unpack(data: bytes | memoryview, count: int, size: int) -> NDArray[np.uint8]:
+    """The bytes of `count` frames that were packed, [count, bytes]; `size` in all, never more."""
+    inflated = zlib.decompressobj().decompress(data, size)
+    if len(inflated) != size:
+        raise InvalidInput(f"frames of a checkpoint have {len(inflated):,} bytes, not {size:,}")
+    flat = np.frombuffer(bytearray(inflated), np.uint8).reshape(count, -1)
     for before, frame in pairwise(flat):  # thirty times faster than ufunc.accumulate
         np.bitwise_xor(before, frame, out=frame)
     return flat

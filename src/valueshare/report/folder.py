@@ -3,9 +3,8 @@
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
@@ -22,6 +21,7 @@ from valueshare.files import (
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
 from valueshare.runs.directory import read_config
 from valueshare.runs.progress import PROGRESS
+from valueshare.runs.staging import remove_left, staging_folder
 
 # Of a run, and nobody else's: what is there counts, or goes with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
@@ -69,22 +69,25 @@ def filled_whole(target: Path) -> Iterator[Path]:
     """
     made: list[Path] = []
     staging: Path | None = None
-    try:
-        with _refused(target):
-            made = make_parents(target)
-            above = target if target.is_dir() else target.parent
-            staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=above))
-            staging.chmod(0o755)
-        with _refused(target, only_below=staging):  # the work may read other files
-            yield staging
-        with _refused(target):
-            sync_tree(staging)
-            _take_places(staging, target)
-    except BaseException:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
-        remove_empty(made)
-        raise
+    with ExitStack() as stack:
+        try:
+            with _refused(target):
+                made = make_parents(target)
+                above = target if target.is_dir() else target.parent
+                for folder in {above, target.parent}:
+                    remove_left(target, folder)
+                staging = stack.enter_context(staging_folder(target, above))
+                staging.chmod(0o755)
+            with _refused(target, only_below=staging):  # the work may read other files
+                yield staging
+            with _refused(target):
+                sync_tree(staging)
+                _take_places(staging, target)
+        except BaseException:
+            if staging is not None:
+                shutil.rmtree(staging, ignore_errors=True)
+            remove_empty(made)
+            raise
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from valueshare.report import curves, page
 from valueshare.report.page_results import SCRIPTS, panel_data, panel_section
 from valueshare.report.study import Study, study_of
 from valueshare.report.style import save
+from valueshare.result_files import OWN_LIMIT, SizeLimit, read_parquet
 from valueshare.wording import how_many
 
 ENV, ALGORITHM = "LunarLander-v3", "ib-dqn"
@@ -86,7 +87,7 @@ def read_run(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     tables = read_tables(folder)
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
-    agents = pl.read_parquet(folder / "agents.parquet")
+    agents = read_parquet(folder / "agents.parquet", SizeLimit(OWN_LIMIT))
     records = pl.concat(tables).sort("agent", "step")
     strangers = records.join(agents, on="agent", how="anti").height
     if strangers:

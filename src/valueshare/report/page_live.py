@@ -21,6 +21,7 @@ from valueshare.report.page_results import Live, Picture, results_page, waiting_
 from valueshare.report.results import FIGURES, drawn_from
 from valueshare.report.study import study_of
 from valueshare.report.style import as_svg
+from valueshare.result_files import read_parquet
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -141,8 +142,9 @@ def progress(results: Results) -> float | None:
         if not isinstance(settings, dict):
             continue
         try:
-            agents = pl.read_parquet(Path(source.path) / "agents.parquet", columns=["agent", "env"])
-        except (OSError, pl.exceptions.PolarsError):
+            table = Path(source.path) / "agents.parquet"
+            agents = read_parquet(table, columns=["agent", "env"])
+        except (OSError, pl.exceptions.PolarsError, InvalidInput):
             continue
         for env, count in agents["env"].value_counts().iter_rows():
             own = settings.get(env)

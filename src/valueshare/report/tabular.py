@@ -1,6 +1,5 @@
 """What a tabular study leaves behind: records, summary, figures and a page."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from valueshare.files import write_json, write_whole
 from valueshare.records import write_table
 from valueshare.report import figures, page
 from valueshare.report.style import save
+from valueshare.report.tabular_summary import SUMMARY, read_summary
 from valueshare.runs.provenance import provenance
 
 SAME_SEEDS = "step sizes chosen on all seeds"
@@ -51,7 +51,7 @@ def write_results(result: TabularResult, folder: Path, *, command: str) -> None:
 
     origin = provenance(command)
     write_json(folder / "provenance.json", origin)
-    write_json(folder / "summary.json", summary(result))
+    write_json(folder / SUMMARY, summary(result))
 
     name = figure_name(result.studies)
     columns = ((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out))
@@ -69,8 +69,8 @@ def figure_name(studies: Sequence[TabularStudy]) -> str:
 
 def headlines(folder: Path) -> list[str]:
     """The result of a folder in a line a case: the largest increase at the second regime."""
-    written = json.loads((folder / "summary.json").read_text())
-    rows = [row for row in written["figure"] if row["ci95_low"] is not None]
+    written = read_summary(folder).same_seeds.rows(named=True)
+    rows = [row for row in written if None not in (row["ci95_low"], row["ci95_high"])]
     regimes = sorted({row["regime"] for row in rows})
     lines = []
     for case in dict.fromkeys(row["step_reward"] for row in rows):

@@ -8,7 +8,6 @@
 Step sizes are chosen, and norms followed, when all of them are there.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,9 +20,11 @@ from valueshare.experiments.studies import KIND, results_config, studies_of
 from valueshare.experiments.tabular import TabularResult, concluded
 from valueshare.files import write_json
 from valueshare.records import write_table
+from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import read_config, results_folder
 from valueshare.runs.engines import Shard, parse_shard
 from valueshare.runs.provenance import provenance
+from valueshare.schema import read_object
 
 RUNS = Path("records") / "runs.parquet"
 
@@ -68,7 +69,7 @@ def _shards_in(path: Path) -> list[StoredShard]:
     ]
 
 
-def merged(shards: Sequence[StoredShard]) -> TabularResult:
+def merged(shards: Sequence[StoredShard], limit: SizeLimit | None = None) -> TabularResult:
     """The study that the shards are, to the bit what it is in one go."""
     first = shards[0]
     for each in shards[1:]:
@@ -88,15 +89,18 @@ def merged(shards: Sequence[StoredShard]) -> TabularResult:
             f"shard {', '.join(missing[:3])}{more} of {first.folder.parent} is missing: step sizes "
             "are chosen when all are there"
         )
-    runs, seconds = zip(*(_read(each.folder) for each in shards), strict=True)
+    limit = SizeLimit() if limit is None else limit
+    runs, seconds = zip(*(_read(each.folder, limit) for each in shards), strict=True)
     return concluded(studies_of(first.config), pl.concat(runs), sum(seconds))
 
 
-def write_merged(shards: Sequence[StoredShard], out: Path) -> TabularResult:
+def write_merged(
+    shards: Sequence[StoredShard], out: Path, limit: SizeLimit | None = None
+) -> TabularResult:
     """The results folder of the whole study, made of its shards."""
     from valueshare.report.tabular import write_results
 
-    result = merged(shards)
+    result = merged(shards, limit)
     # What a run in one go would be called; machine and commit are those of this process.
     command = re.sub(r" --shard \S+$", "", _command(shards[0].folder))
     with results_folder(out, results_config(result.studies), overwrite=True) as folder:
@@ -107,10 +111,13 @@ def write_merged(shards: Sequence[StoredShard], out: Path) -> TabularResult:
     return result
 
 
-def _read(folder: Path) -> tuple[pl.DataFrame, float]:
+def _read(folder: Path, limit: SizeLimit) -> tuple[pl.DataFrame, float]:
     try:
-        return pl.read_parquet(folder / RUNS), float(_json(folder / "summary.json")["seconds"])
-    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        seconds = float(_json(folder / "summary.json")["seconds"])
+        return read_parquet(folder / RUNS, limit), seconds
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
+            raise  # too large
         raise InvalidInput(f"{folder} is damaged: run this shard again, --overwrite") from error
 
 
@@ -119,5 +126,4 @@ def _command(folder: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return values
+    return read_object(file)

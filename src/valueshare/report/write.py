@@ -7,12 +7,9 @@ report.html                     all of it as one page that stands alone, with cu
 report.json                     captions, notes, where the results came from
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import polars as pl
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.foreign import Results, read_results
@@ -39,6 +36,8 @@ from valueshare.report.tables import (
 )
 from valueshare.report.tabular import summary
 from valueshare.report.tabular_shards import StoredShard, tabular_shards, write_merged
+from valueshare.report.tabular_summary import read_norms, read_summary
+from valueshare.result_files import SizeLimit
 from valueshare.runs.directory import read_config
 
 TABULAR = ("gridworld", "norms")
@@ -62,16 +61,19 @@ def write_report(
     *,
     compare: Sequence[str] = (),
     resamples: int = RESAMPLES,
+    max_result_size: int | str | None = None,
 ) -> Written:
     """Draw what the results in these folders and files allow; write their tables and the page.
 
     `compare` names comparisons for the page's verdict, as "ib-dqn:4,dqn"; without, it chooses.
+    Results of more than `max_result_size` in memory (None: 2 GB) are refused.
     """
     if not paths:
         raise InvalidInput("no results are given: name run folders or files")
+    limit = SizeLimit(max_result_size)
     shards = tabular_shards(paths)
     if shards:
-        return _write_tabular_shards(shards, paths, out, names, compare)
+        return _write_tabular_shards(shards, paths, out, names, compare, limit)
     tabular = [path for path in paths if _is_tabular(path)]
     if tabular and len(paths) > 1:
         raise InvalidInput(f"{tabular[0]} is a tabular study: report it alone")
@@ -79,8 +81,8 @@ def write_report(
         raise InvalidInput(f"{tabular[0]} is a tabular study: it has no verdict for --compare")
     folder = _checked_folder(paths, out)
     if tabular:
-        return _write_tabular(tabular[0], folder, names)
-    results = read_results(paths)
+        return _write_tabular(tabular[0], folder, names, limit)
+    results = read_results(paths, max_result_size=max_result_size)
     study = study_of(results, resamples)
     asked_pairs(study, compare)  # refuses what is not there before anything is drawn
     with filled_whole(folder) as filling:  # refuses before the work begins
@@ -189,6 +191,7 @@ def _write_tabular_shards(
     out: Path | None,
     names: Sequence[str],
     compare: Sequence[str],
+    limit: SizeLimit,
 ) -> Written:
     """All shards of a tabular study as the study: records, summary, figures and page."""
     if names or compare:
@@ -198,12 +201,12 @@ def _write_tabular_shards(
         )
     folder = _checked_folder(paths, out)
     with told_by_name(folder):
-        result = write_merged(shards, folder)
+        result = write_merged(shards, folder, limit)
     drawn = sorted(path.stem for path in (folder / "figures").glob("*.png"))
     return Written(folder, tuple(drawn), {}, tuple(summary(result)["notes"]))
 
 
-def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
+def _write_tabular(path: Path, folder: Path, names: Sequence[str], limit: SizeLimit) -> Written:
     """The figures of a tabular study again, from its summary and its records."""
     for name in names:
         if name not in TABULAR:
@@ -211,14 +214,11 @@ def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
             raise InvalidInput(
                 f"the figure {name!r} is {known}: a tabular study has {', '.join(TABULAR)}"
             )
-    try:
-        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
-        norms = pl.read_parquet(path / "records" / "norms.parquet")
-        same, other = (pl.DataFrame(summary[key]) for key in ("figure", "figure_held_out"))
-    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
-        raise InvalidInput(f"{path} is damaged: run its study again with --overwrite") from error
-    measure = next(name for name in same.columns if name.startswith("mean_")).removeprefix("mean_")
-    columns = (("step sizes chosen on all seeds", same), ("chosen on the other half", other))
+    summary, norms = read_summary(path), read_norms(path, limit)
+    columns = (
+        ("step sizes chosen on all seeds", summary.same_seeds),
+        ("chosen on the other half", summary.other_seeds),
+    )
     about = {
         "gridworld": "Increase over the smallest k, each k at its best step size.",
         "norms": "Norms of q, u and z along learning, and at the end against k.",
@@ -227,7 +227,7 @@ def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
     drawn = [
         Drawn(
             name,
-            figures.tuned_increase(columns, measure=measure)
+            figures.tuned_increase(columns, measure=summary.measure)
             if name == "gridworld"
             else figures.norm_reduction(norms),
             about[name],
@@ -237,6 +237,6 @@ def _write_tabular(path: Path, folder: Path, names: Sequence[str]) -> Written:
     with filled_whole(folder) as filling:
         for one in drawn:
             save(one.figure, filling / "figures", one.name)
-        written = Written(filling, chosen, {}, tuple(summary.get("notes", ())))
+        written = Written(filling, chosen, {}, summary.notes)
         _write_about(written, drawn, [{"path": str(path), "kind": "tabular"}], ())
     return written._replace(folder=folder)

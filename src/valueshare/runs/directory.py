@@ -4,9 +4,8 @@ import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from valueshare.files import (
     sync_tree,
     write_json,
 )
+from valueshare.runs.staging import left_folders, remove_left, staging_folder
 from valueshare.schema import run_config
 
 CONFIG = "config.json"
+RETIRED = "old"  # a folder that is being replaced, in one of its own
 
 
 def holds(folder: Path, config: dict[str, Any]) -> bool:
@@ -56,28 +57,44 @@ def results_folder(
         made = make_parents(target)
     except OSError as error:
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
-    try:
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        remove_empty(made)
-        raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
-    try:
-        staging.chmod(0o755)
-        write_json(staging / CONFIG, config)
-        yield staging
-        sync_tree(staging)
-        if overwrite and target.exists():
-            _replace(target, staging)
-        else:
-            # Takes the place of nothing or of an empty folder. One that was filled while the work
-            # went on stays, and this fails.
-            _take_place(target, staging)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        remove_empty(made)
-        raise
+    with ExitStack() as stack:
+        try:
+            remove_leftovers(target)
+            staging = stack.enter_context(staging_folder(target, target.parent))
+        except OSError as error:
+            remove_empty(made)
+            raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
+        try:
+            staging.chmod(0o755)
+            write_json(staging / CONFIG, config)
+            yield staging
+            sync_tree(staging)
+            if overwrite and target.exists():
+                _replace(target, staging)
+            else:
+                # Takes the place of nothing or of an empty folder. One that was filled while the
+                # work went on stays, and this fails.
+                _take_place(target, staging)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            remove_empty(made)
+            raise
     for folder in (target.parent, *(parent.parent for parent in made)):
         sync_directory(folder)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what processes left that were killed while they made this folder.
+
+    One that was killed between taking away the old folder and putting the new one there has left
+    the old one, which comes back.
+    """
+    target = Path(os.path.realpath(target))  # a loop of links is no error here
+    for path in left_folders(target, target.parent):
+        old = path / RETIRED
+        if (old / CONFIG).is_file() and not (path / CONFIG).exists() and not target.exists():
+            old.rename(target)
+    remove_left(target, target.parent)
 
 
 def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> None:
@@ -104,17 +121,17 @@ def _take_place(target: Path, staging: Path) -> None:
 
 def _replace(target: Path, staging: Path) -> None:
     """Put the new folder in the old one's place, or leave the old one where it was."""
-    retired = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    old = retired / "old"
-    try:
-        target.rename(old)
-        staging.rename(target)
-    except BaseException:
-        if old.exists():
-            old.rename(target)
-        retired.rmdir()
-        raise
-    shutil.rmtree(retired)
+    with staging_folder(target, target.parent) as retired:
+        old = retired / RETIRED
+        try:
+            target.rename(old)
+            staging.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            retired.rmdir()
+            raise
+        shutil.rmtree(retired)
 
 
 def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None:

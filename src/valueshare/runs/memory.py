@@ -1,20 +1,21 @@
 """How much memory a population needs, and how much there is: known before anything is made.
 
-The state's size is exact: network and all, it is built on the meta device, where tensors have
-shapes and no bytes. What comes and goes while learning is an estimate: four times what one agent's
-backward pass keeps (the passes of the target, gradients, and allocators), and two copies of its
-weights. Measured on a CPU the growth to the peak was 0.44 to 0.75 of what is said here, in three
-populations.
+What this process and its libraries hold already is measured. The state's size is exact: network
+and all, it is built on the meta device, where tensors have shapes and no bytes. What comes and goes
+while learning is an estimate, by what one agent's backward pass keeps and by its weights; docs/
+training.md has what it was compared with.
 """
 
-import os
-from pathlib import Path
+import math
 from typing import Literal, NamedTuple
 
 import torch
 
+from valueshare import host_memory
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
+from valueshare.host_memory import is_out_of_memory
+from valueshare.host_memory import shown as shown  # whoever asks what is needed shows it
 from valueshare.population.evaluate import copies
 from valueshare.population.state import (
     NetworkFactory,
@@ -31,18 +32,33 @@ from valueshare.replay import packing, transitions
 from valueshare.runs.plan import Part
 from valueshare.wording import how_many
 
-# An EnvPool LunarLander is 101 kB; most others are below 10 kB. 32 to 64 of ALE's were 0.1 to
-# 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
+# An EnvPool LunarLander is 101 kB, and 6,000 of CartPole were 23 kB each with what is kept of
+# their episodes. 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with
+# the threads of the emulators.
 ENVIRONMENT_BYTES = {"envpool": 100_000, "gymnasium": 100_000, "ale": 1_500_000}
-# Kernels, the interpreter and libraries, whatever the population. On CUDA mostly the context.
-FIXED_BYTES = {"cpu": 300_000_000, "cuda": 1_000_000_000}
+SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # of EnvPool
+# Beside what the process holds already: what libraries take when they are first used. On CUDA it
+# is mostly the context.
+FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}
+# A new process with all libraries, as a worker is: 595 MB with PyTorch 2.12 and EnvPool.
+PROCESS_BYTES = 600_000_000
+# While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
+# layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
+ACTIVATIONS, WEIGHTS, PAIRS = 1.35, 4.5, 9
+# On CUDA, where graphs keep what passes: not as closely measured.
+CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6
+RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and in the display
 # Allocators keep a little more than they hand out.
 USABLE = 0.95
 # What makes an agent smaller, by what needs most of its memory.
 SMALLER = {
     "network": "smaller layers (hidden) or a smaller minibatch",
+    "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller minibatch",
     "replay": "a smaller replay-capacity or another replay-device",
+    "environments": "fewer eval-copies",
+    "records": "fewer evaluations (a larger eval-every)",
 }
+Largest = Literal["network", "quantiles", "replay", "environments", "records"]
 
 
 class DoesNotFit(InvalidInput):
@@ -59,16 +75,28 @@ class Need(NamedTuple):
     agents: int
     per_agent: int  # on the device, replay too where it is there
     host_per_agent: int  # environments, and replay where it is there
-    host_fixed: int = 0  # for packing frames, whatever the number of agents
+    frames_per_agent: int = 0  # that a checkpoint packs
     replay_device: str | None = None
-    largest: Literal["network", "replay"] = "replay"  # what needs most of an agent's memory
+    largest: Largest = "replay"  # what needs most of an agent's memory
+    graphs_per_agent: int = 0  # more than `per_agent`, on CUDA
+    held: int = 0  # by this process, before anything of the population is made
+
+    @property
+    def host_fixed(self) -> int:
+        """For packing frames: with many of them, whatever their number."""
+        return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
 
     def total(self, device: torch.device) -> int:
-        """On the device; on a CPU with all that is the host's, which is the same memory."""
+        """On the device; on a CPU with all that is the host's, and what the process holds."""
+        return self.growth(device) + (self.held if device.type == "cpu" else 0)
+
+    def growth(self, device: torch.device) -> int:
+        """Beside what is held already: this much must be free."""
         return self.agents * self.each(device) + self.fixed(device)
 
     def each(self, device: torch.device) -> int:
-        return self.per_agent + (self.host_per_agent if device.type == "cpu" else 0)
+        more = self.host_per_agent if device.type == "cpu" else self.graphs_per_agent
+        return self.per_agent + more
 
     def fixed(self, device: torch.device) -> int:
         return FIXED_BYTES[device.type] + (self.host_fixed if device.type == "cpu" else 0)
@@ -79,7 +107,7 @@ def need(part: Part, network: NetworkFactory | None = None) -> Need:
     try:
         return _need_by_shapes(part, network)
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not _is_too_large(error):
             raise
         raise DoesNotFit(
             f"one agent of {part.label} needs more memory than can be addressed here: write "
@@ -96,19 +124,31 @@ def _need_by_shapes(part: Part, network: NetworkFactory | None) -> Need:
     state = initial_state(population)
     rings = sum(tensor.nbytes for tensor in state.replay)
     others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
-    environments = (1 + copies(part.settings)) * ENVIRONMENT_BYTES[spec.backend]
-    learning, saving = _learning_bytes(population, state), _checkpoint_bytes(population, state)
+    small = spec.backend == "envpool" and part.env.startswith(SMALL_ENVIRONMENTS)
+    one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.backend]
+    environments = (1 + copies(part.settings)) * one
+    records = part.settings.evaluations * RECORD_BYTES
+    learning, on_cuda = _learning_bytes(population, state)
+    saving = _checkpoint_bytes(population, state)
     place = part.settings.replay_device
     if place == "disk":
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
+    sizes: dict[Largest, int] = {
+        "quantiles" if population.algorithm.samples.learn else "network": others + learning,
+        "replay": rings + saving,
+        "environments": environments,
+        "records": records,
+    }
     return Need(
         agents=part.agents.height,
         per_agent=others + (learning if on_host else rings + max(learning, saving)),
-        host_per_agent=environments + (rings + saving if on_host else 0),
-        host_fixed=packing.working_bytes() if transitions.holds_frames(state.replay) else 0,
+        host_per_agent=environments + records + (rings + saving if on_host else 0),
+        frames_per_agent=_frame_bytes(population, state),
         replay_device=place,
-        largest="network" if others + learning > rings + saving else "replay",
+        largest=max(sizes, key=lambda name: sizes[name]),
+        graphs_per_agent=max(0, on_cuda - learning),
+        held=host_memory.resident_bytes(),
     )
 
 
@@ -116,27 +156,45 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     """One line of what is needed and what is free; what does not fit is refused, with advice."""
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
-    wanted = needs.total(device)
     _refuse_excess(needs, needs.each(device), needs.fixed(device), free, "memory", advice)
     if device.type == "cuda":
         host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
-        on_host = needs._replace(largest="replay")  # networks are on the device
+        on_device = ("network", "quantiles")
+        largest: Largest = "replay" if needs.largest in on_device else needs.largest
+        on_host = needs._replace(largest=largest)
         _refuse_excess(on_host, needs.host_per_agent, fixed, host_free, "host memory", advice)
-    return f"{shown(wanted)} needed, {'unknown' if free is None else shown(free)} free"
+    return f"{_terms(needs, device)}, {'unknown' if free is None else shown(free)} free"
+
+
+def _terms(needs: Need, device: torch.device) -> str:
+    """All that is needed, and of what it is the sum: this process, and what is to come."""
+    whole = f"{shown(needs.total(device))} needed"
+    if device.type != "cpu":
+        return whole
+    agents = how_many(needs.agents, "agent")
+    return f"{whole} ({shown(needs.held)} held already, {shown(needs.growth(device))} for {agents})"
 
 
 def most_agents(needs: Need, device: torch.device, room: int, host_room: int) -> int:
     """How many agents of a population fit into so much memory of a device and of its host."""
-    fit = int((USABLE * room - needs.fixed(device)) // needs.each(device))
+    fixed = needs.fixed(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
+    fit = int((USABLE * room - fixed) // needs.each(device))
     if device.type == "cuda":
-        host = int(USABLE * host_room - host_bytes(needs._replace(agents=0)))
+        held = host_bytes(needs) - needs.agents * needs.host_per_agent
+        host = int(USABLE * host_room - held)
         fit = min(fit, int(host // needs.host_per_agent))
     return max(0, fit)
 
 
 def host_bytes(needs: Need) -> int:
-    """What a population on a GPU needs of the host's memory."""
-    return needs.agents * needs.host_per_agent + needs.host_fixed + FIXED_BYTES["cpu"]
+    """What a population on a GPU needs of the host's memory, in a process of its own."""
+    fixed = FIXED_BYTES["cpu"] + PROCESS_BYTES
+    return needs.agents * needs.host_per_agent + needs.host_fixed + fixed
+
+
+def process_bytes(needs: Need) -> int:
+    """What a population on a CPU needs in a process of its own."""
+    return needs.growth(torch.device("cpu")) + PROCESS_BYTES
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -144,17 +202,7 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    available = _available()
-    limits = (_installed() if available is None else available, _left_in_group())
-    return min((value for value in limits if value is not None), default=None)
-
-
-def shown(count: int) -> str:
-    """Bytes for people: 1.5 GB."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count / 1e3:.1f} kB"
+    return host_memory.free_bytes()
 
 
 def _refuse_excess(
@@ -166,49 +214,85 @@ def _refuse_excess(
     fit = max(0, int((USABLE * free - fixed) // each))
     if advice is None:
         advice = f"{'give fewer seeds,' if fit else 'write'} {SMALLER[needs.largest]}"
+    if kind == "memory" and host_memory.is_address_limited():
+        advice += ", or raise the limit of the address space (ulimit -v)"
+    held = "" if kind != "memory" or not needs.held else f" beside {shown(needs.held)} held already"
     raise DoesNotFit(
         f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
-        f"{shown(agents * each + fixed)} of {kind} and {shown(free)} are free: {fit:,} would fit; "
-        f"{advice}",
+        f"{shown(agents * each + fixed)} of {kind}{held} and {shown(free)} are free: {fit:,} would "
+        f"fit; {advice}",
         one_fits=fit > 0,
     )
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that something is too large; PyTorch has no type for all of them.
+def _is_too_large(error: Exception) -> bool:
+    """Whether an error says that something is too large: bytes of shapes may overflow 64 bits.
 
-    Bytes of shapes may be more than 64 bits count. Memory itself is taken only for the network of a
-    user that cannot be built by shapes alone.
+    Memory itself is taken only for the network of a user that cannot be built by shapes alone.
     """
-    words = ("DefaultCPUAllocator", "out of memory", "overflow")
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+    return is_out_of_memory(error) or "overflow" in str(error)
 
 
-def _learning_bytes(population: Population, state: State) -> int:
-    """An estimate of what an update needs of one agent, besides the state."""
-    settings, env = population.settings, population.env
+def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
+    """An estimate of what one agent needs in passing, besides the state: on a CPU, and on CUDA."""
+    settings, samples = population.settings, population.algorithm.samples
     weights = sum(p.nbytes for p in state.online.parameters.values())
-    kept = 0
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        nonlocal kept
-        kept += tensor.nbytes
-        return tensor
-
-    batch = (settings.minibatch, *env.network_shape)
-    inputs = [torch.empty(batch, dtype=torch_dtype(env.observation_dtype), device="meta")]
-    if population.algorithm.samples.learn:
-        taus = (settings.minibatch, population.algorithm.samples.learn)
-        inputs.append(torch.empty(taus, device="meta"))
+    batch = settings.minibatch
     try:
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            population.network(*inputs)
+        learning, target, measuring, playing = (
+            _kept_bytes(population, lanes, quantiles)
+            for lanes, quantiles in (
+                (batch, samples.learn),
+                (batch, samples.target),
+                (batch, samples.act),
+                (copies(settings), samples.act),
+            )
+        )
     except Exception as error:
         # A user's network may not run on shapes alone, as with constants of NumPy. Then this much
         # is not known; the network is tried with its weights next, and its faults are found there.
-        if is_built_in(population.factory) or _is_out_of_memory(error):
+        if is_built_in(population.factory) or _is_too_large(error):
             raise
-    return 4 * kept + 2 * weights
+        learning = target = measuring = playing = 0
+    pairs = batch * samples.learn * samples.target * 4  # [B, N, N'] of float32
+    update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights
+    # A minibatch, and the indices that find it: both observations, and five numbers of 64 bits.
+    observation = (
+        math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
+    )
+    update += 2 * batch * (2 * observation + 5 * 8)
+    on_cuda = CUDA_ACTIVATIONS * learning + CUDA_WEIGHTS * weights
+    others = max(measuring, playing)
+    return int(max(update, others)), int(max(update, on_cuda, others))
+
+
+def _kept_bytes(population: Population, lanes: int, quantiles: int) -> int:
+    """What a backward pass of one agent keeps of its forward pass, the weights left out."""
+    kept = 0
+    weights = {p.untyped_storage()._cdata for p in population.network.parameters()}
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += 0 if tensor.untyped_storage()._cdata in weights else tensor.nbytes
+        return tensor
+
+    env = population.env
+    dtype = torch_dtype(env.observation_dtype)
+    inputs = [torch.empty((lanes, *env.network_shape), dtype=dtype, device="meta")]
+    if quantiles:
+        inputs.append(torch.empty((lanes, quantiles), device="meta"))
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        population.network(*inputs)
+    return kept
+
+
+def _frame_bytes(population: Population, state: State) -> int:
+    """Frames of one agent that a checkpoint packs; 0 where observations are no frames."""
+    replay = state.replay
+    if not transitions.holds_frames(replay):
+        return 0
+    capacity = replay.action.shape[1]
+    return replay.observation.nbytes * min(population.settings.phase_steps, capacity) // capacity
 
 
 def _checkpoint_bytes(population: Population, state: State) -> int:
@@ -223,31 +307,3 @@ def _checkpoint_bytes(population: Population, state: State) -> int:
     capacity = replay.action.shape[1]
     rows = min(settings.phase_steps, capacity)
     return rows * sum(ring.nbytes for ring in rings) // capacity + rows * 5 * 8
-
-
-def _available() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else None
-
-
-def _installed() -> int | None:
-    """All memory of the machine: more than is free, where the system does not tell that."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _left_in_group() -> int | None:
-    """What a container's limit leaves, where there is one."""
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(0, int(limit) - used)

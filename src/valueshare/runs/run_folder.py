@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoint import Folder, is_whole, newest_state
+from valueshare.population.checkpoint import Folder, is_whole, newest_state, remove_old
 from valueshare.population.phase import records_schema
 from valueshare.records import (
     CHECKPOINTS,
@@ -39,6 +39,7 @@ from valueshare.records import (
     read_tables,
     run_config,
 )
+from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import CONFIG, check_target, read_config, results_folder
 from valueshare.runs.locks import LOCK
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
@@ -116,7 +117,7 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
     """Whether the run of this very plan is in a folder, however it was cut, and nothing learned."""
     stored = read_config(folder) or {}
     cut = {name: stored[name] for name in ("pieces", "valueshare") if name in stored}
-    if stored != config(plan) | cut:
+    if not stored or stored != config(plan) | cut:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))
 
@@ -170,8 +171,8 @@ def open_plan(folder: Path) -> Plan:
         )
     check_format(folder, stored)
     try:
-        agents = pl.read_parquet(folder / AGENTS)
-    except (OSError, pl.exceptions.PolarsError) as error:
+        agents = read_parquet(folder / AGENTS, SizeLimit(OWN_LIMIT))
+    except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(
             f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again"
@@ -220,6 +221,12 @@ def has_events(folder: Path) -> bool:
         return False
 
 
+def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
+    """Delete old checkpoints of finished populations, which a kill may have kept from it."""
+    for part in parts(plan):
+        remove_old(Folder(folder, part.name), part.settings.phases - 1)
+
+
 def is_finished(folder: Path, plan: Plan) -> bool:
     """Whether every population's last phase is there, with every checksum right."""
     return all(is_part_finished(folder, part) for part in parts(plan))
@@ -252,14 +259,14 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
         file = newest_state(Folder(folder, part.name))
         if file is None:
             raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-        tensors = load_file(file)
         prefixes = ("online.parameters.", "online.buffers.")
-        return {
-            name.removeprefix(prefix): tensor[row].clone()
-            for name, tensor in tensors.items()
-            for prefix in prefixes
-            if name.startswith(prefix)
-        }
+        with safe_open(file, "pt") as stored:  # of all agents, this one's alone are read
+            return {
+                name.removeprefix(prefix): stored.get_slice(name)[row]
+                for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
+                for prefix in prefixes
+                if name.startswith(prefix)
+            }
     raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
+from valueshare.host_memory import free_bytes, shown
 
 Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
 ALGORITHMS = {"q-learning": Q_LEARNING, "sarsa": SARSA, "expected-sarsa": EXPECTED_SARSA}
-MOST_ROWS = 50_000_000  # of one sweep's results: some ten gigabytes
+ROW_BYTES = 400  # of a sweep's results, while its table is made
 
 
 def check_learners(
@@ -47,8 +48,10 @@ def check_once(name: str, values: Sequence[Any]) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Refuse results that no memory would hold."""
-    if rows > MOST_ROWS:
+    """Refuse results that do not fit into memory, before anything of them is made."""
+    free = free_bytes()
+    if free is not None and rows * ROW_BYTES > free:
         raise InvalidInput(
-            f"{rows:,} rows of results: {MOST_ROWS:,} at most; take fewer seeds or step sizes"
+            f"{rows:,} rows of results need {shown(rows * ROW_BYTES)} of memory and {shown(free)} "
+            "are free: take fewer seeds or step sizes"
         )

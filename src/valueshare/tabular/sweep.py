@@ -56,8 +56,8 @@ def sweep(
         raise InvalidInput(f"steps = {steps}: write a whole number")
     ks, step_sizes = _numbers(k), _numbers(step_size)
     rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
+    check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
-    check_rows(rows * len(seed_list))
     moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     check_learners(algorithm, ks, step_sizes, steps, epsilon, step_size_power)
     _check_seeds(seed_list)
@@ -65,9 +65,9 @@ def sweep(
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads = {threads}: at least 1, or None for all cores")
 
-    grid = np.array([(a, b) for a in ks for b in step_sizes for _ in seed_list])  # [R, 2]
+    k_of = np.repeat(ks, len(step_sizes) * len(seed_list))  # [R]
+    step_size_of = np.tile(np.repeat(step_sizes, len(seed_list)), len(ks))  # [R]
     seed_of = np.tile(np.array(seed_list, np.int64), len(ks) * len(step_sizes))  # [R]
-    k_of, step_size_of = np.ascontiguousarray(grid.T)
     runs = Runs(run_keys(seed_of, k_of, step_size_of), k_of, step_size_of)
     rule = Rule(ALGORITHMS[algorithm], float(epsilon), float(step_size_power))
     outcomes = _learn(
@@ -169,6 +169,15 @@ def _tidy(
         .with_columns(pl.when(~pl.col("diverged")).then(pl.col(seen)))
         .select("algorithm", "k", "step_size", "seed", "step", "diverged", *seen)
     )
+
+
+def _count(seeds: int | Sequence[int]) -> int:
+    if isinstance(seeds, int | np.integer):
+        return int(seeds)
+    try:
+        return len(seeds)
+    except OverflowError:  # a range of more than 64 bits
+        return 2**63
 
 
 def _numbers(values: float | Sequence[float]) -> list[float]:

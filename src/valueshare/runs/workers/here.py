@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import torch
-
 from valueshare.errors import InvalidInput
+from valueshare.host_memory import is_out_of_memory
 from valueshare.population.train import checked_device
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
@@ -27,6 +26,7 @@ class Local(Engine):
 
     def __init__(self, options: EngineOptions = EngineOptions()) -> None:  # noqa: B008 (frozen)
         self._most = options.population_agents
+        self._said = ""  # of memory, when it was checked
 
     def check(self, plan: Plan, how: Execution) -> str:
         device = checked_device(plan.device)
@@ -34,6 +34,7 @@ class Local(Engine):
         largest_first = sorted(needs.values(), key=lambda need: -need.total(device))
         line, *_ = [memory.check(need, device) for need in largest_first]
         try_networks(plan, how.network)
+        self._said = line
         return line
 
     def fitted(self, plan: Plan) -> Plan:
@@ -46,10 +47,13 @@ class Local(Engine):
             task = Task(str(folder), part.name, plan.device, how.threads, how.groups, how.url)
             try:
                 finished = run_part(task, listener, how.network, plan)
-            except torch.OutOfMemoryError as error:
+            except (MemoryError, RuntimeError) as error:  # PyTorch's own are of the latter
+                if not is_out_of_memory(error):
+                    raise
+                planned = f" (planned: {self._said})" if self._said else ""
                 raise InvalidInput(
-                    "the device ran out of memory; all finished phases are safe: free some of it, "
-                    f"then valueshare resume {folder}"
+                    f"memory ran out{planned}; all finished phases are safe: free some, then "
+                    f"valueshare resume {folder}"
                 ) from error
             report(part.name, Ending(finished))
             if not finished:

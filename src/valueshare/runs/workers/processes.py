@@ -60,7 +60,7 @@ class Processes(Engine):
         needs = checked_needs(plan, how)
         for need in needs.values():
             memory.check(need, device)
-        largest = sorted(need.total(device) for need in needs.values())[-self._workers :]
+        largest = sorted(map(memory.process_bytes, needs.values()))[-self._workers :]
         wanted, free = sum(largest), memory.free_bytes(device)
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
@@ -70,7 +70,8 @@ class Processes(Engine):
             )
         known = "unknown" if free is None else memory.shown(free)
         count = "1 population" if len(largest) == 1 else f"{len(largest)} populations at once"
-        return f"{memory.shown(wanted)} needed by {count}, {known} free"
+        each = memory.shown(memory.PROCESS_BYTES)
+        return f"{memory.shown(wanted)} needed by {count} ({each} for each process), {known} free"
 
     def fitted(self, plan: Plan) -> Plan:
         """Cut what is too large to keep all workers busy to the end."""

@@ -244,7 +244,7 @@ class OnRay(Engine):
 
 
 def _host_bytes(need: memory.Need, device: torch.device) -> int:
-    return memory.host_bytes(need) if device.type == "cuda" else need.total(device)
+    return memory.host_bytes(need) if device.type == "cuda" else memory.process_bytes(need)
 
 
 def _device(plan: Plan) -> torch.device:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Sequence
@@ -12,11 +13,18 @@ from typing import Any
 
 import valueshare
 from valueshare.errors import InvalidInput
+from valueshare.files import remove_files
 from valueshare.runs.locks import locked
+from valueshare.runs.staging import UNNAMED
 from valueshare.runs.storage.places import Url
 from valueshare.runs.storage.stores import Store, Unreachable
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.cluster import ANSWER_SECONDS, Node, reason_of
+
+# How Ray says that a node, or the worker on it, has ended meanwhile.
+LOST = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError")
+LEFT_SECONDS = 300.0  # a file that is this old was left by a driver that was killed
+_NAME = re.compile(re.escape(UNNAMED) + "[a-z0-9_]{8}")
 
 
 def check_sight(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
@@ -27,8 +35,9 @@ def check_sight(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
     place = folder.resolve()
     while not place.is_dir():
         place = place.parent
+    remove_files(place, lambda name: _NAME.fullmatch(name) is not None, LEFT_SECONDS)
     try:
-        handle, name = tempfile.mkstemp(prefix=".valueshare-", dir=place)
+        handle, name = tempfile.mkstemp(prefix=UNNAMED, dir=place)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(f"cannot write to {place}: {reason}") from error
@@ -58,7 +67,7 @@ def check_sight(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
 
 def check_reach(ray: Any, url: Url, there: Sequence[Node]) -> None:
     """Refuse an address that a node cannot read from or write to: every node answers a file."""
-    store, name = Store(url), f".valueshare-{secrets.token_hex(8)}"
+    store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
     try:
         store.write(name, b"seen", patient=False)
     except Unreachable as error:
@@ -103,6 +112,11 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
                 f"{node.address} has not answered for {ANSWER_SECONDS:.0f} s: see `ray status`"
             ) from error
         except ray.exceptions.RayError as error:
+            if type(error).__name__ in LOST:
+                raise InvalidInput(
+                    f"{node.address} was lost before the run could begin: see `ray status`, then "
+                    "give the same command again"
+                ) from error
             raise InvalidInput(
                 f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install "
                 "it there as it is here"

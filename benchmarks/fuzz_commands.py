@@ -1,0 +1,184 @@
+"""Command lines for `fuzz.py`: options that commands declare, with values nobody should write."""
+
+import inspect
+import random
+import typing
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from forks import SMALL
+
+NUMBERS = [
+    *("-1", "0", "1", "2", "3", "0.5", "1.5", "-0", "-0.0", "1e-320", "1e30", "1e308", "1e400"),
+    *("nan", "inf", "-inf", "NaN", "9" * 19, "9" * 30, "9" * 5_000, "2147483648", "4294967296"),
+    *("0x10", "1_000", "١٢", "½", "1,5", "1 2", "+1", "--1", "1e", "0b1", "1j", "", " ", "\t1\n"),
+]
+TEXTS = [
+    *("", " ", "-", "--", "---", "=", "--=", "None", "True", "null", "[]", "{}", "%s", "{0}", "\\"),
+    *("ü✓", "\u202eabc", "\ufeff", "🤖" * 50, "\udcff", "a\nb", "a\tb", "\x1b[31m", "x" * 5_000),
+    *("../x", ".", "a/../b", "~", "*", "a\\b", "CON", ":", "::", "a:b", "a:b:c", "a,b", ",", "'"),
+    *("/dev/null", "/dev/full", "/proc/self/x", "/sys/x", "n" * 300, "a/" * 1_500, "$(id)", "`id`"),
+    *(
+        "memory://x",
+        "memory:",
+        "s3://",
+        "s3:/b",
+        "gs://b/x",
+        "local://",
+        "file:",
+        "file:///",
+        "x::y",
+    ),
+    *("nosuch://a/b", "http://", "ftp://", "sftp://:@/", "local:///dev/null/x", "abfs://a@b/c"),
+    *("cuda", "cuda:0", "cuda:99", "cpu", "cpu:1", "meta", "mps", "auto", "xpu:0", "cuda:-1"),
+    *("1/2", "2/2", "0/2", "3/2", "1/0", "-1/2", "1/99999999999", "1/2/3", "a/b", "/", "½/1"),
+    *(
+        "CartPole-v1",
+        "CartPole-v99",
+        "cartpole",
+        "Pong",
+        "ALE/Pong-v5",
+        "os:system",
+        "antigravity:X-v0",
+    ),
+    *(
+        "Pendulum-v1",
+        "Blackjack-v1",
+        "FrozenLake-v1",
+        "gridworld",
+        "Taxi-v3",
+        "valueshare.cli:x-v0",
+    ),
+    *("ib-dqn", "rdq", "ib-iqn", "dueling-dqn", "q-learning", "IB-DQN", "dqn:4,ib-dqn", "dqn,dqn"),
+    *("ib-dqn:nan,dqn", "learning-curves", "geometry", "paper", "smoke", "adam", "rmsprop", "run"),
+]
+# A command starts from one of these, with its share of the cases; {run} is a folder of a run.
+BASES: list[tuple[float, list[str]]] = [
+    (30, [*SMALL, "--plan"]),
+    (6, [*SMALL, "--out", "new"]),
+    (6, ["train", "--env", "CartPole-v1", "--plan"]),
+    (2, ["train", "--env", "Pong", "--seeds", "1", "--plan"]),
+    (8, ["resume", "{run}"]),
+    (4, ["report", "{run}", "--figures", "learning-curves", "--resamples", "50"]),
+    (4, ["report", "{run}", "--resamples", "-1"]),
+    (5, ["play", "{run}", "--agent", "0", "--video", "new.gif", "--max-steps", "2"]),
+    (3, ["watch", "{run}", "--port", "70000"]),
+    (8, ["tabular", "--seeds", "1", "--steps", "2", "--k", "0", "--step-sizes", "-1"]),
+    (2, ["tabular", "--seeds", "1", "--steps", "20", "--k", "0", "1", "--step-sizes", "0.5"]),
+    (4, ["paper-table"]),
+    (3, ["reproduce", "gridworld", "--workers", "2"]),
+    (3, ["reproduce", "lunarlander", "--scale", "smoke", "--seeds", "0"]),
+    (8, ["reproduce", "atari57", "--plan"]),
+    (3, ["reproduce", "atari-sensitivity", "--plan"]),
+    (2, ["reproduce", "atari-rmsprop", "--plan"]),
+    (2, ["reproduce", "atari-rdq-beta", "--plan"]),
+    (3, ["bench", "population", "--agents", "0"]),
+    (3, ["bench", "atari", "--agents", "0"]),
+    (1, ["bench", "layer", "now"]),
+    (1, ["--version"]),
+    (1, ["--help"]),
+]
+# A compiler works for minutes; a cluster is another program's to start.
+LEFT_OUT = ("compile", "engine", "ray_address")
+
+
+class Option(NamedTuple):
+    """An option of a command, as its declaration has it."""
+
+    name: str
+    values: list[str]  # that fit its type, and some that do not
+    is_flag: bool
+
+
+def options(command: str) -> list[Option]:
+    """The options that a command declares, those of its dataclasses too."""
+    from valueshare.cli import COMMANDS
+
+    return list(_declared(COMMANDS[command])) if command in COMMANDS else []
+
+
+def _declared(owner: Any) -> Iterator[Option]:
+    hints = typing.get_type_hints(owner, include_extras=True)
+    names = [f.name for f in fields(owner)] if is_dataclass(owner) else inspect.signature(owner)
+    for name in getattr(names, "parameters", names):
+        hint = hints[name]
+        while hasattr(hint, "__metadata__"):
+            hint = hint.__origin__
+        if is_dataclass(hint):
+            yield from _declared(hint)
+        elif name not in LEFT_OUT:
+            kinds = _kinds(hint)
+            literals = [str(value) for kind in kinds for value in typing.get_args(kind)]
+            numeric = bool({int, float} & set(kinds))
+            pool = NUMBERS if numeric else TEXTS
+            yield Option(name.replace("_", "-"), [*literals * 4, *pool], hint is bool)
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The types in a hint: of tuples and unions their members, literals as they are."""
+    while hasattr(hint, "__metadata__"):
+        hint = hint.__origin__
+    inner = typing.get_args(hint)
+    if not inner or typing.get_origin(hint) is typing.Literal:
+        return [hint]
+    return [kind for member in inner if member is not Ellipsis for kind in _kinds(member)]
+
+
+def random_command(rng: random.Random, known: dict[str, list[Option]]) -> list[str]:
+    """A command with one to four changes."""
+    weights = [weight for weight, _ in BASES]
+    words = list(rng.choices([base for _, base in BASES], weights)[0])
+    name = " ".join(words[:2]) if words[0] in ("reproduce", "bench") else words[0]
+    if name not in known:
+        known[name] = options(name)
+    for _ in range(rng.choices((0, 1, 2, 3, 4), (1, 10, 5, 3, 1))[0]):
+        _change(rng, words, known[name], len(name.split()))
+    plain = [word.replace("\0", "") for word in words]
+    return [
+        word.encode(errors="surrogateescape").decode(errors="surrogateescape") for word in plain
+    ]
+
+
+def _change(rng: random.Random, words: list[str], own: list[Option], first: int) -> None:
+    kind = rng.random()
+    at = rng.randrange(first, len(words) + 1) if len(words) >= first else len(words)
+    if kind < 0.65 and own:
+        _set(rng, words, rng.choice(own))
+    elif kind < 0.75 and first < len(words):
+        at = rng.randrange(first, len(words))
+        words[at] = rng.choice([*NUMBERS, *TEXTS])
+    elif kind < 0.8 and first < len(words):
+        del words[rng.randrange(first, len(words))]
+    elif kind < 0.85 and first < len(words):
+        at = rng.randrange(first, len(words))
+        words[at:at] = words[at : at + rng.randint(1, 3)]  # again
+    elif kind < 0.9 and len(words) > first + 1:
+        one, two = rng.sample(range(first, len(words)), 2)
+        words[one], words[two] = words[two], words[one]
+    elif kind < 0.95 and len(words) > first:
+        at = rng.randrange(first, len(words))
+        word = words[at]
+        spot = rng.randrange(len(word) + 1)
+        words[at] = word[:spot] + rng.choice("-=xX \u00e9'") + word[spot + rng.randint(0, 1) :]
+    else:
+        words.insert(at, rng.choice([*TEXTS, "--help", "-h", "--no-plan", "--" + "x" * 300]))
+
+
+def _set(rng: random.Random, words: list[str], option: Option) -> None:
+    """Give an option other values, in its place or once more."""
+    flag = f"--{option.name}"
+    values = [rng.choice(option.values) for _ in range(rng.choices((0, 1, 2, 3), (1, 12, 2, 1))[0])]
+    if option.is_flag and rng.random() < 0.7:
+        values = []
+    given = (
+        [f"{flag}={values[0]}", *values[1:]] if values and rng.random() < 0.2 else [flag, *values]
+    )
+    if flag in words and rng.random() < 0.85:
+        start = words.index(flag)
+        end = start + 1
+        while end < len(words) and not words[end].startswith("--"):
+            end += 1
+        words[start:end] = given
+    else:
+        words.extend(given)

@@ -1,0 +1,125 @@
+"""Memory of this machine and of this process: what is held, what is free, and when it ran out."""
+
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from valueshare.cores import available_cores
+from valueshare.errors import InvalidInput, first_line
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+# What libraries say that have no exception for it: PyTorch, the C++ library, the dynamic linker,
+# and Python where no thread can be started.
+_RAN_OUT = (
+    *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory"),
+    *("DefaultCPUAllocator", "bad_alloc", "failed to map segment", "unable to mmap"),
+    *("can't start new thread", "capacity overflow", "cannot reserve"),
+)
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds now: Python, its libraries and all data; its peak on macOS."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def free_bytes() -> int | None:
+    """Memory that this process could still get, in bytes; None where the system does not tell."""
+    available = _available()
+    limits = (
+        _installed() if available is None else available,
+        _left_in_group(),
+        _left_of_addresses(),
+    )
+    return min((value for value in limits if value is not None), default=None)
+
+
+def is_address_limited() -> bool:
+    """Whether a limit of the address space is the narrowest one."""
+    left = _left_of_addresses()
+    return left is not None and left == free_bytes()
+
+
+def shown(count: int) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit in ("TB", "GB", "MB"):
+        if count >= UNITS[unit]:
+            return f"{count / UNITS[unit]:,.1f} {unit}"
+    return f"{count / 1e3:.1f} kB"
+
+
+def byte_count(name: str, given: int | str) -> int:
+    """Bytes of a size as people write it: 4GB, 1.5 TB, 250000000."""
+    units = {unit.lower(): size for unit, size in UNITS.items()} | {"": 1}
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]*)", str(given).strip().lower())
+    if match is None or match[2] not in units or isinstance(given, bool):
+        raise InvalidInput(f"{name} = {given}: write a size like 4GB or 500MB")
+    return int(float(match[1]) * units[match[2]])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out; not all libraries have a type for it."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or any(words.lower() in said for words in _RAN_OUT)
+
+
+def refuse_without_memory(library: str, error: BaseException) -> None:
+    """Where a library cannot be loaded because there is no memory for it, say so."""
+    if is_out_of_memory(error):
+        raise InvalidInput(
+            f"there is no memory to load {library} ({first_line(error)}): free some, or raise the "
+            "limit of the address space (ulimit -v)"
+        ) from error
+
+
+def _available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _installed() -> int | None:
+    """All memory of the machine: more than is free, where the system does not tell that."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _left_in_group() -> int | None:
+    """What a container's limit leaves, where there is one."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(0, int(limit) - used)
+
+
+def _left_of_addresses() -> int | None:
+    """What a limit of the address space leaves (ulimit -v, prlimit --as), where there is one."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return None
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError, ValueError):
+        return None
+    # Threads reserve addresses, for a stack and a heap each, of which they use little.
+    reserved = 256 * 2**20 + 160 * 2**20 * available_cores()
+    return max(0, limit - used - reserved)

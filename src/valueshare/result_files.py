@@ -1,0 +1,152 @@
+"""Files of results, whoever wrote them: measured by their metadata first, and read if they fit.
+
+Rows, columns and decoded bytes come from the footer and page headers of Parquet, from the directory
+and array headers of npz, and of text from the file's size. Nothing is unpickled.
+"""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from valueshare.errors import InvalidInput
+from valueshare.files import open_regular
+from valueshare.host_memory import byte_count, free_bytes, shown
+from valueshare.parquet import Lies, parquet_size
+
+LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
+OWN_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
+OPTION = "--max-result-size"  # raises it
+MOST_COLUMNS = 1_000
+COPIES = 3  # of the results, while they are analysed
+# A cell of text is at least two bytes with its separator, and a reference of 16 when it is read.
+TEXT_GROWTH = 8
+ARRAY = b"\x93NUMPY"  # begins a file of one array
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+
+
+class Unreadable(InvalidInput):
+    """The metadata of a file cannot be true."""
+
+
+class SizeLimit:
+    """Bytes that results may have in memory, all of them together; what is read takes from it."""
+
+    def __init__(self, limit: int | str | None = None) -> None:
+        """`limit` is a number of bytes or a size like 4GB; None: 2 GB."""
+        name = OPTION.strip("-").replace("-", "_")
+        self.limit = LIMIT if limit is None else byte_count(name, limit)
+        self._taken = 0
+
+    def take(self, file: Path, count: int, rows: int | None = None) -> None:
+        """Refuse a file that has more than is left, or than there is memory for."""
+        self._taken += count
+        many = "" if rows is None else f" ({rows:,} rows)"
+        before = self._taken - count
+        more = f" beside {shown(before)} of other results" if before else ""
+        if self._taken > self.limit:
+            raise InvalidInput(
+                f"{file} would take {shown(count)} of memory{many}{more}, and at most "
+                f"{shown(self.limit)} are read: write {OPTION} {_rounded(self._taken)}"
+            )
+        free = free_bytes()
+        if free is not None and COPIES * count > free:
+            raise InvalidInput(
+                f"{file} needs about {shown(COPIES * count)} of memory{many}, and {shown(free)} "
+                "are free: free some, or give fewer results"
+            )
+
+
+def read_parquet(
+    file: Path, limit: SizeLimit | None = None, *, columns: Sequence[str] | None = None
+) -> pl.DataFrame:
+    """A Parquet file's table; `InvalidInput` where it is too large, or its metadata lies."""
+    limit = SizeLimit() if limit is None else limit
+    open_regular(file).close()
+    try:
+        size = parquet_size(file)
+    except Lies as error:
+        raise Unreadable(f"{file} cannot be read: {error}") from error
+    _check_columns(file, size.columns)
+    limit.take(file, size.decoded_bytes, size.rows)
+    return pl.read_parquet(file, columns=None if columns is None else list(columns))
+
+
+def read_csv(file: Path, separator: str, limit: SizeLimit | None = None) -> pl.DataFrame:
+    """A text file's table; all rows tell the types."""
+    limit = SizeLimit() if limit is None else limit
+    with open_regular(file) as opened:
+        head = opened.readline(2**20)
+        if head.startswith(COMPRESSED):
+            raise InvalidInput(f"{file} is compressed: unpack it first")
+        _check_columns(file, 1 + head.count(separator.encode()))
+        limit.take(file, TEXT_GROWTH * opened.seek(0, 2))
+    return pl.read_csv(file, separator=separator, infer_schema_length=None)
+
+
+def read_arrays(
+    file: Path, names: Sequence[str], limit: SizeLimit | None = None
+) -> list[np.ndarray[Any, Any]]:
+    """Arrays of an npz file by name; `KeyError` where one is not there."""
+    limit = SizeLimit() if limit is None else limit
+    arrays = []
+    with open_regular(file) as opened:
+        if opened.read(len(ARRAY)) == ARRAY:
+            raise InvalidInput(f"{file} is no {file.name}: it holds one array")
+    with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
+        for name in names:
+            member = archive.getinfo(f"{name}.npy")
+            with archive.open(member) as stream:
+                shape, order, kind = _array_header(file, name, stream)
+                header = stream.tell()
+            if kind.hasobject:
+                raise InvalidInput(f"{file} cannot be read without pickle: {name} holds objects")
+            count = 1
+            for length in shape:
+                count *= length
+            if min(shape, default=0) < 0 or header + count * kind.itemsize != member.file_size:
+                raise InvalidInput(
+                    f"{file} cannot be read: {name} says it has {shown(count * kind.itemsize)} and "
+                    f"has {shown(max(0, member.file_size - header))}"
+                )
+            limit.take(file, count * kind.itemsize)
+            with archive.open(member) as stream:
+                stream.read(header)
+                content = stream.read(count * kind.itemsize)
+            if len(content) < count * kind.itemsize:
+                raise InvalidInput(f"{file} cannot be read: {name} ends too early")
+            array = np.frombuffer(content, kind)
+            arrays.append(array.reshape(shape, order="F" if order else "C"))
+    return arrays
+
+
+def _array_header(
+    file: Path, name: str, stream: Any
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it is in Fortran's order, and type of an array in NumPy's format."""
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(stream)
+        return read[version](stream)
+    except (ValueError, KeyError, EOFError) as error:
+        raise InvalidInput(f"{file} cannot be read: {name} is no array of NumPy's") from error
+
+
+def _check_columns(file: Path, count: int) -> None:
+    if count > MOST_COLUMNS:
+        raise InvalidInput(
+            f"{file} has {count:,} columns and at most {MOST_COLUMNS:,} are read: leave out those "
+            "that are no results"
+        )
+
+
+def _rounded(count: int) -> str:
+    """A size that is enough, as the option takes it."""
+    unit = "GB" if count >= 10**9 else "MB"
+    return f"{-(-count // (10**9 if unit == 'GB' else 10**6))}{unit}"
