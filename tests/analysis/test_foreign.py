@@ -14,6 +14,7 @@ from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
 from valueshare.records import FORMAT
+from valueshare.schema import signature
 
 HEADER = "environment,algorithm,seed,step,score\n"
 
@@ -134,8 +135,9 @@ def test_a_phase_counts_when_a_manifest_names_its_records(tmp_path: Path) -> Non
     population.mkdir(parents=True)
     assert refused(folder) == f"{folder / 'records'} holds no records: train first"
     first = "population-0-000000.parquet"
-    named = {"records": {first: file_digest(folder / "records" / first)}}
-    (population / "checkpoint-000000.json").write_text(json.dumps(named))
+    named = {"phase": 0, "records": {first: file_digest(folder / "records" / first)}}
+    signed = {"checksum": signature(named), **named}
+    (population / "checkpoint-000000.json").write_text(json.dumps(signed))
     assert read_results(folder).table["step"].to_list() == [0, 0]  # that of step 10 is to come
 
 
