@@ -83,20 +83,20 @@ from valueshare.population.advance import advance
 preset = population.preset_named("generic")
 # Whatever the preset becomes, this comparison keeps its settings.
 settings = preset.settings
-assert (settings.hidden, settings.minibatch) == ((128, 128), 64)
-assert (settings.update_every, settings.replay_transitions) == (4, 100_000)
+assert (settings.hidden, settings.batch_size) == ((128, 128), 64)
+assert (settings.update_interval, settings.replay_transitions) == (4, 100_000)
 STRETCH = 100  # steps between looks at the clock
 
 
 def loop(engine):
-    episodes, t = TrainingEpisodes(agents), settings.replay_start
+    episodes, t = TrainingEpisodes(agents), settings.learning_starts
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.perf_counter()
     while (now := time.perf_counter()) < began + seconds:
         advance(engine, t, t + STRETCH, episodes=episodes)
         t += STRETCH
-    print(agents * (t - settings.replay_start) / (now - began), flush=True)
+    print(agents * (t - settings.learning_starts) / (now - began), flush=True)
 
 
 population.measure(agents, preset, compiled=compiled, threads=threads, seconds=2.0,

@@ -33,9 +33,9 @@ ONE_THREAD = {
 # Smallest sizes: two populations of one agent each.
 SMALL = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "double-dqn", "--k", "4"),
-    *("--seeds", "1", "--steps", "60", "--eval-every", "20", "--eval-episodes", "1"),
-    *("--hidden", "4", "--minibatch", "2", "--replay-capacity", "50", "--replay-start", "10"),
-    *("--eval-episode-limit", "5", "--eval-copies", "1"),
+    *("--seeds", "1", "--steps", "60", "--eval-interval", "20", "--eval-episodes", "1"),
+    *("--hidden", "4", "--batch-size", "2", "--replay-capacity", "50", "--learning-starts", "10"),
+    *("--eval-episode-limit", "5", "--eval-envs", "1"),
 ]
 
 

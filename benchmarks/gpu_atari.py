@@ -96,7 +96,7 @@ def main() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--agents", type=int, default=16)
-    parser.add_argument("--minibatch", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS), metavar="ROW")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--limit", type=float, default=100.0, help="seconds in all")
@@ -145,10 +145,10 @@ def step_of(
     mean = quantiles or row.algorithm == "rdq"
     settings = TrainingSettings(
         total_steps=REPLAY,
-        phase_steps=REPLAY,
-        eval_every=REPLAY,
+        checkpoint_interval=REPLAY,
+        eval_interval=REPLAY,
         hidden=(512,),
-        minibatch=options.minibatch,
+        batch_size=options.batch_size,
         replay_capacity=REPLAY,
         reduction="mean" if mean else "sum",
         optimizer_epsilon=3.125e-4 if quantiles else 1.5e-4,
@@ -227,7 +227,7 @@ def event() -> torch.cuda.Event:
 
 def print_products(console: Console, options: argparse.Namespace, device: torch.device) -> None:
     """Each matrix product of an update alone: what no arrangement around them can go below."""
-    p, b = options.agents, options.minibatch
+    p, b = options.agents, options.batch_size
     # rows of the patches, numbers a patch, outputs
     layers = {
         "convolution 1": (400, 256, 32),
@@ -275,7 +275,7 @@ def table_of(
     results: list[dict[str, Any]], options: argparse.Namespace, device: torch.device
 ) -> Table:
     table = Table(
-        title=f"{options.agents} Atari agents, minibatch {options.minibatch}, TF32,"
+        title=f"{options.agents} Atari agents, minibatch {options.batch_size}, TF32,"
         f" {device_name(device)}",
         caption="learning: sample, differentiate, Adam; acting: one observation each",
     )

@@ -14,15 +14,24 @@ RUN = "run"  # the name of the run's folder, in a folder of the scenario's own
 # Two populations of one agent each, ten phases each.
 CARTPOLE = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "double-dqn", "--k", "4"),
-    *("--seeds", "1", "--steps", "400", "--eval-every", "40", "--eval-episodes", "1"),
-    *("--hidden", "8", "--minibatch", "4", "--replay-capacity", "120", "--replay-start", "20"),
-    *("--eval-episode-limit", "10", "--eval-copies", "1"),
+    *("--seeds", "1", "--steps", "400", "--eval-interval", "40", "--eval-episodes", "1"),
+    *("--hidden", "8", "--batch-size", "4", "--replay-capacity", "120", "--learning-starts", "20"),
+    *("--eval-episode-limit", "10", "--eval-envs", "1"),
 ]
 # Images: frames are packed, and written in files of their own.
 PONG = [
     *("train", "--env", "Pong", "--algorithm", "ib-dqn", "--k", "4", "--seeds", "1"),
-    *("--steps", "96", "--eval-every", "16", "--eval-timesteps", "4", "--eval-episode-limit", "4"),
-    *("--eval-copies", "1", "--minibatch", "2", "--replay-capacity", "40", "--replay-start", "8"),
+    *(
+        "--steps",
+        "96",
+        "--eval-interval",
+        "16",
+        "--eval-timesteps",
+        "4",
+        "--eval-episode-limit",
+        "4",
+    ),
+    *("--eval-envs", "1", "--batch-size", "2", "--replay-capacity", "40", "--learning-starts", "8"),
 ]
 TABULAR = [
     *("tabular", "--seeds", "20", "--steps", "2000", "--k", "0", "1", "2"),

@@ -46,16 +46,16 @@ def all_agents(study: AtariStudy) -> pl.DataFrame:
 def test_the_dqn_family_has_the_papers_settings() -> None:
     settings, own = atari("ib-dqn")
     assert settings.total_steps == 200 * 250_000
-    assert (settings.phase_steps, settings.eval_every) == (250_000, 250_000)
+    assert (settings.checkpoint_interval, settings.eval_interval) == (250_000, 250_000)
     assert (settings.eval_timesteps, settings.eval_episodes) == (125_000, 0)
-    assert (settings.eval_epsilon, settings.eval_copies) == (0.001, 1)
+    assert (settings.eval_epsilon, settings.eval_envs) == (0.001, 1)
     assert settings.eval_episode_limit is None  # the protocol's 27,000 steps
     assert (settings.hidden, settings.observation_scale) == ((512,), 1.0)
     assert (settings.clip_rewards, settings.reward_scale) == (True, 1.0)
     assert settings.atari_protocol == "machado-2018"
-    assert (settings.minibatch, settings.replay_capacity) == (32, 1_000_000)
-    assert (settings.replay_start, settings.update_every) == (50_000, 4)
-    assert settings.target_every == 2_500 * 4  # updates, in steps
+    assert (settings.batch_size, settings.replay_capacity) == (32, 1_000_000)
+    assert (settings.learning_starts, settings.update_interval) == (50_000, 4)
+    assert settings.target_update_interval == 2_500 * 4  # updates, in steps
     assert (settings.loss, settings.reduction) == ("half-squared", "sum")
     assert (settings.optimizer, settings.optimizer_epsilon) == ("adam", 1.5e-4)
     assert settings.adam_betas == (0.9, 0.999)
@@ -168,15 +168,15 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
         games=("pong",),
         seeds=8,
         steps=500_000,
-        eval_every=100_000,
+        eval_interval=100_000,
         eval_timesteps=30_000,
-        acting_lag=True,
+        delayed_actor=True,
     )
     study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
     (run,) = study.runs
     (part,) = parts(run.plan)
     assert part.agents.height == 16
-    assert (part.settings.total_steps, part.settings.phase_steps) == (500_000, 100_000)
+    assert (part.settings.total_steps, part.settings.checkpoint_interval) == (500_000, 100_000)
     assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
         "total steps 500,000 instead of 50,000,000",
@@ -271,8 +271,8 @@ def test_one_is_singular_in_a_plan(cli: Cli) -> None:
 
 def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "study"
-    words = "reproduce atari57 --scale smoke --steps 240 --eval-every 120 --eval-timesteps 100"
-    options = AtariOptions(scale="smoke", steps=240, eval_every=120, eval_timesteps=100)
+    words = "reproduce atari57 --scale smoke --steps 240 --eval-interval 120 --eval-timesteps 100"
+    options = AtariOptions(scale="smoke", steps=240, eval_interval=120, eval_timesteps=100)
     command = (*words.split(), "--rate", "100", "--out", out)
     code, text, _ = cli(*command)
     assert code == 0
@@ -353,7 +353,7 @@ def test_a_plan_is_printed_and_nothing_is_run(
         (["--seeds", "-1"], "seeds = -1"),
         (["--seeds", "0"], "seeds = 0: write a number >= 1"),
         (["--steps", "0"], ": steps = 0: write a number >= 1"),
-        (["--eval-every", "0"], "eval-every = 0"),
+        (["--eval-interval", "0"], "eval-interval = 0"),
         (["--eval-timesteps", "0"], "eval-timesteps = 0"),
         (["--replay-capacity", "0"], "replay-capacity = 0"),
         (["--rate", "0"], "rate = 0: write agent-steps a second, or leave it out"),

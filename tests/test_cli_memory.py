@@ -51,7 +51,7 @@ def test_training_that_runs_out_says_what_was_planned(
     monkeypatch.setattr(here, "run_part", fail)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match=r"memory ran out \(planned: .* needed .* resume run"):
-        train("CartPole-v1", seeds=1, steps=100, eval_every=100, out="run", progress=False)
+        train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="run", progress=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from valueshare.tabular.sweep import sweep
     from valueshare.training import resume, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "expand",

@@ -14,27 +14,33 @@ from valueshare.files import file_digest, write_whole
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
-FORMAT = 1  # of the run folder; a newer one is refused
+FORMAT = 2  # of the run folder: 1 had other names for settings. Other formats are refused
 _log = logging.getLogger(__name__)
 
 
 def check_format(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a run folder that a newer version wrote; `config` is what its config.json says."""
+    """Refuse a run folder of another format; `config` is what its config.json says."""
     found = config.get("format")
     if type(found) is not int:
         raise InvalidInput(
             f"{folder / 'config.json'} is damaged: its format is {found!r}, not {FORMAT}; put it "
             "back as it was"
         )
+    writer = f"valueshare {config.get('valueshare')}"
     if found > FORMAT:
         raise InvalidInput(
-            f"{folder} was written by a newer valueshare ({config.get('valueshare')}), format "
-            f"{found}; this one reads up to {FORMAT}: upgrade valueshare"
+            f"{folder} was written by a newer version ({writer}), in run-folder format {found}; "
+            f"this one reads format {FORMAT}: upgrade valueshare"
+        )
+    if found < FORMAT:
+        raise InvalidInput(
+            f"{folder} was written by an earlier version ({writer}), in run-folder format {found}; "
+            f"this one reads format {FORMAT}: install {writer} to read it"
         )
 
 
 def run_config(folder: Path) -> dict[str, Any] | None:
-    """The settings of a run folder, None where none are; damaged and newer ones are refused."""
+    """The settings of a run folder, None where none are; refuses damage and other formats."""
     values = schema.run_config(folder)
     if values is not None and "format" in values:  # folders that others made in this form have none
         check_format(folder, values)

@@ -67,7 +67,7 @@ def train(
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
 
-    `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_every`, `step_size`,
+    `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_interval`, `step_size`,
     ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;

@@ -309,7 +309,7 @@ def told_format(folder: Path, value: object) -> None:
     file.write_text(json.dumps(told))
 
 
-def test_a_run_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_a_run_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     told_format(folder, FORMAT)
     read_results(folder)
@@ -317,11 +317,18 @@ def test_a_run_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     (folder / "agents.parquet").write_bytes(b"of the future")  # whatever else is new in it
     for given in (folder, tmp_path):
         assert refused(given) == (
-            f"{folder} was written by a newer valueshare (9.0), format {FORMAT + 1}; this one "
-            f"reads up to {FORMAT}: upgrade valueshare"
+            f"{folder} was written by a newer version (valueshare 9.0), in run-folder format "
+            f"{FORMAT + 1}; this one reads format {FORMAT}: upgrade valueshare"
         )
+    told_format(folder, FORMAT - 1)
+    assert refused(folder) == (
+        f"{folder} was written by an earlier version (valueshare 9.0), in run-folder format "
+        f"{FORMAT - 1}; this one reads format {FORMAT}: install valueshare 9.0 to read it"
+    )
     told_format(folder, "one")
-    assert f"{folder / 'config.json'} is damaged: its format is 'one', not 1" in refused(folder)
+    assert f"{folder / 'config.json'} is damaged: its format is 'one', not {FORMAT}" in refused(
+        folder
+    )
 
 
 def test_a_metric_that_is_not_there(tmp_path: Path) -> None:
@@ -349,13 +356,13 @@ def test_the_same_run_from_two_places(tmp_path: Path) -> None:
 
 
 def test_runs_with_other_settings_are_read_together_and_said(tmp_path: Path) -> None:
-    one = run_folder(tmp_path / "a", steps=10, minibatch=32)
-    other = run_folder(tmp_path / "b", steps=10, minibatch=64, first_seed=2)
+    one = run_folder(tmp_path / "a", steps=10, batch_size=32)
+    other = run_folder(tmp_path / "b", steps=10, batch_size=64, first_seed=2)
     (note,) = read_results([one, other]).notes
     assert note.startswith(f"{other} was trained with other settings on CartPole-v1 than {one} ")
     assert "(minibatch is 64, not 32)" in note
     # A setting that the older of two did not have yet was at its default.
-    later = run_folder(tmp_path / "c", steps=10, minibatch=32, kappa=1.0, first_seed=4)
+    later = run_folder(tmp_path / "c", steps=10, batch_size=32, kappa=1.0, first_seed=4)
     assert not read_results([one, later]).notes
 
 

@@ -16,20 +16,20 @@ def test_machado_2018_is_what_the_settings_say() -> None:
         "name": "machado-2018",
         "sticky": 0.25,
         "full_actions": True,
-        "frame_repeat": 4,
+        "frame_skip": 4,
         "max_noops": 0,
         "fire_at_start": False,
         "mode": 0,
         "difficulty": 0,
-        "life_loss_ends": False,
+        "terminal_on_life_loss": False,
         "frame_limit": 108_000,
         "height": 84,
         "width": 84,
         "resize": "area",
-        "grey": True,
-        "max_of_last_two": True,
+        "grayscale": True,
+        "frame_max_pool": True,
         "stack": 4,
-        "reward_signs": True,
+        "clip_rewards": True,
     }
     assert protocol.step_limit == 27_000
     assert atari_protocol() == atari_protocol(None) == atari_protocol(protocol) == protocol
@@ -39,17 +39,17 @@ def test_other_protocols_differ_where_they_say() -> None:
     machado, minimal, nature = (atari_protocol(name) for name in atari_protocols())
     assert minimal == dataclasses.replace(machado, name="machado-2018-minimal", full_actions=False)
     assert nature == dataclasses.replace(
-        minimal, name="nature-2015", sticky=0.0, max_noops=30, life_loss_ends=True
+        minimal, name="nature-2015", sticky=0.0, max_noops=30, terminal_on_life_loss=True
     )
-    assert not nature.for_evaluation().life_loss_ends
+    assert not nature.for_evaluation().terminal_on_life_loss
 
 
 def test_digests_do_not_change_by_accident() -> None:
     """Results are stored with them: a change here makes old results another protocol's."""
     assert {name: atari_protocol(name).digest for name in atari_protocols()} == {
-        "machado-2018": "43b6c35f1dc7",
-        "machado-2018-minimal": "84cba6decd29",
-        "nature-2015": "40f5547d9309",
+        "machado-2018": "220210c136b4",
+        "machado-2018-minimal": "78220a4163ad",
+        "nature-2015": "dc317729ff9e",
     }
 
 
@@ -58,21 +58,21 @@ def test_every_setting_changes_the_digest_and_the_name_does_not() -> None:
     others: dict[str, Any] = {
         "sticky": 0.2,
         "full_actions": False,
-        "frame_repeat": 3,
+        "frame_skip": 3,
         "max_noops": 1,
-        "life_loss_ends": True,
+        "terminal_on_life_loss": True,
         "frame_limit": 4,
         "height": 42,
         "width": 42,
-        "max_of_last_two": False,
+        "frame_max_pool": False,
         "stack": 3,
-        "reward_signs": False,
+        "clip_rewards": False,
     }
     changed = [dataclasses.replace(base, **{name: value}) for name, value in others.items()]
     assert len({protocol.digest for protocol in (base, *changed)}) == 12
     assert dataclasses.replace(base, name="other").digest == base.digest
     # All but those that have one value, and the name.
-    only = {"name", "fire_at_start", "mode", "difficulty", "resize", "grey"}
+    only = {"name", "fire_at_start", "mode", "difficulty", "resize", "grayscale"}
     assert {field.name for field in dataclasses.fields(base)} == {*others, *only}
 
 
@@ -85,7 +85,7 @@ def test_json_both_ways(name: str) -> None:
 
 def test_in_words() -> None:
     assert atari_protocol("nature-2015").described() == [
-        "Atari protocol nature-2015: 40f5547d9309",
+        "Atari protocol nature-2015: dc317729ff9e",
         "actions: those the game reacts to, not sticky",
         "a step: 4 frames with one action",
         "seen: the brighter of the last two frames, grey, 84x84 (area); the last 4 stacked",
@@ -103,9 +103,9 @@ def test_in_words() -> None:
         ({"sticky": 1.0}, "sticky = 1.0: write a probability"),
         ({"stack": 0}, "stack = 0: write at least 1"),
         ({"max_noops": -1}, "max_noops = -1"),
-        ({"frame_limit": 10}, "no multiple of frame_repeat = 4"),
+        ({"frame_limit": 10}, "no multiple of frame_skip = 4"),
         ({"mode": 3}, "mode = 3: there is only 0 here"),
-        ({"grey": False}, "grey = False: there is only True here"),
+        ({"grayscale": False}, "grey = False: there is only True here"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, object], message: str) -> None:

@@ -24,16 +24,16 @@ from valueshare.population.updates import is_due
 
 SETTINGS = TrainingSettings(
     total_steps=60,
-    phase_steps=60,
-    eval_every=60,
+    checkpoint_interval=60,
+    eval_interval=60,
     hidden=(8,),
-    minibatch=4,
-    replay_start=10,
-    update_every=4,
-    target_every=6,
+    batch_size=4,
+    learning_starts=10,
+    update_interval=4,
+    target_update_interval=6,
 )
 LONG = replace(
-    SETTINGS, total_steps=10**9, phase_steps=10**9, eval_every=10**9, replay_capacity=100
+    SETTINGS, total_steps=10**9, checkpoint_interval=10**9, eval_interval=10**9, replay_capacity=100
 )
 
 
@@ -139,12 +139,12 @@ def group_threads() -> list[str]:
 
 
 # After 0 steps; after 12, when the others wait for the update of step 12; and where nobody meets.
-@pytest.mark.parametrize(("steps", "replay_start"), [(0, 10), (12, 10), (5, 10**8)])
+@pytest.mark.parametrize(("steps", "learning_starts"), [(0, 10), (12, 10), (5, 10**8)])
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_what_one_group_raises_ends_all_and_is_raised(
-    failing: int, steps: int, replay_start: int
+    failing: int, steps: int, learning_starts: int
 ) -> None:
-    engine = with_broken(made(3, replace(LONG, replay_start=replay_start)), failing, steps)
+    engine = with_broken(made(3, replace(LONG, learning_starts=learning_starts)), failing, steps)
     with pytest.raises(RuntimeError, match="the emulator is gone"):
         advance(engine, 0, 10**9)
     assert group_threads() == []
@@ -171,7 +171,7 @@ def test_a_thread_that_cannot_begin_ends_all(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_who_waits_for_slower_groups_still_polls() -> None:
-    engine = made(2, replace(LONG, replay_start=10**8))
+    engine = made(2, replace(LONG, learning_starts=10**8))
     let_go = threading.Event()
 
     class Stuck(Slowed):

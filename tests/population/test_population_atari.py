@@ -23,21 +23,21 @@ from valueshare.runs.plan import Part
 GAMES = ["ALE/Pong-v5", "ALE/Breakout-v5"]
 SETTINGS = TrainingSettings(
     total_steps=32,
-    phase_steps=16,
-    eval_every=32,
+    checkpoint_interval=16,
+    eval_interval=32,
     hidden=(512,),
     atari_protocol="machado-2018",
     clip_rewards=True,
-    minibatch=4,
+    batch_size=4,
     replay_capacity=1_000_000,
-    replay_start=8,
-    update_every=4,
-    target_every=8,
+    learning_starts=8,
+    update_interval=4,
+    target_update_interval=8,
     reduction="sum",
     optimizer_epsilon=1.5e-4,
     eval_episodes=0,
     eval_timesteps=8,
-    eval_copies=1,
+    eval_envs=1,
 )
 OWN = AgentSettings(epsilon_steps=100, step_size=6.25e-5)
 TABLE = agent_table(GAMES, "ib-dqn", seeds=[3], k=[18.0], own=OWN)
@@ -98,8 +98,8 @@ def a_part(agents: int, replay_device: str | None) -> Part:
     settings = dataclasses.replace(
         SETTINGS,
         total_steps=50_000_000,
-        eval_every=250_000 // 16 * 16,
-        minibatch=32,
+        eval_interval=250_000 // 16 * 16,
+        batch_size=32,
         replay_device=replay_device,
     )
     table = agent_table("ALE/Pong-v5", "dqn", seeds=range(agents), own=OWN)

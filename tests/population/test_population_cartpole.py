@@ -17,14 +17,14 @@ def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
     short = dataclasses.replace(
         settings,
         total_steps=2_000,
-        phase_steps=2_000,
+        checkpoint_interval=2_000,
         hidden=(64, 64),
-        minibatch=64,
-        update_every=4,
-        target_every=50,
-        eval_every=2_000,
+        batch_size=64,
+        update_interval=4,
+        target_update_interval=50,
+        eval_interval=2_000,
         eval_episodes=4,
-        eval_copies=4,
+        eval_envs=4,
     )
     own = dataclasses.replace(own, step_size=1e-3, epsilon_steps=1_000)
     table = agent_table("CartPole-v1", "ib-dqn", seeds=range(8), k=[0.0, 2.0], own=own)

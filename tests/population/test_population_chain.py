@@ -54,19 +54,19 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.01)
     settings = TrainingSettings(
         total_steps=steps,
-        phase_steps=300,
-        eval_every=steps,
+        checkpoint_interval=300,
+        eval_interval=steps,
         hidden=(64, 64),
-        minibatch=64,
-        replay_start=50,
-        update_every=1,
-        target_every=10,
+        batch_size=64,
+        learning_starts=50,
+        update_interval=1,
+        target_update_interval=10,
         optimizer_epsilon=1e-3,  # smaller ones let Adam leap once the gradients have vanished
         quantiles=8,
         target_quantiles=8,
         acting_quantiles=16,
         eval_episodes=4,
-        eval_copies=4,
+        eval_envs=4,
     )
     (agents,) = populations(table)
     assert agents["k"].to_list() == [0.0, 1.0, 2.0][: agents.height]

@@ -24,19 +24,19 @@ pytestmark = [
 
 SETTINGS = TrainingSettings(
     total_steps=120,
-    phase_steps=40,
-    eval_every=40,
+    checkpoint_interval=40,
+    eval_interval=40,
     hidden=(16, 16),
-    minibatch=16,
+    batch_size=16,
     replay_capacity=70,
-    replay_start=20,
-    update_every=1,
-    target_every=10,
+    learning_starts=20,
+    update_interval=1,
+    target_update_interval=10,
     quantiles=4,
     target_quantiles=4,
     acting_quantiles=4,
     eval_episodes=2,
-    eval_copies=2,
+    eval_envs=2,
     eval_episode_limit=20,
 )
 GREEDY = AgentSettings(epsilon_start=0.1, epsilon_end=0.1)
@@ -73,7 +73,7 @@ def test_where_things_are_changes_nothing(
     # Replay on the GPU or not, updates on a stream of their own, groups at their own pace: the same
     # transitions are stored as on a CPU, to the bit where almost all actions are random.
     table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
-    settings = dataclasses.replace(SETTINGS, acting_lag=lag)
+    settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
     plain = train_population(table, settings, device="cpu")
     placed = dataclasses.replace(settings, replay_device=place)
     found = train_population(
@@ -92,7 +92,7 @@ def test_atari_agents_with_lagging_updates_in_two_groups(tmp_path: Path) -> None
         SETTINGS,
         hidden=(512,),
         atari_protocol="machado-2018",
-        acting_lag=True,
+        delayed_actor=True,
         clip_rewards=True,
         eval_episodes=0,
         eval_timesteps=8,
@@ -114,13 +114,13 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
     settings = dataclasses.replace(
         SETTINGS,
         total_steps=240,
-        phase_steps=120,
-        eval_every=240,
+        checkpoint_interval=120,
+        eval_interval=240,
         hidden=(512,),
-        minibatch=32,
+        batch_size=32,
         replay_capacity=240,
         atari_protocol="machado-2018",
-        acting_lag=True,
+        delayed_actor=True,
         clip_rewards=True,
         eval_episodes=0,
         eval_timesteps=8,

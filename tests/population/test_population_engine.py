@@ -16,14 +16,14 @@ from valueshare.population.state import initial_state, make_population
 
 SETTINGS = TrainingSettings(
     total_steps=60,
-    phase_steps=60,
-    eval_every=60,
+    checkpoint_interval=60,
+    eval_interval=60,
     hidden=(8,),
-    minibatch=4,
-    replay_start=10,
-    update_every=5,
+    batch_size=4,
+    learning_starts=10,
+    update_interval=5,
     eval_episodes=2,
-    eval_copies=2,
+    eval_envs=2,
 )
 
 

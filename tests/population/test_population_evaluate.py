@@ -18,7 +18,12 @@ from valueshare.population.train import train_population
 from valueshare.value_metrics import overestimation
 
 SETTINGS = TrainingSettings(
-    total_steps=10, phase_steps=10, eval_every=10, hidden=(8,), reward_scale=0.5, eval_copies=2
+    total_steps=10,
+    checkpoint_interval=10,
+    eval_interval=10,
+    hidden=(8,),
+    reward_scale=0.5,
+    eval_envs=2,
 )
 
 
@@ -50,7 +55,7 @@ def test_counters_fit_and_no_two_evaluations_share_one() -> None:
 
 def test_late_evaluations_draw_numbers_of_their_own() -> None:
     """All actions are random ones: lengths of episodes differ from evaluation to evaluation."""
-    settings = dataclasses.replace(SETTINGS, eval_episodes=20, eval_copies=20, eval_epsilon=1.0)
+    settings = dataclasses.replace(SETTINGS, eval_episodes=20, eval_envs=20, eval_epsilon=1.0)
     found = [scores("CartPole-v1", settings, [0], step) for step in (2**32, 2**33, 10**12)]
     assert [one.episodes.tolist() for one in found] == [[20]] * 3
     assert len({float(one.score[0]) for one in found}) == 3
@@ -145,7 +150,7 @@ def test_by_timesteps_the_episode_that_is_cut_is_discarded() -> None:
 
 
 def test_where_no_episode_finished_there_is_no_score() -> None:
-    settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=8, replay_start=5)
+    settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=8, learning_starts=5)
     records = train_population(agent_table("tests/Clock-v0", "dqn", seeds=[0]), settings).records
     assert records["episodes"].to_list() == [0, 0]
     assert records["score"].to_list() == [None, None]
@@ -155,5 +160,5 @@ def test_where_no_episode_finished_there_is_no_score() -> None:
 
 def test_evaluations_that_cannot_end_are_refused() -> None:
     settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=9)
-    with pytest.raises(InvalidInput, match="no multiple of eval_copies"):
+    with pytest.raises(InvalidInput, match="no multiple of eval_envs"):
         train_population(agent_table("tests/Clock-v0", "dqn", seeds=[0]), settings)

@@ -22,15 +22,15 @@ from valueshare.replay import transitions
 STACK = 3
 SETTINGS = TrainingSettings(
     total_steps=150,
-    phase_steps=30,
-    eval_every=60,
-    minibatch=8,
+    checkpoint_interval=30,
+    eval_interval=60,
+    batch_size=8,
     replay_capacity=70,  # smaller than the run, and no multiple of a phase
-    replay_start=10,
-    update_every=2,
-    target_every=10,
+    learning_starts=10,
+    update_interval=2,
+    target_update_interval=10,
     eval_episodes=3,
-    eval_copies=2,
+    eval_envs=2,
 )
 OWN = AgentSettings(epsilon_steps=50, step_size=1e-2)
 
@@ -103,7 +103,7 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
 def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(
     tmp_path: Path, place: str, lag: bool
 ) -> None:
-    settings = dataclasses.replace(SETTINGS, acting_lag=lag)
+    settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
     here = train(settings=settings)
     there = train(
         settings=dataclasses.replace(settings, replay_device=place),
@@ -126,7 +126,7 @@ def test_groups_that_take_turns_give_the_same_run(groups: int, place: str | None
 @pytest.mark.parametrize("place", [None, "disk"])
 def test_resumed_is_uninterrupted(tmp_path: Path, place: str | None, stop_after: int) -> None:
     ticks = iter(range(10**9))
-    settings = dataclasses.replace(SETTINGS, replay_device=place, acting_lag=True)
+    settings = dataclasses.replace(SETTINGS, replay_device=place, delayed_actor=True)
     stopped = train(
         settings=settings, directory=tmp_path, should_stop=lambda: next(ticks) >= stop_after
     )
@@ -142,7 +142,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, place: str | None, stop_after:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules, on import
 def test_compiled_steps_are_the_eager_ones() -> None:
-    settings = dataclasses.replace(SETTINGS, acting_lag=True)
+    settings = dataclasses.replace(SETTINGS, delayed_actor=True)
     eager = train(settings=settings)
     compiled = train(settings=settings, groups=2, compiled=True)
     # Fused kernels round differently in the last bits; actions of so short a run are the same.

@@ -16,10 +16,10 @@ from valueshare.population.state import Population, State, initial_state, make_p
 AGENTS, BATCH = 3, 16
 SETTINGS = TrainingSettings(
     total_steps=100,
-    phase_steps=100,
-    eval_every=100,
+    checkpoint_interval=100,
+    eval_interval=100,
     hidden=(16, 8),
-    minibatch=BATCH,
+    batch_size=BATCH,
     quantiles=5,
     target_quantiles=4,
     acting_quantiles=3,

@@ -11,19 +11,19 @@ from valueshare.population.train import Trained, train_population
 
 SETTINGS = TrainingSettings(
     total_steps=160,
-    phase_steps=80,
-    eval_every=80,
+    checkpoint_interval=80,
+    eval_interval=80,
     hidden=(32, 32),
-    minibatch=16,
+    batch_size=16,
     replay_capacity=100,
-    replay_start=20,
-    update_every=2,
-    target_every=20,
+    learning_starts=20,
+    update_interval=2,
+    target_update_interval=20,
     quantiles=4,
     target_quantiles=4,
     acting_quantiles=4,
     eval_episodes=3,
-    eval_copies=2,
+    eval_envs=2,
     eval_episode_limit=30,
 )
 OWN = AgentSettings(epsilon_steps=60, epsilon_end=0.2, step_size=1e-2)

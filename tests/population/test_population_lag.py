@@ -19,16 +19,16 @@ from valueshare.replay import transitions
 
 SETTINGS = TrainingSettings(
     total_steps=120,
-    phase_steps=40,
-    eval_every=120,
+    checkpoint_interval=40,
+    eval_interval=120,
     hidden=(16,),
-    minibatch=8,
-    replay_start=10,
-    update_every=3,
-    target_every=12,
+    batch_size=8,
+    learning_starts=10,
+    update_interval=3,
+    target_update_interval=12,
     eval_episodes=1,
     eval_episode_limit=10,
-    acting_lag=True,
+    delayed_actor=True,
 )
 OWN = AgentSettings(epsilon_start=0.1, epsilon_end=0.1, step_size=0.1)
 
@@ -39,19 +39,19 @@ def plain_loop(table: pl.DataFrame) -> State:
     population = make_population(table, SETTINGS, spec, torch.device("cpu"))
     state, environments = initial_state(population), make_environments("tests/Chain-v0", 3)
     for t in range(SETTINGS.total_steps):
-        if t % SETTINGS.phase_steps == 0:
-            phase = t // SETTINGS.phase_steps
+        if t % SETTINGS.checkpoint_interval == 0:
+            phase = t // SETTINGS.checkpoint_interval
             seeds = [stream_key(seed, f"environment/{phase}") for seed in population.seeds]
             observation = torch.from_numpy(environments.reset(seeds))
             transitions.start(state.replay, observation)
             older = clone(state)
         actions = act(population, state._replace(online=older), observation)
-        if t >= SETTINGS.replay_start and t % SETTINGS.update_every == 0:
+        if t >= SETTINGS.learning_starts and t % SETTINGS.update_interval == 0:
             older = clone(state)
-        if t >= SETTINGS.replay_start and t % SETTINGS.target_every == 0:
+        if t >= SETTINGS.learning_starts and t % SETTINGS.target_update_interval == 0:
             copy_to_target(state)
             measure(population, state)
-        if t >= SETTINGS.replay_start and t % SETTINGS.update_every == 0:
+        if t >= SETTINGS.learning_starts and t % SETTINGS.update_interval == 0:
             learn(population, state)
         result = environments.step(actions.numpy())
         observation = torch.from_numpy(np.array(result.observation))
@@ -84,5 +84,5 @@ def test_the_lagged_run_is_a_plain_loop_with_the_older_weights(groups: int) -> N
     for name, value in expected.online.parameters.items():
         assert torch.equal(lagged.online.parameters[name], value), name
 
-    newest = train_population(table, dataclasses.replace(SETTINGS, acting_lag=False)).state
+    newest = train_population(table, dataclasses.replace(SETTINGS, delayed_actor=False)).state
     assert not torch.equal(newest.replay.action, expected.replay.action)  # the lag is felt

@@ -28,16 +28,16 @@ from valueshare.population.state import flat, initial_state, make_population
 AGENTS = 3
 SETTINGS = TrainingSettings(
     total_steps=10**6,
-    phase_steps=10**6,
-    eval_every=10**6,
+    checkpoint_interval=10**6,
+    eval_interval=10**6,
     hidden=(16,),
-    minibatch=2,
-    replay_start=6,
-    update_every=4,
-    target_every=6,
+    batch_size=2,
+    learning_starts=6,
+    update_interval=4,
+    target_update_interval=6,
     replay_capacity=20,  # so that rings wrap
     atari_protocol="machado-2018",
-    acting_lag=True,
+    delayed_actor=True,
     quantiles=4,
     target_quantiles=4,
     acting_quantiles=4,
@@ -56,7 +56,7 @@ def made(
 ) -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", algorithm, seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
-    settings = replace(base, acting_lag=lag)
+    settings = replace(base, delayed_actor=lag)
     population = make_population(table, settings, spec, torch.device(device))
     engine = make_engine(
         population,
@@ -121,7 +121,7 @@ def test_led_and_walked_are_the_same_to_the_bit(groups: int, lag: bool, algorith
 def test_episodes_are_those_of_these_steps() -> None:
     counted: list[list[TrainingEpisodes]] = []
     # Updates are few: games that end are counted here, and they take some 150 steps.
-    rare = replace(SETTINGS, update_every=60, target_every=90)
+    rare = replace(SETTINGS, update_interval=60, target_update_interval=90)
     for processes in (False, True):
         with made(2, processes=processes, base=rare) as engine:
             counted.append([TrainingEpisodes(AGENTS) for _ in range(2)])

@@ -24,16 +24,16 @@ from valueshare.population.train import PhaseReport, Trained, train_population
 
 SETTINGS = TrainingSettings(
     total_steps=150,
-    phase_steps=30,
-    eval_every=30,
+    checkpoint_interval=30,
+    eval_interval=30,
     hidden=(16,),
-    minibatch=8,
+    batch_size=8,
     replay_capacity=70,  # smaller than the run, and no multiple of a phase
-    replay_start=10,
-    update_every=2,
-    target_every=10,
+    learning_starts=10,
+    update_interval=2,
+    target_update_interval=10,
     eval_episodes=2,
-    eval_copies=2,
+    eval_envs=2,
     eval_episode_limit=20,
 )
 AGENTS = agent_table(
@@ -219,7 +219,7 @@ def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     train(tmp_path, stop_after=120)
-    other = dataclasses.replace(SETTINGS, minibatch=16)
+    other = dataclasses.replace(SETTINGS, batch_size=16)
     with pytest.raises(InvalidInput, match="minibatch was 8 and is now 16"):
         train_population(AGENTS, other, directory=tmp_path)
     with pytest.raises(InvalidInput, match="agents"):

@@ -28,16 +28,16 @@ from valueshare.value_metrics import action_gap, norms, relative_action_gap
 
 SETTINGS = TrainingSettings(
     total_steps=120,
-    phase_steps=60,
-    eval_every=60,
+    checkpoint_interval=60,
+    eval_interval=60,
     hidden=(16, 16),
-    minibatch=32,
+    batch_size=32,
     replay_capacity=50,
-    replay_start=20,
-    update_every=2,
-    target_every=20,
+    learning_starts=20,
+    update_interval=2,
+    target_update_interval=20,
     eval_episodes=2,
-    eval_copies=2,
+    eval_envs=2,
     eval_episode_limit=20,
 )
 
@@ -117,7 +117,7 @@ def test_sampling_is_uniform_over_live_transitions() -> None:
 def test_measures_are_those_of_value_metrics() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 3.0]))
     measure(population, state)
-    batch = sample(state, population.keys.measure, state.step, SETTINGS.minibatch)
+    batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
     q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
     k = np.array([0.0, 0.0, 3.0, 3.0])
     expected = np.stack([action_gap(q), *norms(q, k[:, None])], -1).mean(1)  # [P, MEASURES]
@@ -131,11 +131,11 @@ def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
     gaps: list[np.ndarray] = []  # [P] each
     values: list[np.ndarray] = []
     for _ in range(3):
-        batch = sample(state, population.keys.replay, state.step, SETTINGS.minibatch)
+        batch = sample(state, population.keys.replay, state.step, SETTINGS.batch_size)
         q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
         values.append(q.mean((1, 2)))
         learn(population, state)
-        batch = sample(state, population.keys.measure, state.step, SETTINGS.minibatch)
+        batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
         q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()
         gaps.append(action_gap(q).mean(1))
         measure(population, state)
@@ -153,7 +153,7 @@ def test_residuals_of_networks_with_a_baseline_of_their_own() -> None:
     for name in ("dueling-dqn", "rdq"):
         population, state = filled(agent_table("CartPole-v1", name, seeds=[0, 1]))
         measure(population, state)
-        batch = sample(state, population.keys.measure, state.step, SETTINGS.minibatch)
+        batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
         found = dict(zip(MEASURES, state.measured.T, strict=True))
         for p in range(2):  # one agent at a time, from the two streams of its own head
             one: Any = population.factory(NetworkShape((4,), 2, SETTINGS.hidden), 0.0)
@@ -174,7 +174,7 @@ def test_mean_action_values_of_learned_minibatches_are_kept() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0]))
     expected = []
     for _ in range(3):
-        batch = sample(state, population.keys.replay, state.step, SETTINGS.minibatch)
+        batch = sample(state, population.keys.replay, state.step, SETTINGS.batch_size)
         q = population.q_values(state.online, batch.obs_tm1, None)
         expected.append(q.mean((1, 2)))
         learn(population, state)

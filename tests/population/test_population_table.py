@@ -59,20 +59,20 @@ def test_populations_share_environment_network_and_loss() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"minibatch": 0}, "minibatch = 0"),
-        ({"minibatch": 64, "replay_capacity": 32}, "smaller than minibatch"),
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"batch_size": 64, "replay_capacity": 32}, "smaller than minibatch"),
         ({"loss": "hinge"}, "half-squared, huber"),
         ({"eval_episodes": 0}, "one of eval_episodes and eval_timesteps"),
-        ({"eval_every": 15_000}, "no multiple of phase_steps"),
+        ({"eval_interval": 15_000}, "no multiple of checkpoint_interval"),
         ({"eval_epsilon": 1.5}, "probability"),
         ({"hidden": (128, 0)}, "layer sizes"),
         ({"reward_scale": 0.0}, "reward_scale = 0.0"),
         ({"adam_betas": (0.9, 1.0)}, r"lie in \[0, 1\)"),
-        ({"replay_start": 0}, "replay_start"),
-        ({"minibatch": 2.5}, "minibatch = 2.5: write a whole number"),
+        ({"learning_starts": 0}, "learning_starts"),
+        ({"batch_size": 2.5}, "batch_size = 2.5: write a whole number"),
         ({"total_steps": float("inf")}, "total_steps = inf: write a whole number"),
         ({"quantiles": float("nan")}, "quantiles = nan: write a whole number"),
-        ({"update_every": "4"}, "update_every = '4': write a whole number"),
+        ({"update_interval": "4"}, "update_interval = '4': write a whole number"),
         ({"hidden": (128, 1.5)}, "hidden = 1.5: write a whole number"),
         ({"eval_episodes": -1, "eval_timesteps": 100}, "eval_episodes = -1"),
         ({"eval_timesteps": -1}, "eval_timesteps = -1"),
@@ -92,11 +92,11 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: s
 def test_counts_are_integers_whatever_they_were_written_as() -> None:
     settings = TrainingSettings(
         total_steps=1e3,  # type: ignore[arg-type]
-        minibatch=np.int64(8),  # type: ignore[arg-type]
+        batch_size=np.int64(8),  # type: ignore[arg-type]
         hidden=[16.0],  # type: ignore[arg-type]
         eval_episode_limit=2e1,  # type: ignore[arg-type]
     )
-    found = (settings.total_steps, settings.minibatch, *settings.hidden)
+    found = (settings.total_steps, settings.batch_size, *settings.hidden)
     assert (*found, settings.eval_episode_limit) == (1_000, 8, 16, 20)
     assert {type(value) for value in (*found, settings.eval_episode_limit)} == {int}
 
@@ -133,7 +133,11 @@ def test_settings_survive_json() -> None:
 
 def test_the_papers_lunarlander() -> None:
     settings, own = lunarlander_paper()
-    assert (settings.hidden, settings.minibatch, settings.target_every) == ((256, 256), 128, 100)
+    assert (settings.hidden, settings.batch_size, settings.target_update_interval) == (
+        (256, 256),
+        128,
+        100,
+    )
     assert settings.phases == 10
     assert [p for p in range(10) if settings.evaluates_after(p)] == list(range(10))
     assert settings.replay_transitions == 100_000  # of 500,000: a run writes no more

@@ -62,7 +62,9 @@ class Deviations:
     """Differences from the paper's order of events; with the defaults there are none."""
 
     update_after_next_action: bool = False  # the copy and update of step t wait for action t + 1
-    phase_steps: int | None = None  # truncate the episode every so many steps, reset with a seed
+    checkpoint_interval: int | None = (
+        None  # truncate the episode every so many steps, reset with a seed
+    )
     delayed_actor_weights: bool = False  # act with the weights from before the latest update
     sample_with_replacement: bool = False  # within a minibatch
 
@@ -164,9 +166,9 @@ class PlainAgent:
                 self.learn_if_due()
 
     def reset_if_due(self) -> None:
-        phase_steps = self.deviations.phase_steps
-        if self.t == 0 or (phase_steps and self.t % phase_steps == 0):
-            phase = self.t // phase_steps if phase_steps else 0
+        checkpoint_interval = self.deviations.checkpoint_interval
+        if self.t == 0 or (checkpoint_interval and self.t % checkpoint_interval == 0):
+            phase = self.t // checkpoint_interval if checkpoint_interval else 0
             self.obs = np.array(self.env.reset(seed=self.reset_seeds[phase])[0], np.float32)
             self.actor.load_state_dict(self.online.state_dict())
         elif self.episode_over:

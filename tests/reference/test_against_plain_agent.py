@@ -40,16 +40,16 @@ gymnasium.register(
 PHASE = 310
 TRAINING = TrainingSettings(
     total_steps=7 * PHASE,
-    phase_steps=PHASE,
-    eval_every=7 * PHASE,
+    checkpoint_interval=PHASE,
+    eval_interval=7 * PHASE,
     hidden=(16, 12),
     observation_scale=0.5,
     reward_scale=0.5,
-    minibatch=16,
+    batch_size=16,
     replay_capacity=700,  # the oldest transitions are dropped from step 701 on
-    replay_start=180,
-    update_every=4,
-    target_every=90,  # at 180 and 360 with an update of the same step, at 270 without
+    learning_starts=180,
+    update_interval=4,
+    target_update_interval=90,  # at 180 and 360 with an update of the same step, at 270 without
     optimizer_epsilon=2**-12,
     quantiles=6,
     target_quantiles=5,
@@ -62,7 +62,7 @@ OWN = AgentSettings(
 )
 # What the engine does otherwise than the paper; docs/training.md lists it.
 AS_THE_ENGINE = Deviations(
-    update_after_next_action=True, phase_steps=PHASE, sample_with_replacement=True
+    update_after_next_action=True, checkpoint_interval=PHASE, sample_with_replacement=True
 )
 # Before and after: the first update and the target copies at 180, 270, 360 and 450, and the end of
 # a phase. Later: the replay is full, and a difference would have grown.
@@ -142,7 +142,7 @@ def engine_weights(
         while len(found) <= len(steps):
             run_phase(engine, phase, watch)
             phase += 1
-            watch(phase * settings.phase_steps)
+            watch(phase * settings.checkpoint_interval)
     finally:
         engine.close()
     return found
@@ -160,12 +160,12 @@ def plain_agents(
     for row, weights in zip(table.iter_rows(named=True), first, strict=True):
         plain = Settings(
             hidden=(settings.hidden[0], settings.hidden[1]),
-            batch_size=settings.minibatch,
+            batch_size=settings.batch_size,
             replay_capacity=settings.replay_capacity,
-            learning_starts=settings.replay_start,
-            update_interval=settings.update_every,
+            learning_starts=settings.learning_starts,
+            update_interval=settings.update_interval,
             gradient_steps=settings.gradient_steps,
-            target_update_interval=settings.target_every,
+            target_update_interval=settings.target_update_interval,
             step_size=row["step_size"],
             adam_epsilon=settings.optimizer_epsilon,
             discount=row["discount"],
@@ -268,12 +268,12 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
     "two groups in threads": ({}, {"groups": 2}, AS_THE_ENGINE),
     "replay on the host": ({"replay_device": "cpu"}, {}, AS_THE_ENGINE),
     "delayed actor weights": (
-        {"acting_lag": True},
+        {"delayed_actor": True},
         {},
         replace(AS_THE_ENGINE, delayed_actor_weights=True),
     ),
     "delayed actor weights, two groups": (
-        {"acting_lag": True},
+        {"delayed_actor": True},
         {"groups": 2},
         replace(AS_THE_ENGINE, delayed_actor_weights=True),
     ),
@@ -285,12 +285,12 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
         AS_THE_ENGINE,
     ),
     "several gradient steps, delayed actor weights": (
-        {"gradient_steps": 3, "acting_lag": True},
+        {"gradient_steps": 3, "delayed_actor": True},
         {"groups": 2},
         replace(AS_THE_ENGINE, delayed_actor_weights=True),
     ),
     "environments in processes, delayed actor weights, several gradient steps": (
-        {"gradient_steps": 2, "acting_lag": True},
+        {"gradient_steps": 2, "delayed_actor": True},
         {"groups": 2, "processes": True},
         replace(AS_THE_ENGINE, delayed_actor_weights=True),
     ),
@@ -321,11 +321,11 @@ def test_every_way_to_execute_is_the_plain_agent(executor: str, algorithm: str) 
     """At the ends of phases, where all groups are at the same step."""
     changes, how, deviations = EXECUTORS[executor]
     table, phase = table_of(algorithm), 274
-    settings = replace(TRAINING, phase_steps=phase, eval_every=10 * phase, **changes)
+    settings = replace(TRAINING, checkpoint_interval=phase, eval_interval=10 * phase, **changes)
     if "processes" in how:  # another process does not know the environments of this one
         table = table.with_columns(env=pl.lit("CartPole-v1"))
     found = engine_weights(table, settings, (phase, 2 * phase), **how)
-    deviations = replace(deviations, phase_steps=phase)
+    deviations = replace(deviations, checkpoint_interval=phase)
     check_equal(plain_agents(table, settings, found[0], deviations), found)
 
 
@@ -379,7 +379,7 @@ def test_the_comparison_notices_events_out_of_order(
     "deviations",
     [
         replace(AS_THE_ENGINE, update_after_next_action=False),
-        replace(AS_THE_ENGINE, phase_steps=None),
+        replace(AS_THE_ENGINE, checkpoint_interval=None),
         replace(AS_THE_ENGINE, sample_with_replacement=False),
         replace(AS_THE_ENGINE, delayed_actor_weights=True),
     ],

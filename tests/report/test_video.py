@@ -46,11 +46,11 @@ HIDDEN = (16, 16)
 K = 4.0
 SHORT: dict[str, Any] = {
     "steps": 120,
-    "eval_every": 60,
+    "eval_interval": 60,
     "eval_episodes": 1,
     "eval_episode_limit": 40,
-    "minibatch": 8,
-    "replay_start": 20,
+    "batch_size": 8,
+    "learning_starts": 20,
     "progress": False,
 }
 
@@ -76,8 +76,8 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "pong"
-    small = {"steps": 24, "eval_every": 24, "eval_episodes": 0, "eval_timesteps": 8}
-    options = {"eval_copies": 1, "replay_capacity": 64, "replay_start": 8, "minibatch": 2}
+    small = {"steps": 24, "eval_interval": 24, "eval_episodes": 0, "eval_timesteps": 8}
+    options = {"eval_envs": 1, "replay_capacity": 64, "learning_starts": 8, "batch_size": 2}
     every: dict[str, Any] = {**small, **options}
     valueshare.train("Pong", "ib-dqn", k=18, seeds=1, out=out, progress=False, **every)
     return out
@@ -226,8 +226,8 @@ def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
     for scene in scenes:
         assert scene.picture is not None
         assert scene.picture.shape == (210, 160, 3)
-        grey = scene.picture @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
-        rows = grey.repeat(2, 0).reshape(84, 5, 160).mean(1)  # 210·2 = 84·5
+        grayscale = scene.picture @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
+        rows = grayscale.repeat(2, 0).reshape(84, 5, 160).mean(1)  # 210·2 = 84·5
         small = rows.repeat(21, 1).reshape(84, 84, 40).mean(-1)  # 160·21 = 84·40
         assert (abs(small - scene.observation) <= 2).mean() > 0.995
     assert any((a.picture != b.picture).any() for a, b in pairwise(scenes))  # type: ignore[union-attr]

@@ -16,9 +16,9 @@ from valueshare.cli import main
 # Two populations (double-dqn has another loss), 2 x 3 agents, 4 phases each.
 SMALL = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "double-dqn", "--k", "0", "4"),
-    *("--seeds", "2", "--steps", "400", "--eval-every", "100", "--eval-episodes", "2"),
-    *("--hidden", "16", "--minibatch", "8", "--replay-capacity", "250", "--replay-start", "20"),
-    *("--eval-episode-limit", "20", "--target-every", "40"),
+    *("--seeds", "2", "--steps", "400", "--eval-interval", "100", "--eval-episodes", "2"),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "250", "--learning-starts", "20"),
+    *("--eval-episode-limit", "20", "--target-update-interval", "40"),
 ]
 
 
@@ -40,12 +40,12 @@ def tiny() -> dict[str, Any]:
     """Options of `valueshare.train`: 60 steps, evaluated at 0, 30 and 60."""
     return {
         "steps": 60,
-        "eval_every": 30,
+        "eval_interval": 30,
         "eval_episodes": 1,
         "eval_episode_limit": 10,
         "hidden": [8],
-        "minibatch": 4,
-        "replay_start": 10,
+        "batch_size": 4,
+        "learning_starts": 10,
         "progress": False,
     }
 

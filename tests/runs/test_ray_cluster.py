@@ -41,8 +41,8 @@ Same = Callable[[Path, Path], None]
 # Two populations of 2 agents, 12 phases each: long enough to be killed in.
 LONG = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "double-dqn", "--k", "4"),
-    *("--seeds", "2", "--steps", "3000", "--eval-every", "250", "--eval-episodes", "2"),
-    *("--hidden", "16", "--minibatch", "8", "--replay-capacity", "500", "--replay-start", "20"),
+    *("--seeds", "2", "--steps", "3000", "--eval-interval", "250", "--eval-episodes", "2"),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "500", "--learning-starts", "20"),
     *("--eval-episode-limit", "20"),
 ]
 NODE: dict[str, Any] = {"node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
@@ -301,7 +301,7 @@ def test_a_run_can_be_watched(on_ray: tuple[str, ...], tmp_path: Path) -> None:
 
 def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> None:
     words = "reproduce atari57 --scale smoke --algorithms dqn dueling-dqn --seeds 2 --steps 120 "
-    words += "--eval-every 120 --eval-timesteps 100 --replay-capacity 200"
+    words += "--eval-interval 120 --eval-timesteps 100 --replay-capacity 200"
     command = [*words.split(), *on_ray, "--population-agents", "1"]
     code, out, err = cli(*command, "--plan")
     assert (code, err) == (0, "")
@@ -310,7 +310,12 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
     code, _, err = cli(*command, "--out", tmp_path / "there")
     assert (code, err) == (0, "")
     options = AtariOptions(
-        scale="smoke", seeds=2, steps=120, eval_every=120, eval_timesteps=100, replay_capacity=200
+        scale="smoke",
+        seeds=2,
+        steps=120,
+        eval_interval=120,
+        eval_timesteps=100,
+        replay_capacity=200,
     )
     for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
         here = training.start(plan, tmp_path / "here" / name, "", Execution(progress=False))

@@ -43,7 +43,7 @@ BAD = {
     "a minibatch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
         [
             *("--algorithm", "iqn", "--hidden", "1000000", "8"),
-            *("--minibatch", "9" * 12, "--replay-capacity", "9" * 12),
+            *("--batch-size", "9" * 12, "--replay-capacity", "9" * 12),
         ],
         "one agent of CartPole-v1 needs more memory than can be addressed here: write smaller",
     ),
@@ -68,16 +68,19 @@ BAD = {
     "k twice": (["--k", "1", "1"], "an agent twice"),
     "k is no number": (["--k", "many"], "--k"),
     "small replay": (
-        ["--replay-capacity", "10", "--minibatch", "11"],
-        "replay_capacity = 10 is smaller than minibatch = 11",
+        ["--replay-capacity", "10", "--batch-size", "11"],
+        "replay_capacity = 10 is smaller than batch_size = 11",
     ),
     "no CUDA": (["--device", "cuda:7"], "no such CUDA device"),
     "no device": (["--device", "abacus"], "write cpu, cuda or cuda:0"),
     "no seeds": (["--seeds", "0"], "seeds = 0"),
     "step size": (["--step-size", "0"], "step_size = 0.0: write a number > 0"),
-    "phases": (["--eval-every", "100", "--phase-steps", "30"], "no multiple of phase_steps"),
+    "phases": (
+        ["--eval-interval", "100", "--checkpoint-interval", "30"],
+        "no multiple of checkpoint_interval",
+    ),
     "loss": (["--loss", "l3"], "--loss"),
-    "unknown option": (["--minibach", "3"], "--minibatch"),
+    "unknown option": (["--minibach", "3"], "--batch-size"),
     "no evaluation steps": (["--eval-episode-limit", "0"], "eval_episode_limit = 0"),
     "episodes below zero": (
         ["--eval-episodes", "-1", "--eval-timesteps", "100"],
@@ -254,14 +257,14 @@ def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:
 def test_a_run_that_never_learns_says_so(
     steps: int, start: int, every: int, learns: bool, cli: Callable[..., tuple[int, str, str]]
 ) -> None:
-    """Updates are due at the steps from replay_start on that update_every divides."""
+    """Updates are due at the steps from learning_starts on that update_interval divides."""
     assert learns == any(t % every == 0 for t in range(start, steps))
-    counts = ("--steps", steps, "--replay-start", start, "--update-every", every)
+    counts = ("--steps", steps, "--learning-starts", start, "--update-interval", every)
     code, out, _ = cli("train", "--env", "CartPole-v1", "--seeds", "1", *counts, "--plan")
     assert code == 0
     note = (
-        f"note: CartPole-v1: nothing is learned in {steps} steps; with these replay_start and "
-        f"update_every the first update is after step {steps}"
+        f"note: CartPole-v1: nothing is learned in {steps} steps; with these learning_starts and "
+        f"update_interval the first update is after step {steps}"
     )
     assert (note in out.splitlines()) != learns
 

@@ -20,7 +20,7 @@ from valueshare.runs.plan import parts
 
 # 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
 PLAN = make_plan(
-    "CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_every=100
+    "CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_interval=100
 )
 
 

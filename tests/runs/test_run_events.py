@@ -17,12 +17,12 @@ from valueshare.errors import InvalidInput
 QUICK: dict[str, Any] = {
     "seeds": 2,
     "steps": 400,
-    "eval_every": 100,
+    "eval_interval": 100,
     "eval_episodes": 2,
     "eval_episode_limit": 20,
-    "replay_start": 20,
+    "learning_starts": 20,
     "hidden": [8],
-    "minibatch": 8,
+    "batch_size": 8,
 }
 
 

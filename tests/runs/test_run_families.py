@@ -13,7 +13,9 @@ from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, config, difference, from_config, parts
 
-SETTINGS = TrainingSettings(total_steps=1_000, replay_start=500, phase_steps=100, eval_every=100)
+SETTINGS = TrainingSettings(
+    total_steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100
+)
 
 
 def game(name: str, actions: int = 18, backend: Backend = "ale") -> EnvironmentSpec:
@@ -55,7 +57,7 @@ def test_games_of_one_kind_share_a_population() -> None:
 
 def test_other_settings_actions_or_backends_are_other_kinds() -> None:
     longer = replace(SETTINGS, total_steps=2_000)
-    lagging = replace(SETTINGS, acting_lag=True)
+    lagging = replace(SETTINGS, delayed_actor=True)
     specs = [
         *(game("Pong"), game("Small", actions=6), game("Long"), game("Lag"), game("Breakout")),
         *(game("A-v1", backend="envpool"), game("B-v1", backend="envpool")),
@@ -83,10 +85,10 @@ def test_families_are_stored_where_there_are_any() -> None:
 def test_a_setting_that_an_older_version_did_not_have_is_the_default() -> None:
     wanted = config(plan([game("Pong")], {}))
     older = config(plan([game("Pong")], {}))
-    del older["settings"]["Pong"]["acting_lag"]
+    del older["settings"]["Pong"]["delayed_actor"]
     assert difference(older, wanted) is None
-    lagging = config(plan([game("Pong")], {"Pong": replace(SETTINGS, acting_lag=True)}))
-    assert difference(older, lagging) == "acting_lag of Pong is false there and true here"
+    lagging = config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
+    assert difference(older, lagging) == "delayed_actor of Pong is false there and true here"
 
 
 def test_games_go_by_their_full_names_with_their_protocol() -> None:

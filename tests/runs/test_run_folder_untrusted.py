@@ -47,12 +47,12 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "CartPole-v1",
         seeds=1,
         steps=80,
-        eval_every=20,
+        eval_interval=20,
         eval_episodes=1,
         eval_episode_limit=10,
         hidden=[8],
-        minibatch=4,
-        replay_start=10,
+        batch_size=4,
+        learning_starts=10,
         out=folder,
         progress=False,
         should_stop=stop,
@@ -273,8 +273,8 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with an unfinished run that names the module beside it, which marks its import."""
     (tmp_path / "marking.py").write_text(MARKING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    small: dict[str, Any] = {"steps": 40, "eval_every": 20, "eval_episodes": 1, "hidden": [8]}
-    small |= {"minibatch": 4, "replay_start": 10, "eval_episode_limit": 5, "progress": False}
+    small: dict[str, Any] = {"steps": 40, "eval_interval": 20, "eval_episodes": 1, "hidden": [8]}
+    small |= {"batch_size": 4, "learning_starts": 10, "eval_episode_limit": 5, "progress": False}
     folder = tmp_path / "run"
 
     def stop() -> bool:

@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn", "dueling-dqn"])
 def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
-    plan = make_plan("CartPole-v1", algorithm, seeds=5, steps=20_000, phase_steps=5_000)
+    plan = make_plan("CartPole-v1", algorithm, seeds=5, steps=20_000, checkpoint_interval=5_000)
     (part,) = parts(plan)
     population = make_population(
         part.agents, part.settings, environment_spec("CartPole-v1"), CPU, None
@@ -103,7 +103,7 @@ from valueshare.experiments.plans import make_plan
 from valueshare.runs import memory
 from valueshare.runs.plan import parts
 env, algorithm, settings = json.loads(sys.argv[1])
-settings |= {"steps": 60, "eval_every": 60, "replay_start": 40, "eval_episodes": 1}
+settings |= {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1}
 (part,) = parts(make_plan(env, algorithm, **settings))
 print(memory.need(part).total(torch.device("cpu")))
 train(env, algorithm, out="run", progress=False, **settings)
@@ -117,8 +117,8 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
     ("algorithm", "settings"),
     [
         ("dqn", {"seeds": 8, "hidden": [1_500, 1_500]}),  # weights
-        ("dqn", {"seeds": 16, "hidden": [256, 256], "minibatch": 4_096}),  # activations
-        ("iqn", {"seeds": 4, "hidden": [256, 256], "minibatch": 128}),  # quantiles
+        ("dqn", {"seeds": 16, "hidden": [256, 256], "batch_size": 4_096}),  # activations
+        ("iqn", {"seeds": 4, "hidden": [256, 256], "batch_size": 128}),  # quantiles
     ],
 )
 def test_the_peak_is_what_was_said(
@@ -216,8 +216,12 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
         (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (hidden) or"),
         (10**9, {"hidden": [8]}, "give fewer seeds, a smaller replay-capacity or"),
         (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller replay-capacity or"),
-        (10**9, {"hidden": [8], "eval_copies": 10**6, "eval_episodes": 10**6}, "fewer eval-copies"),
-        (10**9, {"hidden": [8], "eval_every": 1, "phase_steps": 1}, "fewer evaluations (a larger"),
+        (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer eval-envs"),
+        (
+            10**9,
+            {"hidden": [8], "eval_interval": 1, "checkpoint_interval": 1},
+            "fewer evaluations (a larger",
+        ),
     ],
 )
 def test_advice_is_on_what_needs_most(

@@ -52,9 +52,9 @@ def test_arguments_from_python_have_the_options_types(name: str) -> None:
 
 def test_type_checkers_know_the_names() -> None:
     """mypy reads this file too: an ignore that it did not need would be an error there."""
-    plan = make_plan("CartPole-v1", minibatch=32, step_size=[1e-3, 1e-4], seeds=1)
-    assert plan.settings["CartPole-v1"].minibatch == 32
+    plan = make_plan("CartPole-v1", batch_size=32, step_size=[1e-3, 1e-4], seeds=1)
+    assert plan.settings["CartPole-v1"].batch_size == 32
     with pytest.raises(Exception, match="did you mean minibatch"):
         make_plan("CartPole-v1", minibach=32)  # type: ignore[call-arg]
     with pytest.raises(Exception, match="write a whole number"):
-        make_plan("CartPole-v1", minibatch="many")  # type: ignore[arg-type]
+        make_plan("CartPole-v1", batch_size="many")  # type: ignore[arg-type]

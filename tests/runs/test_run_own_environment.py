@@ -119,16 +119,16 @@ for name in ("Constructor", "Reset", "Step", "LateReset", "LateStep"):
 QUICK: dict[str, Any] = {
     "seeds": 2,
     "steps": 300,
-    "eval_every": 100,
+    "eval_interval": 100,
     "eval_episodes": 1,
-    "replay_start": 20,
+    "learning_starts": 20,
     "hidden": [8],
-    "minibatch": 8,
+    "batch_size": 8,
     "progress": False,
 }
 WORDS = (
-    *("--seeds", "2", "--steps", "300", "--eval-every", "100", "--eval-episodes", "1"),
-    *("--replay-start", "20", "--hidden", "8", "--minibatch", "8"),
+    *("--seeds", "2", "--steps", "300", "--eval-interval", "100", "--eval-episodes", "1"),
+    *("--learning-starts", "20", "--hidden", "8", "--batch-size", "8"),
 )
 RAISED = "raised ValueError: no sensor (own_countdown.py, line 17) in its "
 QUIT = "raised SystemExit: enough (own_countdown.py, line 38) in its "

@@ -29,8 +29,17 @@ Start = Callable[..., subprocess.Popen[str]]
 ENDS_SECONDS = 120.0  # at most, until a process that was asked to end has, on a busy machine
 LONG = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "--k", "0", "4", "--seeds", "1"),
-    *("--steps", "1500", "--eval-every", "300", "--phase-steps", "100", "--eval-episodes", "2"),
-    *("--hidden", "16", "--minibatch", "8", "--replay-capacity", "500", "--replay-start", "20"),
+    *(
+        "--steps",
+        "1500",
+        "--eval-interval",
+        "300",
+        "--checkpoint-interval",
+        "100",
+        "--eval-episodes",
+        "2",
+    ),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "500", "--learning-starts", "20"),
     *("--eval-episode-limit", "20"),
 ]
 
@@ -393,17 +402,17 @@ def test_what_cannot_be_resumed(
     before = (folder / "config.json").read_text()
     files = sorted(path for path in folder.rglob("*"))
 
-    assert "a run goes on with its own settings: leave out --minibatch" in refused(
-        cli, folder, "--minibatch", "16"
+    assert "a run goes on with its own settings: leave out --batch-size" in refused(
+        cli, folder, "--batch-size", "16"
     )
     edited(folder, format=2, valueshare="9.0")
     assert "newer valueshare (9.0), format 2; this one reads up to 1" in refused(cli, folder)
     edited(folder, **json.loads(before) | {"device": "cuda:9"})
     assert "is on cuda:9, and there is no such device here" in refused(cli, folder)
     settings = json.loads(before)["settings"]
-    settings["CartPole-v1"]["minibatch"] = 16
+    settings["CartPole-v1"]["batch_size"] = 16
     edited(folder, **json.loads(before) | {"settings": settings})
-    assert "minibatch was 8 and is now 16" in refused(cli, folder)
+    assert "batch_size was 8 and is now 16" in refused(cli, folder)
     (folder / "config.json").write_text(before)
     with run_folder.held(folder):
         assert "another process" in refused(cli, folder)
@@ -426,5 +435,5 @@ def test_settings_that_are_damaged(uninterrupted: Path, tmp_path: Path, cli: Cli
         assert f"{file} is damaged (Object missing required field `{name}`)" in refused(cli, folder)
     file.write_text(json.dumps({**whole, "settings": 3}))
     assert f"{file} is damaged" in refused(cli, folder)
-    file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"minibatch": "x"}}}))
-    assert f"{file} is damaged (minibatch = 'x': write a whole number)" in refused(cli, folder)
+    file.write_text(json.dumps({**whole, "settings": {"CartPole-v1": {"batch_size": "x"}}}))
+    assert f"{file} is damaged (batch_size = 'x': write a whole number)" in refused(cli, folder)

@@ -53,7 +53,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "hidden of lists": ("hidden", [[1], [2]]),
     "steps below one": ("total_steps", 0),
     "infinite steps": ("total_steps", 1e400),
-    "minibatch NaN": ("minibatch", float("nan")),
+    "minibatch NaN": ("batch_size", float("nan")),
     "a protocol that is no name": ("atari_protocol", {"name": 1}),
     "an unknown loss": ("loss", ["huber"]),
     "tf32 in words": ("tf32", "yes"),

@@ -12,7 +12,7 @@ from valueshare.commands.training import to_the_end
 from valueshare.errors import EnvironmentFailed
 from valueshare.runs.signals import stop_on_signals
 
-TRAIN = "train --env CartPole-v1 --seeds 1 --steps 100 --eval-every 50 --replay-start 20"
+TRAIN = "train --env CartPole-v1 --seeds 1 --steps 100 --eval-interval 50 --learning-starts 20"
 
 WHILE_IT_IS_IMPORTED = """
 import signal, sys

@@ -43,8 +43,8 @@ def test_the_run_folder(uninterrupted: Path) -> None:
     assert records.schema == records_schema()
     assert records.height == 6 * 5  # at steps 0, 100, 200, 300, 400
     config = json.loads((uninterrupted / "config.json").read_text())
-    assert config["format"] == 1
-    assert config["settings"]["CartPole-v1"]["minibatch"] == 8
+    assert config["format"] == 2
+    assert config["settings"]["CartPole-v1"]["batch_size"] == 8
     assert config["settings"]["CartPole-v1"]["loss"] == cartpole().settings.loss
 
 
@@ -63,7 +63,7 @@ def test_the_command_of_the_provenance_has_every_digit(
 ) -> None:
     ks = [0.0, 0.1234567890123, 18.0, 1234567.0, 1e22, 1 / 3]
     out = tmp_path / "run"
-    words = ["--steps", "20", "--eval-every", "20", "--eval-episode-limit", "2", "--seeds", "1"]
+    words = ["--steps", "20", "--eval-interval", "20", "--eval-episode-limit", "2", "--seeds", "1"]
     code, _, err = cli("train", "--env", "CartPole-v1", *words, "--k", *ks, "--out", out)
     assert code == 0, err
     command = json.loads((out / "provenance.json").read_text())["command"]
@@ -93,9 +93,9 @@ def test_a_run_can_be_opened(uninterrupted: Path) -> None:
 
 
 def test_presets_are_by_environment_and_settings_replace_them() -> None:
-    plan = make_plan(["LunarLander-v3", "CartPole-v1"], "dqn", seeds=1, minibatch=32)
+    plan = make_plan(["LunarLander-v3", "CartPole-v1"], "dqn", seeds=1, batch_size=32)
     for env, preset in {"LunarLander-v3": lunarlander(), "CartPole-v1": cartpole()}.items():
-        assert plan.settings[env] == dataclasses.replace(preset.settings, minibatch=32)
+        assert plan.settings[env] == dataclasses.replace(preset.settings, batch_size=32)
         own = plan.agents.filter(pl.col("env") == env).row(0, named=True)
         assert own["step_size"] == preset.own.step_size
     assert plan.agents["agent"].to_list() == [0, 1]
@@ -114,9 +114,14 @@ def test_seeds_and_lists_are_crossed() -> None:
 
 
 def test_the_phase_is_the_evaluation_interval_unless_given() -> None:
-    assert make_plan("CartPole-v1", eval_every=700).settings["CartPole-v1"].phase_steps == 700
-    given = make_plan("CartPole-v1", eval_every=700, phase_steps=100).settings["CartPole-v1"]
-    assert (given.eval_every, given.phase_steps) == (700, 100)
+    assert (
+        make_plan("CartPole-v1", eval_interval=700).settings["CartPole-v1"].checkpoint_interval
+        == 700
+    )
+    given = make_plan("CartPole-v1", eval_interval=700, checkpoint_interval=100).settings[
+        "CartPole-v1"
+    ]
+    assert (given.eval_interval, given.checkpoint_interval) == (700, 100)
     by_steps = make_plan("CartPole-v1", eval_timesteps=500).settings["CartPole-v1"]
     assert (by_steps.eval_episodes, by_steps.eval_timesteps) == (0, 500)
 
@@ -166,7 +171,7 @@ def test_diverged_agents_are_counted_at_the_end(
         "--steps",
         "200",
     ]
-    words += ["--step-size", "0.001", "1e30", "--replay-start", "20", "--hidden", "8"]
+    words += ["--step-size", "0.001", "1e30", "--learning-starts", "20", "--hidden", "8"]
     words += ["--eval-episodes", "1", "--eval-episode-limit", "20", "--out", str(tmp_path / "run")]
     code, out, _ = cli(*words)
     assert code == 0
@@ -186,7 +191,7 @@ def test_the_plan_alone_writes_nothing(
     code, out, _ = cli(*small, "--plan")
     assert code == 0
     assert "6 agents in 2 populations, 400 steps each" in out
-    assert "minibatch = 8" in out
+    assert "batch_size = 8" in out
     assert "memory: " in out
     assert list(tmp_path.iterdir()) == []
 
@@ -202,7 +207,7 @@ def test_a_folder_that_is_there_is_refused(
     assert "holds this run, finished" in err
     code, _, err = cli(*small[:-1], "50", "--out", uninterrupted)
     assert (code, err.count("\n")) == (2, 1)
-    assert "target_every of CartPole-v1 is 40 there and 50 here" in err
+    assert "target_update_interval of CartPole-v1 is 40 there and 50 here" in err
     code, _, err = cli(*small, "--first-seed", "7", "--out", uninterrupted)
     assert "the table of agents is another one" in err
     (tmp_path / "note.txt").write_text("mine")

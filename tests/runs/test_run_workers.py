@@ -22,8 +22,17 @@ Start = Callable[..., subprocess.Popen[str]]
 # One population of 4 agents, 10 phases: two of 2 agents with two workers, long enough to be killed.
 LONG = [
     *("train", "--env", "CartPole-v1", "--algorithm", "ib-dqn", "--k", "0", "4", "--seeds", "2"),
-    *("--steps", "1000", "--eval-every", "200", "--phase-steps", "100", "--eval-episodes", "2"),
-    *("--hidden", "16", "--minibatch", "8", "--replay-capacity", "500", "--replay-start", "20"),
+    *(
+        "--steps",
+        "1000",
+        "--eval-interval",
+        "200",
+        "--checkpoint-interval",
+        "100",
+        "--eval-episodes",
+        "2",
+    ),
+    *("--hidden", "16", "--batch-size", "8", "--replay-capacity", "500", "--learning-starts", "20"),
     *("--eval-episode-limit", "20"),
 ]
 NAMES = ("population-0-0", "population-0-1")
@@ -116,14 +125,14 @@ def test_from_python_with_as_many_populations_as_workers(
         k=[0, 4],
         seeds=2,
         steps=400,
-        eval_every=100,
+        eval_interval=100,
         eval_episodes=2,
         hidden=[16],
-        minibatch=8,
+        batch_size=8,
         replay_capacity=250,
-        replay_start=20,
+        learning_starts=20,
         eval_episode_limit=20,
-        target_every=40,
+        target_update_interval=40,
         out=tmp_path / "run",
         progress=False,
         engine=EngineOptions(workers=2),
@@ -230,7 +239,7 @@ def test_a_defect_in_a_worker_is_reported(
         "CartPole-v1",
         seeds=2,
         steps=100,
-        eval_every=100,
+        eval_interval=100,
         out=tmp_path / "run",
         engine=EngineOptions(workers=2),
     )

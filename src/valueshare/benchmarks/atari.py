@@ -175,8 +175,8 @@ def _measure_loop(
         if first:
             TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn
             fill_with_copies(state.replay)
-        training = TrainingLoop(engine, settings.replay_start)
-        training.run(4 * settings.update_every)  # compiled, captured, warm
+        training = TrainingLoop(engine, settings.learning_starts)
+        training.run(4 * settings.update_interval)  # compiled, captured, warm
         say(f"  ({loop.words}: ready after {time.perf_counter() - began:.0f} s)")
         if first and bench.part_seconds:
             with resting(engine):
@@ -256,7 +256,7 @@ def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
 
     size, own = engine.population.size, group.population.size
     step = 1 / turns_per_second(learning, seconds, device)
-    yield Row("learning alone, an update", 1e3 * step, size * settings.update_every / step)
+    yield Row("learning alone, an update", 1e3 * step, size * settings.update_interval / step)
     for name, turn in (("acting", acting), ("storing", storing)):
         step = 1 / turns_per_second(turn, seconds, device)
         of = "" if own == size else f", {own} agents"

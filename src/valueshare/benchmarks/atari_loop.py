@@ -44,17 +44,17 @@ def loop_rate(
     held for it is free afterwards.
     """
     place = checked_device(device)
-    small = max(2_048, part.settings.minibatch)
+    small = max(2_048, part.settings.batch_size)
     settings = replace(part.settings, replay_capacity=small)
     groups = None if groups is None else min(groups, part.agents.height)
-    how = Loop("loop", groups, settings.acting_lag)
+    how = Loop("loop", groups, settings.delayed_actor)
 
     def measured() -> float:  # what it holds has no name outside
         population = population_of(part.agents, settings, place)
         engine = training_engine(population, initial_state(population), how, compiled, threads)
         try:
-            loop = TrainingLoop(engine, settings.replay_start - 2 * settings.update_every)
-            loop.run(4 * settings.update_every)
+            loop = TrainingLoop(engine, settings.learning_starts - 2 * settings.update_interval)
+            loop.run(4 * settings.update_interval)
             return population.size * loop.steps_per_second(seconds)
         finally:
             engine.close()
@@ -79,7 +79,7 @@ def training_engine(
     population: Population, state: State, loop: Loop, compiled: bool, threads: int | None
 ) -> Engine:
     """All that a training loop needs: nothing for evaluation, which would be compiled too."""
-    settings = replace(population.settings, acting_lag=loop.lag)
+    settings = replace(population.settings, delayed_actor=loop.lag)
     engine = make_engine(
         replace(population, settings=settings),
         state,

@@ -158,8 +158,8 @@ def run(
     table = Table(
         title=f"{agents:,} agents on {env}, {device}{', compiled' if compiled else ''}",
         caption=(
-            f"MLP {'-'.join(map(str, settings.hidden))}, minibatch {settings.minibatch}, an update "
-            f"every {settings.update_every} steps, replay {settings.replay_transitions:,}"
+            f"MLP {'-'.join(map(str, settings.hidden))}, batch {settings.batch_size}, an update "
+            f"every {settings.update_interval} steps, replay {settings.replay_transitions:,}"
         ),
     )
     for heading in ("part", "ms a tick", "agents x steps/s", f"share of {timing.limit}"):
@@ -259,7 +259,7 @@ def _repeated(part: Callable[[], None]) -> Turn:
 
 
 def _whole_loop(engine: Engine) -> Turn:
-    return TrainingLoop(engine, engine.population.settings.replay_start).run
+    return TrainingLoop(engine, engine.population.settings.learning_starts).run
 
 
 def _seconds(turn: Turn, times: int, engine: Engine) -> float:

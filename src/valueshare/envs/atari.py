@@ -187,7 +187,7 @@ class AtariEnvironments:
             cut = ~over & (elapsed >= self._limit)
             cuts = bool(cut.any())
         terminated = over
-        if self.protocol.life_loss_ends:
+        if self.protocol.terminal_on_life_loss:
             terminated = over | (0 < lives) & (lives < self._lives)
         final = observation.copy() if ends or cuts else observation
         for rows, last in came.last:
@@ -279,7 +279,7 @@ class AtariEnvironments:
                     batch_size=0,  # all of them: one that is ready first does not go ahead
                     img_height=rule.height,
                     img_width=rule.width,
-                    grayscale=rule.grey,
+                    grayscale=rule.grayscale,
                     **emulator_options(rule),
                 ),
                 rows,

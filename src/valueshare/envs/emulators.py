@@ -25,8 +25,8 @@ def emulator_options(rule: AtariProtocol) -> dict[str, Any]:
         "autoreset_mode": "SameStep",
         "repeat_action_probability": rule.sticky,
         "full_action_space": rule.full_actions,
-        "frameskip": rule.frame_repeat,
-        "maxpool": rule.max_of_last_two,
+        "frameskip": rule.frame_skip,
+        "maxpool": rule.frame_max_pool,
         "noop_max": rule.max_noops + 1 if rule.max_noops else 0,  # it draws below this number
         "use_fire_reset": rule.fire_at_start,
         "episodic_life": False,

@@ -23,39 +23,39 @@ class AtariProtocol:
     # The emulator
     sticky: float = 0.25  # probability that a frame repeats the action of the frame before
     full_actions: bool = True  # all 18, in every game; False: those that the game reacts to
-    frame_repeat: int = 4  # frames a step, all with the step's action
+    frame_skip: int = 4  # frames a step, all with the step's action
     max_noops: int = 0  # a game starts with 0, ..., max_noops frames of no-op, uniformly
     fire_at_start: bool = False  # no FIRE is pressed for the agent
     mode: int = 0  # the game's own variants: its defaults
     difficulty: int = 0
 
     # Episodes
-    life_loss_ends: bool = False  # a lost life ends a training episode; evaluation plays on
+    terminal_on_life_loss: bool = False  # a lost life ends a training episode; evaluation plays on
     frame_limit: int = 108_000  # frames of a game until it is truncated: half an hour of play
 
     # What the agent sees
     height: int = 84
     width: int = 84
     resize: str = "area"  # how 210 x 160 becomes height x width
-    grey: bool = True
-    max_of_last_two: bool = True  # a step's picture: the brighter of its last two frames
+    grayscale: bool = True
+    frame_max_pool: bool = True  # a step's picture: the brighter of its last two frames
     stack: int = 4  # pictures that the network sees; the first one is repeated at a start
 
     # What it learns from; scores are always sums of raw rewards over whole games
-    reward_signs: bool = True  # training rewards are -1, 0 or 1
+    clip_rewards: bool = True  # training rewards are -1, 0 or 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.sticky < 1:
             raise InvalidInput(f"sticky = {self.sticky}: write a probability from 0 to below 1")
-        for name in ("frame_repeat", "height", "width", "stack", "frame_limit"):
+        for name in ("frame_skip", "height", "width", "stack", "frame_limit"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} = {getattr(self, name)}: write at least 1")
         if self.max_noops < 0:
             raise InvalidInput(f"max_noops = {self.max_noops}: write 0 for none, or more")
-        if self.frame_limit % self.frame_repeat:
+        if self.frame_limit % self.frame_skip:
             raise InvalidInput(
-                f"frame_limit = {self.frame_limit} is no multiple of frame_repeat = "
-                f"{self.frame_repeat}: make it one, so that a limit ends a whole step"
+                f"frame_limit = {self.frame_limit} is no multiple of frame_skip = "
+                f"{self.frame_skip}: make it one, so that a limit ends a whole step"
             )
         for name, only in _ONLY.items():
             if getattr(self, name) != only:
@@ -64,7 +64,7 @@ class AtariProtocol:
     @property
     def step_limit(self) -> int:
         """Steps of an agent until a game is truncated: 108,000 / 4 = 27,000."""
-        return self.frame_limit // self.frame_repeat
+        return self.frame_limit // self.frame_skip
 
     @property
     def digest(self) -> str:
@@ -74,20 +74,20 @@ class AtariProtocol:
 
     def for_evaluation(self) -> "AtariProtocol":
         """The same with whole games as episodes, which is what scores are made of."""
-        return dataclasses.replace(self, life_loss_ends=False)
+        return dataclasses.replace(self, terminal_on_life_loss=False)
 
     def described(self) -> list[str]:
         """The protocol in words, a line a subject."""
-        picture = "the brighter of the last two frames" if self.max_of_last_two else "the last one"
+        picture = "the brighter of the last two frames" if self.frame_max_pool else "the last one"
         starts = f"0 to {self.max_noops} no-op frames" if self.max_noops else "no no-ops"
-        endings = "game over" + (", in training also at a lost life" * self.life_loss_ends)
+        endings = "game over" + (", in training also at a lost life" * self.terminal_on_life_loss)
         actions = "all 18" if self.full_actions else "those the game reacts to"
         sticky = f"sticky with probability {self.sticky:g} a frame" if self.sticky else "not sticky"
-        rewards = "their signs" if self.reward_signs else "as they are"
+        rewards = "their signs" if self.clip_rewards else "as they are"
         lines = {
             f"Atari protocol {self.name}": self.digest,
             "actions": f"{actions}, {sticky}",
-            "a step": f"{self.frame_repeat} frames with one action",
+            "a step": f"{self.frame_skip} frames with one action",
             "seen": f"{picture}, grey, {self.height}x{self.width} ({self.resize}); "
             f"the last {self.stack} stacked",
             "starts": f"{starts}, no FIRE pressed, mode {self.mode}, difficulty {self.difficulty}",
@@ -116,7 +116,7 @@ class AtariProtocol:
 # Settings with one value so far: written down, so that they are printed and hashed too.
 _ONLY: dict[str, object] = {
     "resize": "area",
-    "grey": True,
+    "grayscale": True,
     "fire_at_start": False,
     "mode": 0,
     "difficulty": 0,
@@ -128,7 +128,7 @@ _PROTOCOLS = {
         AtariProtocol("machado-2018"),
         AtariProtocol("machado-2018-minimal", full_actions=False),
         AtariProtocol(
-            "nature-2015", sticky=0.0, full_actions=False, max_noops=30, life_loss_ends=True
+            "nature-2015", sticky=0.0, full_actions=False, max_noops=30, terminal_on_life_loss=True
         ),
     )
 }

@@ -124,8 +124,8 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
     changes = dict(CHANGES[options.scale])
     if options.steps is not None:
         changes["total_steps"] = options.steps
-    if options.eval_every is not None:
-        changes["eval_every"] = changes["phase_steps"] = options.eval_every
+    if options.eval_interval is not None:
+        changes["eval_interval"] = changes["checkpoint_interval"] = options.eval_interval
     for name in ("eval_timesteps", "replay_capacity"):
         if getattr(options, name) is not None:
             changes[name] = getattr(options, name)
@@ -134,9 +134,9 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
         paper,
         **changes,
         atari_protocol=protocol.name,
-        clip_rewards=protocol.reward_signs,
+        clip_rewards=protocol.clip_rewards,
         replay_device=None if options.replay_device == "auto" else options.replay_device,
-        acting_lag=options.acting_lag,
+        delayed_actor=options.delayed_actor,
         tf32=options.tf32,
     )
 
@@ -222,7 +222,7 @@ def _guessed(chosen: StudyPart, kind: StudyKind) -> list[str]:
     ]
 
 
-_COUNTS = ("seeds", "steps", "eval_every", "eval_timesteps", "replay_capacity")
+_COUNTS = ("seeds", "steps", "eval_interval", "eval_timesteps", "replay_capacity")
 # Where things are kept is not the paper's business.
 _HARMLESS = ("replay_device",)
 _OF_THE_ENGINE = (

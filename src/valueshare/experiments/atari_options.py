@@ -26,7 +26,7 @@ class AtariOptions:
     """Agents of each combination; left out: the scale's own."""
     steps: Count = None
     """Of each agent; left out: the scale's own."""
-    eval_every: Count = None
+    eval_interval: Count = None
     """Steps between evaluations, which are the phases too; left out: the scale's own."""
     eval_timesteps: Count = None
     """Of an evaluation, an agent; left out: the scale's own."""
@@ -38,7 +38,7 @@ class AtariOptions:
     """At most so many agents are one population. It changes no agent's random numbers."""
     atari_protocol: str = "machado-2018"
     """How games are played and scored, for all of the study: machado-2018 is the paper's."""
-    acting_lag: Flag = False
+    delayed_actor: Flag = False
     """Act by the weights before the last update until the next begins: never wait for learning."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""

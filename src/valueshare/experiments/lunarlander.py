@@ -40,12 +40,12 @@ _SCALES: dict[StudyScale, _Scale] = {
         8,
         {
             "total_steps": 50_000,
-            "phase_steps": 5_000,
-            "eval_every": 5_000,
+            "checkpoint_interval": 5_000,
+            "eval_interval": 5_000,
             "eval_episodes": 5,
             "hidden": (128, 128),
-            "minibatch": 64,
-            "update_every": 4,
+            "batch_size": 64,
+            "update_interval": 4,
         },
     ),
     "smoke": _Scale(
@@ -53,15 +53,15 @@ _SCALES: dict[StudyScale, _Scale] = {
         2,
         {
             "total_steps": 300,
-            "phase_steps": 100,
-            "eval_every": 100,
+            "checkpoint_interval": 100,
+            "eval_interval": 100,
             "eval_episodes": 2,
             "eval_episode_limit": 200,
             "hidden": (16, 16),
-            "minibatch": 16,
-            "replay_start": 50,
-            "target_every": 20,
-            "update_every": 4,
+            "batch_size": 16,
+            "learning_starts": 50,
+            "target_update_interval": 20,
+            "update_interval": 4,
         },
     ),
 }
@@ -87,7 +87,7 @@ def lunarlander_study(
     settings = replace(paper, tf32=tf32, **chosen.changes)
     if eval_episodes is not None:
         settings = replace(settings, eval_episodes=eval_episodes)
-    settings = replace(settings, eval_copies=min(settings.eval_copies, settings.eval_episodes))
+    settings = replace(settings, eval_envs=min(settings.eval_envs, settings.eval_episodes))
     count = chosen.seeds if seeds is None else seeds
     agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, own=own)
     return Study(agents, settings, deviations(agents, settings))
@@ -108,8 +108,8 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
     if fewest != _SCALES["paper"].seeds:
         said.append(f"{how_many(fewest, 'seed')} instead of {_SCALES['paper'].seeds}")
     said.append(
-        f"an episode under way ends as truncated every {settings.phase_steps:,} steps, at the end "
-        "of a phase, which makes a run resumable"
+        f"an episode under way ends as truncated every {settings.checkpoint_interval:,} steps, at "
+        "the end of a phase, which makes a run resumable"
     )
     said.append(
         "an update samples the transitions up to the step before, because learning overlaps the "
@@ -120,7 +120,7 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
 
 
 # Which environments play side by side, and how often is saved, is not the paper's business.
-_HARMLESS = ("eval_copies", "phase_steps")
+_HARMLESS = ("eval_envs", "checkpoint_interval")
 
 
 def _shown(value: Any) -> str:

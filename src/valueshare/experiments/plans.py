@@ -102,13 +102,13 @@ def _environment(
     preset = overridden(preset_for(name, algorithms), given)
     if found.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
-        if given.get("clip_rewards", protocol.reward_signs) != protocol.reward_signs:
+        if given.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
             raise InvalidInput(
                 f"clip_rewards = {given['clip_rewards']}: whether training rewards are signs is "
                 f"the protocol's, {protocol.name}: leave it out"
             )
         settings = replace(
-            preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.reward_signs
+            preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards
         )
         preset = preset._replace(settings=settings)
     spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
@@ -140,8 +140,8 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
     shared = {name: value for name, value in given.items() if name not in OWN}
     if "steps" in shared:
         shared["total_steps"] = counted("steps", shared.pop("steps"))
-    if "eval_every" in shared:
-        shared.setdefault("phase_steps", shared["eval_every"])
+    if "eval_interval" in shared:
+        shared.setdefault("checkpoint_interval", shared["eval_interval"])
     if shared.get("eval_timesteps"):
         shared.setdefault("eval_episodes", 0)
     return preset._replace(settings=replace(preset.settings, **shared))
@@ -159,8 +159,8 @@ def described(plan: Plan) -> list[str]:
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if own[0].settings.never_learns:
             lines.append(
-                f"note: {label}: nothing is learned in {steps}; with these replay_start and "
-                f"update_every the first update is after step {own[0].settings.first_update:,}"
+                f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
+                f"update_interval the first update is after step {own[0].settings.first_update:,}"
             )
     agents = how_many(plan.agents.height, "agent")
     in_all = how_many(sum(part.agent_steps for part in populations), "agent-step")

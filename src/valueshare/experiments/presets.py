@@ -29,22 +29,22 @@ def lunarlander_paper() -> Preset:
     return Preset(
         TrainingSettings(
             total_steps=100_000,
-            phase_steps=10_000,
+            checkpoint_interval=10_000,
             hidden=(256, 256),
             observation_scale=0.1,
             reward_scale=0.1,
-            minibatch=128,
+            batch_size=128,
             replay_capacity=500_000,
-            replay_start=1_000,
-            update_every=1,
-            target_every=100,
+            learning_starts=1_000,
+            update_interval=1,
+            target_update_interval=100,
             loss="half-squared",
             reduction="mean",
             optimizer="adam",
             optimizer_epsilon=3.125e-4,
-            eval_every=10_000,
+            eval_interval=10_000,
             eval_episodes=100,
-            eval_copies=10,
+            eval_envs=10,
             eval_episode_limit=1_000,
         ),
         AgentSettings(
@@ -66,10 +66,10 @@ def lunarlander() -> Preset:
         TrainingSettings(
             total_steps=200_000,
             reward_scale=0.1,
-            minibatch=64,
+            batch_size=64,
             replay_capacity=100_000,
-            update_every=4,
-            target_every=1_000,
+            update_interval=4,
+            target_update_interval=1_000,
             loss="huber",
         ),
         AgentSettings(step_size=5e-4, epsilon_end=0.1, epsilon_steps=40_000),
@@ -91,10 +91,10 @@ def cartpole() -> Preset:
             total_steps=50_000,
             observation_scale=2.0,
             reward_scale=0.1,
-            minibatch=256,
+            batch_size=256,
             replay_capacity=20_000,
-            update_every=8,
-            target_every=160,
+            update_interval=8,
+            target_update_interval=160,
             quantiles=8,
             target_quantiles=8,
             acting_quantiles=8,
@@ -114,10 +114,10 @@ def acrobot() -> Preset:
             total_steps=100_000,
             hidden=(64, 64),
             reward_scale=0.1,
-            minibatch=256,
+            batch_size=256,
             replay_capacity=100_000,
-            update_every=8,
-            target_every=400,
+            update_interval=8,
+            target_update_interval=400,
         ),
         AgentSettings(step_size=5e-4, epsilon_end=0.1, epsilon_steps=10_000),
     )
@@ -134,10 +134,10 @@ def mountaincar() -> Preset:
             hidden=(64, 64),
             observation_scale=10.0,
             reward_scale=0.1,
-            minibatch=256,
+            batch_size=256,
             replay_capacity=50_000,
-            update_every=8,
-            target_every=600,
+            update_interval=8,
+            target_update_interval=600,
         ),
         AgentSettings(step_size=2e-3, epsilon_end=0.1, epsilon_steps=5_000),
     )
@@ -154,7 +154,9 @@ def generic() -> Preset:
 def _classic(settings: TrainingSettings, own: AgentSettings) -> Preset:
     """A preset of vector observations: PyTorch's initial weights and ten evaluations of a run."""
     tenth = settings.total_steps // 10
-    evaluated = replace(settings, initialization="pytorch", phase_steps=tenth, eval_every=tenth)
+    evaluated = replace(
+        settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth
+    )
     return Preset(evaluated, own)
 
 
@@ -168,15 +170,15 @@ def atari(algorithm: str = "dqn") -> Preset:
     base = Preset(
         TrainingSettings(
             total_steps=50_000_000,
-            phase_steps=250_000,
+            checkpoint_interval=250_000,
             hidden=(512,),
             clip_rewards=True,
             atari_protocol=DEFAULT_PROTOCOL,
-            minibatch=32,
+            batch_size=32,
             replay_capacity=1_000_000,
-            replay_start=50_000,
-            update_every=4,
-            target_every=10_000,
+            learning_starts=50_000,
+            update_interval=4,
+            target_update_interval=10_000,
             loss="half-squared",
             reduction="sum",
             optimizer="adam",
@@ -185,10 +187,10 @@ def atari(algorithm: str = "dqn") -> Preset:
             quantiles=64,
             target_quantiles=64,
             acting_quantiles=32,
-            eval_every=250_000,
+            eval_interval=250_000,
             eval_episodes=0,
             eval_timesteps=125_000,
-            eval_copies=1,
+            eval_envs=1,
             eval_epsilon=0.001,
         ),
         AgentSettings(

@@ -168,7 +168,7 @@ def _make_steps(
     it in the rings of replay lies where the cursors have not been, and is overwritten before it can
     be sampled.
     """
-    online, lags, device = state.online, population.settings.acting_lag, population.device
+    online, lags, device = state.online, population.settings.delayed_actor, population.device
     acting = {n: v.clone() for n, v in online.parameters.items()} if lags else online.parameters
     past = no_past(population.size, device) if lags and not population.replay_on_host else None
     led = all(shared_memory(each) is not None for each in environments)

@@ -48,7 +48,7 @@ class Player(NamedTuple):
 
 def copies(settings: TrainingSettings) -> int:
     """E: environments an agent; no more than it has episodes to play."""
-    return min(settings.eval_copies, settings.eval_episodes or settings.eval_copies)
+    return min(settings.eval_envs, settings.eval_episodes or settings.eval_envs)
 
 
 def make_player(population: Population, state: State, *, compiled: bool) -> Player:
@@ -208,7 +208,7 @@ def check_evaluation(settings: TrainingSettings, episode_limit: int | None) -> N
         )
     if settings.eval_timesteps % copies(settings):
         raise InvalidInput(
-            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_copies = "
+            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = "
             f"{copies(settings)}: make it one, so that the copies play equally long"
         )
 

@@ -78,7 +78,7 @@ def _update(engine: Engine, streams: Streams, t: int) -> None:
     learned before, and the update begins when all have. They wait for it at the next one only.
     """
     learner, settings = engine.learner, engine.population.settings
-    for group in engine.groups if t % settings.update_every == 0 else ():
+    for group in engine.groups if t % settings.update_interval == 0 else ():
         if group.follow is not None:
             streams.switch(group)
             streams.after_learning()

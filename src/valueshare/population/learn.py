@@ -23,7 +23,7 @@ def learn(population: Population, state: State) -> None:
     """Sample, differentiate, update."""
     settings = population.settings
     counter = update_counter(settings, state.step, state.updates)
-    batch = sample(state, population.keys.replay, counter, settings.minibatch)
+    batch = sample(state, population.keys.replay, counter, settings.batch_size)
     learn_from(population, state, batch, state.step)
 
 
@@ -46,7 +46,7 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
     keys, settings = population.keys, population.settings
     samples = population.algorithm.samples
     counter = update_counter(settings, step, state.updates)
-    taus = draw_taus(keys.quantiles, counter, settings.minibatch, samples)
+    taus = draw_taus(keys.quantiles, counter, settings.batch_size, samples)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     learning = state.diverged_at < 0
@@ -108,8 +108,8 @@ def copy_to_target(state: State) -> None:
 
 def measure(population: Population, state: State, past: Past | None = None) -> None:
     """What `measure_on` measures, on a fresh minibatch of each agent."""
-    minibatch = population.settings.minibatch
-    batch = sample(state, population.keys.measure, state.step, minibatch, past)
+    batch_size = population.settings.batch_size
+    batch = sample(state, population.keys.measure, state.step, batch_size, past)
     measure_on(population, state, batch)
 
 
@@ -119,9 +119,9 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
 
     Means over the minibatch's states, added to the sums since the last evaluation.
     """
-    keys, minibatch = population.keys, population.settings.minibatch
+    keys, batch_size = population.keys, population.settings.batch_size
     samples = population.algorithm.samples
-    tau = acting_taus(keys.measure_quantiles, state.step, minibatch, samples)
+    tau = acting_taus(keys.measure_quantiles, state.step, batch_size, samples)
     outputs = forward(population.network, state.online, batch.obs_tm1, tau)
     q = population.algorithm.q_values(outputs)  # [P, B, A]
     z = population.algorithm.z_values(outputs, population.own.k.unsqueeze(-1))
@@ -138,7 +138,7 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
 
 
 def sample(
-    state: State, keys: Tensor, counter: Tensor, minibatch: int, past: Past | None = None
+    state: State, keys: Tensor, counter: Tensor, batch_size: int, past: Past | None = None
 ) -> Batch:
     """Transitions of each agent, uniform over those that are live, with replacement.
 
@@ -147,4 +147,4 @@ def sample(
     """
     replay = state.replay if past is None else as_of(past, state.replay, state.step)
     live = transitions.live(replay)
-    return transitions.gather(replay, integers(keys, counter, minibatch, live))
+    return transitions.gather(replay, integers(keys, counter, batch_size, live))

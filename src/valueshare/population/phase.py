@@ -29,7 +29,7 @@ def run_phase(engine: Engine, phase: int, poll: Callable[[int], None]) -> pl.Dat
     tables = [records_schema().to_frame()]
     if phase == 0:  # how they play before they have learned anything
         tables.append(_evaluated(engine, 0, poll))
-    start, end = phase * settings.phase_steps, settings.phase_end(phase)
+    start, end = phase * settings.checkpoint_interval, settings.phase_end(phase)
     episodes = TrainingEpisodes(engine.population.size)
     begin(engine, [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds])
     advance(engine, start, end, poll=poll, episodes=episodes)

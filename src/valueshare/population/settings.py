@@ -28,7 +28,7 @@ class TrainingSettings:
 
     # Length
     total_steps: int = 100_000
-    phase_steps: int = 10_000  # between checkpoints; divides eval_every
+    checkpoint_interval: int = 10_000  # between checkpoints; divides eval_interval
 
     # Network and its input
     hidden: tuple[int, ...] = (128, 128)
@@ -41,17 +41,17 @@ class TrainingSettings:
     atari_protocol: str | None = None  # the name of one, for Atari games; None: no Atari
 
     # Replay
-    minibatch: int = 64
+    batch_size: int = 64
     replay_capacity: int = 100_000  # transitions an agent
-    replay_start: int = 1_000  # steps before the first update
+    learning_starts: int = 1_000  # steps before the first update
     replay_device: str | None = None  # cuda, cpu or disk; None: where training is
 
     # Updates
-    update_every: int = 4  # steps
+    update_interval: int = 4  # steps
     gradient_steps: int = 1  # updates made whenever one is due
-    target_every: int = 500  # steps between hard copies into the target network
+    target_update_interval: int = 500  # steps between hard copies into the target network
     # Agents act by the weights as they were before the last update began, until the next one begins
-    acting_lag: bool = False
+    delayed_actor: bool = False
     loss: Literal["half-squared", "huber"] = "half-squared"
     reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -64,10 +64,10 @@ class TrainingSettings:
     kappa: float = 1.0  # IQN: errors below it are squared in the loss, larger ones count linearly
 
     # Evaluation
-    eval_every: int = 10_000  # steps
+    eval_interval: int = 10_000  # steps
     eval_episodes: int = 10  # an agent; 0: by timesteps
     eval_timesteps: int = 0  # an agent; 0: by episodes
-    eval_copies: int = 10  # environments an agent that evaluate side by side
+    eval_envs: int = 10  # environments an agent that evaluate side by side
     eval_episode_limit: int | None = None  # steps; None: the environment's own limit
     eval_epsilon: float = 0.0
 
@@ -118,26 +118,26 @@ class TrainingSettings:
             raise InvalidInput(f"adam_betas = {self.adam_betas}: write two numbers")
         if not all(0 <= beta < 1 for beta in (*self.adam_betas, self.rmsprop_decay)):
             raise InvalidInput("adam_betas and rmsprop_decay lie in [0, 1)")
-        if self.replay_capacity < self.minibatch:
+        if self.replay_capacity < self.batch_size:
             raise InvalidInput(
-                f"replay_capacity = {self.replay_capacity} is smaller than minibatch = "
-                f"{self.minibatch}: make the replay at least one minibatch large"
+                f"replay_capacity = {self.replay_capacity} is smaller than batch_size = "
+                f"{self.batch_size}: make the replay at least one batch large"
             )
         if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
             raise InvalidInput(
                 "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "
                 "above 0, the other to 0"
             )
-        if self.eval_every % self.phase_steps:
+        if self.eval_interval % self.checkpoint_interval:
             raise InvalidInput(
-                f"eval_every = {self.eval_every} is no multiple of phase_steps = "
-                f"{self.phase_steps}: evaluations happen at the end of phases"
+                f"eval_interval = {self.eval_interval} is no multiple of checkpoint_interval = "
+                f"{self.checkpoint_interval}: evaluations happen at the end of phases"
             )
 
     @property
     def phases(self) -> int:
         """How many phases; the last one may be shorter."""
-        return -(-self.total_steps // self.phase_steps)
+        return -(-self.total_steps // self.checkpoint_interval)
 
     @property
     def never_learns(self) -> bool:
@@ -147,21 +147,21 @@ class TrainingSettings:
     @property
     def first_update(self) -> int:
         """The step at which the first update is due."""
-        return -(-self.replay_start // self.update_every) * self.update_every
+        return -(-self.learning_starts // self.update_interval) * self.update_interval
 
     @property
     def evaluations(self) -> int:
         """How many evaluations of a run: before its first step, and after some of its phases."""
-        return 1 - (-self.total_steps // self.eval_every)
+        return 1 - (-self.total_steps // self.eval_interval)
 
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""
-        return min((phase + 1) * self.phase_steps, self.total_steps)
+        return min((phase + 1) * self.checkpoint_interval, self.total_steps)
 
     def evaluates_after(self, phase: int) -> bool:
         """Whether the end of this phase is an evaluation point; the end of training always is."""
         end = self.phase_end(phase)
-        return end % self.eval_every == 0 or end == self.total_steps
+        return end % self.eval_interval == 0 or end == self.total_steps
 
     @property
     def replay_transitions(self) -> int:
@@ -230,12 +230,19 @@ def _switch(name: str, value: Any) -> bool:
 
 
 _AT_LEAST_ONE = (
-    *("total_steps", "phase_steps", "minibatch", "update_every", "target_every", "eval_every"),
-    *("replay_capacity", "replay_start"),  # the first update needs a transition
-    *("gradient_steps", "eval_copies", "quantiles", "target_quantiles", "acting_quantiles"),
+    *(
+        "total_steps",
+        "checkpoint_interval",
+        "batch_size",
+        "update_interval",
+        "target_update_interval",
+        "eval_interval",
+    ),
+    *("replay_capacity", "learning_starts"),  # the first update needs a transition
+    *("gradient_steps", "eval_envs", "quantiles", "target_quantiles", "acting_quantiles"),
 )
 _AT_LEAST_ZERO = ("eval_episodes", "eval_timesteps")
-_SWITCHES = ("clip_rewards", "acting_lag", "tf32")
+_SWITCHES = ("clip_rewards", "delayed_actor", "tf32")
 _POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon", "kappa")
 _CHOICES = {
     "initialization": ("paper", "pytorch"),

@@ -1,10 +1,10 @@
 """Joint updates of all agents: where their minibatches come from, and on which stream they run.
 
 An update samples within itself, but for two cases, in which it reads what was *staged* for it. A
-replay on the host is sampled there. And an update that acting does not wait for (`acting_lag`) runs
-beside it, on a CUDA stream of its own: its minibatch is staged before, as of its step (`past`), and
-agents act by a copy of the weights, which follows before the next update. On a CPU the same happens
-one after the other.
+replay on the host is sampled there. And an update that acting does not wait for (`delayed_actor`)
+runs beside it, on a CUDA stream of its own: its minibatch is staged before, as of its step
+(`past`), and agents act by a copy of the weights, which follows before the next update. On a CPU
+the same happens one after the other.
 
 Everything here is launched on the current stream: whoever calls sees to it that this is the
 learner's, and what it waits for.
@@ -56,8 +56,10 @@ class Learner(NamedTuple):
 
 def is_due(settings: TrainingSettings, t: int) -> bool:
     """Whether step t has an update, of the weights or of the target network."""
-    learning = t >= settings.replay_start
-    return learning and (t % settings.update_every == 0 or t % settings.target_every == 0)
+    learning = t >= settings.learning_starts
+    return learning and (
+        t % settings.update_interval == 0 or t % settings.target_update_interval == 0
+    )
 
 
 def update_due(
@@ -74,9 +76,9 @@ def update_due(
 
     `released` is called as soon as agents may act and store again.
     """
-    if t % settings.target_every == 0:
+    if t % settings.target_update_interval == 0:
         update_target(learner, t)
-    if t % settings.update_every == 0:
+    if t % settings.update_interval == 0:
         first, last = t * settings.gradient_steps, (t + 1) * settings.gradient_steps - 1
         for counter in range(first, last):
             update(learner, counter)
@@ -124,7 +126,11 @@ def make_learner(
 ) -> Learner:
     """Groups that are `led` copy the weights that they act by themselves."""
     settings, device = population.settings, population.device
-    online, on_host, lags = state.online.parameters, population.replay_on_host, settings.acting_lag
+    online, on_host, lags = (
+        state.online.parameters,
+        population.replay_on_host,
+        settings.delayed_actor,
+    )
     draw, batch = _handed_over(population, state.replay) if on_host else (None, None)
     if batch is None and lags:
         batch = Batch(
@@ -139,7 +145,7 @@ def make_learner(
         step.copy_(state.step)
         if batch is not None and not on_host:
             counter = update_counter(settings, step, state.updates)
-            drawn = sample(state, population.keys.replay, counter, settings.minibatch, past)
+            drawn = sample(state, population.keys.replay, counter, settings.batch_size, past)
             for own, values in zip(batch, drawn, strict=True):
                 own.copy_(values)
 
@@ -176,7 +182,7 @@ def make_learner(
 
 
 def _batch_parts(population: Population) -> list[Part]:
-    shape, env = (population.size, population.settings.minibatch), population.env
+    shape, env = (population.size, population.settings.batch_size), population.env
     observation: Part = (*shape, *env.network_shape), torch_dtype(env.observation_dtype)
     number: Part = shape, torch.float32
     return [observation, (shape, torch.int64), number, number, observation]
@@ -186,13 +192,13 @@ def _handed_over(
     population: Population, replay: Transitions
 ) -> tuple[Callable[[str, int], None], Batch]:
     """Sampling on the host, by the same random numbers as on the device; and where it arrives."""
-    minibatch = population.settings.minibatch
+    batch_size = population.settings.batch_size
     whole, parts = travelling_together(_batch_parts(population), population.device)
     letters = Batch(*(part.host for part in parts))
     keys = {name: getattr(population.keys, name).cpu() for name in ("replay", "measure")}
 
     def draw(stream: str, counter: int) -> None:
-        index = integers(keys[stream], counter, minibatch, transitions.live(replay))
+        index = integers(keys[stream], counter, batch_size, transitions.live(replay))
         whole.wait()
         transitions.gather(replay, index, out=letters)
         whole.post()

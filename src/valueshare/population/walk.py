@@ -31,7 +31,7 @@ def walk(
     def update(t: int) -> None:
         with streams.joint():
             engine.state.step.fill_(t)
-            if learner.follow is not None and t % settings.update_every == 0:
+            if learner.follow is not None and t % settings.update_interval == 0:
                 learner.follow()
             update_due(learner, settings, t, released=streams.release)
 

@@ -98,7 +98,7 @@ class AtariStage:
         full = rule.full_actions
         names = emulator.getLegalActionSet() if full else emulator.getMinimalActionSet()
         self.actions = tuple(_words(action.name) for action in names)
-        self.rate = ATARI_FRAMES_A_SECOND / rule.frame_repeat
+        self.rate = ATARI_FRAMES_A_SECOND / rule.frame_skip
         self.colour: Any = AtariVectorEnv(
             game=game.rom,
             num_envs=1,

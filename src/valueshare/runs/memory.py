@@ -52,11 +52,11 @@ RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and i
 USABLE = 0.95
 # What makes an agent smaller, by what needs most of its memory.
 SMALLER = {
-    "network": "smaller layers (hidden) or a smaller minibatch",
-    "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller minibatch",
+    "network": "smaller layers (hidden) or a smaller batch-size",
+    "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller batch-size",
     "replay": "a smaller replay-capacity or another replay-device",
-    "environments": "fewer eval-copies",
-    "records": "fewer evaluations (a larger eval-every)",
+    "environments": "fewer eval-envs",
+    "records": "fewer evaluations (a larger eval-interval)",
 }
 Largest = Literal["network", "quantiles", "replay", "environments", "records"]
 
@@ -111,7 +111,7 @@ def need(part: Part, network: NetworkFactory | None = None) -> Need:
             raise
         raise DoesNotFit(
             f"one agent of {part.label} needs more memory than can be addressed here: write "
-            "smaller layers (hidden), a smaller minibatch or a smaller replay-capacity",
+            "smaller layers (hidden), a smaller batch-size or a smaller replay-capacity",
             one_fits=False,
         ) from error
 
@@ -237,7 +237,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     """An estimate of what one agent needs in passing, besides the state: on a CPU, and on CUDA."""
     settings, samples = population.settings, population.algorithm.samples
     weights = sum(p.nbytes for p in state.online.parameters.values())
-    batch = settings.minibatch
+    batch = settings.batch_size
     try:
         learning, target, measuring, playing = (
             _kept_bytes(population, lanes, quantiles)
@@ -292,7 +292,11 @@ def _frame_bytes(population: Population, state: State) -> int:
     if not transitions.holds_frames(replay):
         return 0
     capacity = replay.action.shape[1]
-    return replay.observation.nbytes * min(population.settings.phase_steps, capacity) // capacity
+    return (
+        replay.observation.nbytes
+        * min(population.settings.checkpoint_interval, capacity)
+        // capacity
+    )
 
 
 def _checkpoint_bytes(population: Population, state: State) -> int:
@@ -305,5 +309,5 @@ def _checkpoint_bytes(population: Population, state: State) -> int:
     if not transitions.holds_frames(replay):
         rings.append(replay.observation)
     capacity = replay.action.shape[1]
-    rows = min(settings.phase_steps, capacity)
+    rows = min(settings.checkpoint_interval, capacity)
     return rows * sum(ring.nbytes for ring in rings) // capacity + rows * 5 * 8

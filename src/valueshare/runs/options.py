@@ -33,20 +33,20 @@ class Options:
     """Settings; what is left out has the value of the environment's preset (--plan shows them)."""
 
     steps: Count = None
-    """Steps of each agent."""
-    phase_steps: Count = None
-    """Steps between checkpoints; left out: eval-every."""
+    """Environment steps of each agent."""
+    checkpoint_interval: Count = None
+    """Steps between checkpoints; left out: eval-interval."""
 
     step_size: Numbers = None
-    """Step sizes of the optimiser."""
+    """Step size (learning rate) of the optimiser."""
     discount: Numbers = None
-    """Discounts."""
+    """Discount factor."""
     epsilon_start: Numbers = None
-    """Probability of a random action at first ..."""
+    """Probability of a random action at the first step."""
     epsilon_end: Numbers = None
-    """... and in the end ..."""
+    """Probability of a random action after epsilon-steps."""
     epsilon_steps: Counts = None
-    """... and how many steps it takes from one to the other, linearly."""
+    """Steps over which epsilon falls linearly from epsilon-start to epsilon-end."""
     beta: Numbers = None
     """Weight of RDQ's penalty."""
 
@@ -55,70 +55,70 @@ class Options:
     initialization: Annotated[Literal["paper", "pytorch"] | None, _option("{paper,pytorch}")] = None
     """Initial weights: as in the paper (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."""
     observation_scale: Number = None
-    """Observations are multiplied by it."""
+    """Factor that observations are multiplied by."""
     reward_scale: Number = None
-    """Training rewards are multiplied by it; scores never are."""
+    """Factor that training rewards are multiplied by; scores never are."""
     clip_rewards: Switch = None
-    """Training rewards become their sign."""
+    """Replace training rewards by their sign."""
 
     atari_protocol: Name = None
-    """How Atari games are played, by name."""
+    """Name of the protocol by which Atari games are played."""
 
-    minibatch: Count = None
-    """Transitions of an update."""
+    batch_size: Count = None
+    """Transitions per update of one agent."""
     replay_capacity: Count = None
-    """Transitions an agent remembers."""
-    replay_start: Count = None
+    """Transitions that the replay of one agent holds."""
+    learning_starts: Count = None
     """Steps before the first update."""
     replay_device: Annotated[Literal["cpu", "cuda", "disk"] | None, _option("{cpu,cuda,disk}")] = (
         None
     )
-    """Where transitions are kept; left out: where training is."""
+    """Memory that holds the replay; left out: that of the training device."""
 
-    update_every: Count = None
+    update_interval: Count = None
     """Steps between updates."""
     gradient_steps: Count = None
-    """Updates made whenever one is due."""
-    target_every: Count = None
-    """Steps between copies into the target network."""
-    acting_lag: Switch = None
-    """Act by the weights as they were before the last update began: acting waits for none."""
+    """Updates made at every update interval."""
+    target_update_interval: Count = None
+    """Steps between copies of the online weights into the target network."""
+    delayed_actor: Switch = None
+    """Act with the weights from before the last update, so that acting never waits for one."""
     loss: Annotated[Literal["half-squared", "huber"] | None, _option("{half-squared,huber}")] = None
-    """Of a temporal-difference error."""
+    """Loss of a temporal-difference error."""
     reduction: Annotated[Literal["mean", "sum"] | None, _option("{mean,sum}")] = None
-    """Over the minibatch."""
+    """Reduction of the loss over the batch."""
     optimizer: Annotated[Literal["adam", "rmsprop"] | None, _option("{adam,rmsprop}")] = None
-    """RMSprop has its epsilon inside the root."""
+    """Optimiser; RMSprop is centred, with its epsilon inside the root."""
     adam_betas: Annotated[tuple[float, float] | None, _option("X X")] = None
-    """Adam's decay rates."""
+    """Decay rates of Adam's two moments."""
     rmsprop_decay: Number = None
-    """RMSprop's decay rate."""
+    """Decay rate of RMSprop's moments."""
     optimizer_epsilon: Number = None
-    """Of either optimiser."""
+    """Epsilon in the denominator of Adam, or inside the root of RMSprop."""
     quantiles: Count = None
-    """IQN: samples for the network in the loss ..."""
+    """IQN: quantile samples per state for the online network."""
     target_quantiles: Count = None
-    """... for the target ..."""
+    """IQN: quantile samples per state for the target network."""
     acting_quantiles: Count = None
-    """... and for acting."""
+    """IQN: quantile samples per state for acting."""
     kappa: Number = None
-    """IQN: errors below it are squared, larger ones count linearly; the loss is divided by it."""
+    """IQN: threshold of the Huber loss: smaller errors are squared, larger ones count linearly."""
 
-    eval_every: Count = None
+    eval_interval: Count = None
     """Steps between evaluations."""
     eval_episodes: Count = None
-    """Episodes of an evaluation, an agent."""
+    """Episodes per evaluation of one agent."""
     eval_timesteps: Count = None
-    """Evaluate by so many timesteps an agent instead of by episodes."""
-    eval_copies: Count = None
-    """Environments an agent that evaluate side by side."""
+    """Timesteps per evaluation of one agent, instead of episodes."""
+    eval_envs: Count = None
+    """Environments in which one agent is evaluated at the same time."""
     eval_episode_limit: Count = None
-    """Steps of an evaluation episode; left out: the environment's own limit."""
+    """Most steps of an evaluation episode; left out: the environment's own limit."""
     eval_epsilon: Number = None
     """Probability of a random action in evaluation."""
 
     tf32: Switch = None
-    """CUDA: faster matrix products with 10-bit mantissas; other numbers than without."""
+    """CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas."""
 
     def given(self) -> dict[str, Any]:
         """The options that were not left out."""
@@ -133,7 +133,7 @@ class Settings(TypedDict, total=False):
     """
 
     steps: int
-    phase_steps: int
+    checkpoint_interval: int
 
     step_size: float | Sequence[float]
     discount: float | Sequence[float]
@@ -150,15 +150,15 @@ class Settings(TypedDict, total=False):
 
     atari_protocol: str
 
-    minibatch: int
+    batch_size: int
     replay_capacity: int
-    replay_start: int
+    learning_starts: int
     replay_device: Literal["cpu", "cuda", "disk"]
 
-    update_every: int
+    update_interval: int
     gradient_steps: int
-    target_every: int
-    acting_lag: bool
+    target_update_interval: int
+    delayed_actor: bool
     loss: Literal["half-squared", "huber"]
     reduction: Literal["mean", "sum"]
     optimizer: Literal["adam", "rmsprop"]
@@ -170,10 +170,10 @@ class Settings(TypedDict, total=False):
     acting_quantiles: int
     kappa: float
 
-    eval_every: int
+    eval_interval: int
     eval_episodes: int
     eval_timesteps: int
-    eval_copies: int
+    eval_envs: int
     eval_episode_limit: int
     eval_epsilon: float
 

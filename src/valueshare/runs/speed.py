@@ -42,7 +42,7 @@ def measured_speed(values: dict[str, Any]) -> float:
     def on_tick(step: int) -> None:
         if step % READ_EVERY:
             return
-        if step >= settings.replay_start + WARM_UP_STEPS:
+        if step >= settings.learning_starts + WARM_UP_STEPS:
             marks.append((time.perf_counter(), step))
 
     train_population(
@@ -65,16 +65,16 @@ def _brief(settings: TrainingSettings) -> TrainingSettings:
     A population evaluates before its first step: one short episode.
     """
     steps = 10**9
-    start = min(settings.replay_start, 4 * settings.minibatch)
+    start = min(settings.learning_starts, 4 * settings.batch_size)
     return replace(
         settings,
         total_steps=steps,
-        phase_steps=steps,
-        eval_every=steps,
+        checkpoint_interval=steps,
+        eval_interval=steps,
         eval_episodes=1,
         eval_timesteps=0,
-        eval_copies=1,
+        eval_envs=1,
         eval_episode_limit=8,
-        replay_start=start,
-        replay_capacity=max(settings.replay_transitions, settings.minibatch),
+        learning_starts=start,
+        replay_capacity=max(settings.replay_transitions, settings.batch_size),
     )
