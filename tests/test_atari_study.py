@@ -180,9 +180,9 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
         "total steps 500,000 instead of 50,000,000",
-        "phase steps 100,000 instead of 250,000",
-        "acting lag True instead of False",
-        "eval every 100,000 instead of 250,000",
+        "checkpoint interval 100,000 instead of 250,000",
+        "delayed actor True instead of False",
+        "eval interval 100,000 instead of 250,000",
         "eval timesteps 30,000 instead of 125,000",
         "without dueling-dqn, rdq, iqn, ib-iqn",
         "ib-dqn with k = 18 instead of 1, n",

@@ -112,10 +112,10 @@ def test_rows_come_as_they_are_known_with_their_ratios(
         "acting alone",
         "storing alone",
         "loop",
-        "loop, acting lag, two halves",
+        "loop, delayed actor, two halves",
     ]
     assert rows["one plain agent"].ms == 20.0  # 50 steps a second
-    for name in ("loop", "loop, acting lag, two halves"):
+    for name in ("loop", "loop, delayed actor, two halves"):
         row = rows[name]
         assert row.rate == pytest.approx(2 * 1e3 / row.ms)  # two agents
         assert row.ratio == pytest.approx(row.rate / 50)
@@ -138,7 +138,7 @@ def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
     bench = AtariBench(agents=1, replay_capacity=200, loops=("lag",), **alone)  # type: ignore[arg-type]
-    assert [row.part for row in measure(bench, lambda line: None)] == ["loop, acting lag"]
+    assert [row.part for row in measure(bench, lambda line: None)] == ["loop, delayed actor"]
 
 
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])

@@ -1,5 +1,6 @@
-"""Metadata of Parquet: compared with what Polars wrote, and found out where it lies."""
+"""Metadata of Parquet: compared with what Polars wrote, and refused where it is wrong."""
 
+import re
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from valueshare.parquet import Lies, parquet_size
+from valueshare.parquet import InvalidMetadata, parquet_size
 
 ROWS = 5_000
 TABLE = pl.DataFrame(
@@ -73,7 +74,7 @@ def changed(content: bytes, old: int, new: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "change",
     [
         lambda content: changed(content, ROWS, 7),
         lambda content: changed(content, ROWS, 10**15),
@@ -88,10 +89,52 @@ def changed(content: bytes, old: int, new: int) -> bytes:
         lambda content: content[:4] + b"\x00" * 200 + content[204:],  # the first page's header
     ],
 )
-def test_metadata_that_lies_is_found_out(tmp_path: Path, lie: Callable[[bytes], bytes]) -> None:
+def test_metadata_that_is_wrong_is_refused(
+    tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
     TABLE.write_parquet(tmp_path / "t", statistics=False)
-    (tmp_path / "t").write_bytes(lie((tmp_path / "t").read_bytes()))
-    with pytest.raises(Lies):
+    (tmp_path / "t").write_bytes(change((tmp_path / "t").read_bytes()))
+    with pytest.raises(InvalidMetadata):
+        parquet_size(tmp_path / "t")
+
+
+LISTS = pl.DataFrame({"a": [[i, i, i] for i in range(1_000)], "b": range(1_000)})
+
+
+def test_a_negative_number_of_values_is_refused(tmp_path: Path) -> None:
+    LISTS.write_parquet(tmp_path / "t", statistics=False)
+    (tmp_path / "t").write_bytes(changed((tmp_path / "t").read_bytes(), 3_000, -5))
+    with pytest.raises(InvalidMetadata, match="a column has a negative number of values"):
+        parquet_size(tmp_path / "t")
+
+
+def test_pages_whose_numbers_cancel_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [float(i) for i in range(ROWS)]}).write_parquet(
+        tmp_path / "t", compression="uncompressed", statistics=False, data_page_size=20_000
+    )
+    content = (tmp_path / "t").read_bytes()
+    page = re.compile(rb"\x2c\x15([\x80-\xff][\x00-\x7f])")  # a data page's number of values
+    found = page.findall(content)
+    count = next(n for n in range(ROWS) if number(n) == found[0])
+    assert found[1] == found[0]
+    wrong = iter([number(2 * count + 100), number(-100)])  # as many bytes, the same sum
+    content = page.sub(lambda _: b"\x2c\x15" + next(wrong), content, count=2)
+    (tmp_path / "t").write_bytes(content)
+    with pytest.raises(InvalidMetadata, match="a page has a negative number of values"):
+        parquet_size(tmp_path / "t")
+
+
+def test_a_flat_column_beside_lists_is_compared_with_the_rows(tmp_path: Path) -> None:
+    LISTS.write_parquet(tmp_path / "t", statistics=False)
+    assert parquet_size(tmp_path / "t").columns == 2
+    content = (tmp_path / "t").read_bytes()
+    length = struct.unpack("<I", content[-8:-4])[0]
+    # Rows of the file, values of the flat column, and rows of the row group.
+    start, *between, end = content[-8 - length : -8].split(number(1_000))
+    footer = number(999).join([start, number(1_000).join(between), end])
+    assert len(footer) == length
+    (tmp_path / "t").write_bytes(content[: -8 - length] + footer + content[-8:])
+    with pytest.raises(InvalidMetadata, match="a column has 1,000 values for 999 rows"):
         parquet_size(tmp_path / "t")
 
 
@@ -103,5 +146,5 @@ def test_bytes_changed_anywhere_in_the_metadata_end_in_a_size_or_in_one_line(
     for place in range(len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0], len(whole)):
         for byte in (127,) if place % 2 else (0,):
             (tmp_path / "t").write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
-            with suppress(Lies):
+            with suppress(InvalidMetadata):
                 parquet_size(tmp_path / "t")

@@ -59,6 +59,20 @@ def test_what_does_not_fit_into_memory_is_refused(
         read_results(tmp_path)
 
 
+def test_memory_is_that_of_all_files_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is held once when it is read, which `free_bytes` shows; all are copied later."""
+    limit, free = SizeLimit("100GB"), 10**9
+    monkeypatch.setattr(result_files, "free_bytes", lambda: free)
+    for name in "abc":
+        limit.take(Path(name), 10**8)
+        free -= 10**8
+    # 3 x 400 MB are needed, of which 300 MB are held already.
+    with pytest.raises(
+        InvalidInput, match=r"900.0 MB of memory beside 300.0 MB .* 700.0 MB are free"
+    ):
+        limit.take(Path("d"), 10**8)
+
+
 def test_tables_with_too_many_columns_and_packed_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "wide.csv").write_text(",".join(map(str, range(5_000))) + "\n")
     with pytest.raises(InvalidInput, match="has 5,000 columns and at most 1,000 are read"):

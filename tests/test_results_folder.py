@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from valueshare import InvalidInput
+from valueshare.report.folder import filled_whole
 from valueshare.runs.directory import (
     CONFIG,
     holds,
@@ -244,7 +245,7 @@ def test_impossible_places_are_refused_in_one_line(tmp_path: Path, name: str, me
 def test_a_folder_without_permission_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `stat` says to a user who may not look there; root, who may, never meets it."""
+    """As `stat` answers a user who may not look there; root, who may, never meets it."""
 
     def forbidden(self: Path, **_: Any) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
@@ -331,6 +332,53 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, renam
     killed(tmp_path, 0)
     write(tmp_path / "out", OTHERS, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_report_brings_back_what_a_killed_process_took_away(tmp_path: Path, renames: int) -> None:
+    """The old folder may be the only copy: it comes back, and the report is written into it."""
+    write(tmp_path / "out")
+    killed(tmp_path, renames)
+    with filled_whole(tmp_path / "out") as folder:
+        (folder / "report.html").write_text("page")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert holds(tmp_path / "out", OTHERS | {"valueshare": "1"} if renames == 2 else SETTINGS)
+    assert (tmp_path / "out" / "report.html").read_text() == "page"
+
+
+def test_a_report_of_the_folder_above_keeps_it_too(tmp_path: Path) -> None:
+    """Reports are staged in the folder that is there: also one of the name that was killed."""
+    above = tmp_path / "out"
+    above.mkdir()
+    write(above / "out")
+    killed(above, 1)
+    with filled_whole(above) as folder:
+        (folder / "report.html").write_text("page")
+    remove_leftovers(above / "out")
+    assert holds(above / "out", SETTINGS)
+
+
+def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    program = """
+        import os, pathlib, signal
+        from valueshare.report.folder import filled_whole
+        with filled_whole(pathlib.Path("out")):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    for before in (set(), {"old.txt"}):  # beside the folder, and in it
+        for name in before:
+            (tmp_path / "out" / name).write_text("old")
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+        assert any(path.name.startswith(".") for path in tmp_path.rglob("*"))
+        with filled_whole(tmp_path / "out") as folder:
+            (folder / "report.html").write_text("page")
+        assert tree(tmp_path).keys() == {
+            "out",
+            *(f"out/{name}" for name in before | {"report.html"}),
+        }
 
 
 def test_what_is_in_use_or_somebody_elses_stays(tmp_path: Path) -> None:

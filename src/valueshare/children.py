@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from valueshare.errors import EnvironmentFailed, InvalidInput
+from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
 
 END_SECONDS = 10.0  # for processes that were killed
@@ -130,7 +130,7 @@ def obey(work: Callable[[str], object], hear: Callable[[str], None] = lambda lin
     except Exception as error:
         code, why = DEFECT, "".join(traceback.format_exception_only(error)).splitlines()[0]
         if is_out_of_memory(error):
-            why = "memory ran out"
+            why = f"memory ran out ({first_line(error)})"
         else:
             traceback.print_exc()
     if code:

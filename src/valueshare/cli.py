@@ -33,7 +33,7 @@ from valueshare.commands.report import report
 from valueshare.commands.tabular import reproduce_gridworld, tabular
 from valueshare.commands.training import resume, train
 from valueshare.commands.watch import watch
-from valueshare.errors import EnvironmentFailed, InvalidInput
+from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
 from valueshare.runs.signals import INTERRUPTED, Stopped
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BaseException as error:  # some libraries' own are no `Exception`
         if not is_out_of_memory(error):
             raise
-        print(f"valueshare: {RAN_OUT}", file=sys.stderr)
+        print(f"valueshare: {RAN_OUT} ({first_line(error)})", file=sys.stderr)
         sys.exit(1)
 
 

@@ -25,12 +25,12 @@ INDEX_PAGE, DICTIONARY_PAGE = 1, 2
 Fields = dict[int, Any]  # of a structure, by number
 
 
-class Lies(ValueError):
+class InvalidMetadata(ValueError):
     """The metadata cannot be true; the message says why."""
 
 
 class Size(NamedTuple):
-    """What a file holds, by its metadata."""
+    """Rows, columns and bytes of a file, by its metadata."""
 
     rows: int
     columns: int
@@ -38,70 +38,99 @@ class Size(NamedTuple):
 
 
 def parquet_size(path: Path) -> Size:
-    """What a file holds; `Lies` where its metadata cannot be true, `OSError` as usual."""
+    """The size of a file; `InvalidMetadata` where it cannot be true, `OSError` as usual."""
     with path.open("rb") as file:
         end = file.seek(0, 2)
         footer = _footer(file, end)
         rows, groups = _whole(footer, 3), _list(footer, 4)
-        schema = _list(footer, 2)
-        types = [one for one in schema[1:] if not one.get(5)]  # groups have children
-        nested = any(one.get(3) == REPEATED for one in schema[1:])
+        columns = _columns(_list(footer, 2))
         if sum(_whole(group, 3) for group in groups) != rows:
-            raise Lies("its row groups have other rows than it says")
+            raise InvalidMetadata("its row groups have other rows than it says")
         decoded = 0
         for group in groups:
             chunks = _list(group, 1)
-            if len(chunks) != len(types):
-                raise Lies("its row groups have other columns than it says")
-            for chunk, kind in zip(chunks, types, strict=True):
-                decoded += _chunk_bytes(
-                    file, end, chunk, kind, None if nested else _whole(group, 3)
-                )
-    return Size(rows, len(types), decoded)
+            if len(chunks) != len(columns):
+                raise InvalidMetadata("its row groups have other columns than it says")
+            for chunk, (kind, repeated) in zip(chunks, columns, strict=True):
+                own_rows = None if repeated else _whole(group, 3)
+                decoded += _chunk_bytes(file, end, chunk, kind, own_rows)
+    return Size(rows, len(columns), decoded)
 
 
 def _footer(file: BinaryIO, end: int) -> Fields:
     if end < 12:
-        raise Lies("it is too short")
+        raise InvalidMetadata("it is too short")
     file.seek(end - 8)
     length, magic = struct.unpack("<I4s", file.read(8))
     if magic != MAGIC:
-        raise Lies("it does not end as a Parquet file does")
+        raise InvalidMetadata("it does not end as a Parquet file does")
     if length > min(end - 12, MOST_FOOTER_BYTES):
-        raise Lies(f"its metadata would have {length:,} bytes")
+        raise InvalidMetadata(f"its metadata would have {length:,} bytes")
     file.seek(end - 8 - length)
     return _Reader(file.read(length)).structure()
+
+
+def _columns(schema: list[Fields]) -> list[tuple[Fields, bool]]:
+    """The leaves of a schema, and whether each is repeated, itself or with a group it is in.
+
+    A schema is a tree in one list: the root, then each element followed by its children.
+    """
+    columns = []
+    groups = [(1, False)]  # open ones: elements still to come, whether they are repeated
+    for element in schema:
+        while groups and not groups[-1][0]:
+            groups.pop()
+        if not groups:
+            break
+        left, repeated = groups.pop()
+        groups.append((left - 1, repeated))
+        repeated = repeated or element.get(3) == REPEATED
+        children = _whole(element, 5) if 5 in element else 0
+        if children > 0:
+            groups.append((children, repeated))
+        elif element is not schema[0]:
+            columns.append((element, repeated))
+    if not groups or any(left for left, _ in groups):
+        raise InvalidMetadata("its schema has other columns than it says")
+    return columns
 
 
 def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: int | None) -> int:
     """Decoded bytes of a column of a row group, its pages' headers compared with the footer."""
     about = chunk.get(3)
     if not isinstance(about, dict):
-        raise Lies("a column has no metadata")
+        raise InvalidMetadata("a column has no metadata")
     values, packed = _whole(about, 5), _whole(about, 7)
     places = [about[name] for name in (9, 11) if name in about]  # of its first pages
     first = min((place for place in places if isinstance(place, int) and place), default=0)
     if first < 4 or packed < 0 or first + packed > end:
-        raise Lies("a column is not within the file")
-    if values < 0 or rows not in (None, values):
-        raise Lies(f"a column has {values:,} values for {rows:,} rows")
+        raise InvalidMetadata("a column is not within the file")
+    if values < 0:
+        raise InvalidMetadata("a column has a negative number of values")
+    if rows is not None and rows != values:
+        raise InvalidMetadata(f"a column has {values:,} values for {rows:,} rows")
     found = unpacked = pages = 0
     place = first
     while place < first + packed:
         header, length = _page_header(file, place)
         pages += 1
         if pages > MOST_PAGES:
-            raise Lies(f"a column has more than {MOST_PAGES:,} pages in a row group")
+            raise InvalidMetadata(f"a column has more than {MOST_PAGES:,} pages in a row group")
         size, inside = _whole(header, 2), _whole(header, 3)
         if size < 0 or inside < 0:
-            raise Lies("a page has a negative size")
+            raise InvalidMetadata("a page has a negative size")
         unpacked += size
         if _whole(header, 1) not in (INDEX_PAGE, DICTIONARY_PAGE):
             data = header.get(5, header.get(8))
-            found += _whole(data if isinstance(data, dict) else {}, 1)
+            count = _whole(data if isinstance(data, dict) else {}, 1)
+            if count < 0:
+                raise InvalidMetadata("a page has a negative number of values")
+            found += count
         place += length + inside
     if place != first + packed or found != values:
-        raise Lies(f"the pages of a column have {found:,} values, and it says {values:,}")
+        raise InvalidMetadata(
+            f"the pages of a column have {found:,} values, and it says {values:,}"
+        )
     physical = _whole(kind, 1)
     width = _whole(kind, 2) if physical == FIXED else WIDTHS.get(physical, 16)
     return unpacked + values * max(1, width)
@@ -110,40 +139,41 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: in
 def _page_header(file: BinaryIO, place: int) -> tuple[Fields, int]:
     """The header of the page at a place of the file, and how many bytes it has."""
     usual, most = HEADER_BYTES
-    for count in (usual, most):
-        file.seek(place)
-        reader = _Reader(file.read(count))
-        try:
-            return reader.structure(), reader.at
-        except Lies:
-            if count == most:
-                raise
-    raise AssertionError
+    try:
+        return _structure_at(file, place, usual)
+    except InvalidMetadata:
+        return _structure_at(file, place, most)
+
+
+def _structure_at(file: BinaryIO, place: int, most: int) -> tuple[Fields, int]:
+    file.seek(place)
+    reader = _Reader(file.read(most))
+    return reader.structure(), reader.at
 
 
 def _whole(fields: Fields, number: int) -> int:
     value = fields.get(number)
     if type(value) is not int:
-        raise Lies(f"field {number} of its metadata is not a number")
+        raise InvalidMetadata(f"field {number} of its metadata is not a number")
     return value
 
 
 def _list(fields: Fields, number: int) -> list[Fields]:
     value = fields.get(number)
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise Lies(f"field {number} of its metadata is not a list")
+        raise InvalidMetadata(f"field {number} of its metadata is not a list")
     return value
 
 
 class _Reader:
-    """Thrift's compact protocol, from bytes; `Lies` where they end too early."""
+    """Thrift's compact protocol, from bytes; `InvalidMetadata` where they end too early."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0
 
     def structure(self, depth: int = 0) -> Fields:
         if depth > MOST_DEPTH:
-            raise Lies("its metadata is nested too deeply")
+            raise InvalidMetadata("its metadata is nested too deeply")
         fields: Fields = {}
         number = 0
         while head := self._byte():
@@ -167,15 +197,15 @@ class _Reader:
             return self._several(depth)
         if kind == 12:
             return self.structure(depth + 1)
-        raise Lies(f"its metadata has a value of kind {kind}")
+        raise InvalidMetadata(f"its metadata has a value of kind {kind}")
 
     def _several(self, depth: int) -> list[Any]:
         if depth > MOST_DEPTH:
-            raise Lies("its metadata is nested too deeply")
+            raise InvalidMetadata("its metadata is nested too deeply")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._unsigned()
         if count > len(self.content) - self.at:  # each has a byte at least
-            raise Lies("its metadata ends within a list")
+            raise InvalidMetadata("its metadata ends within a list")
         kind = head & 15
         if kind in (1, 2):  # in lists, truth values are bytes
             kind = 3
@@ -192,7 +222,7 @@ class _Reader:
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
-        raise Lies("its metadata has a number of more than 64 bits")
+        raise InvalidMetadata("its metadata has a number of more than 64 bits")
 
     def _byte(self) -> int:
         return self._take(1)[0]
@@ -200,6 +230,6 @@ class _Reader:
     def _take(self, count: int) -> bytes:
         taken = self.content[self.at : self.at + count]
         if len(taken) < count:
-            raise Lies("its metadata ends too early")
+            raise InvalidMetadata("its metadata ends too early")
         self.at += count
         return taken

@@ -35,7 +35,7 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
     if found < FORMAT:
         raise InvalidInput(
             f"{folder} was written by an earlier version ({writer}), in run-folder format {found}; "
-            f"this one reads format {FORMAT}: install {writer} to read it"
+            f"this one reads format {FORMAT}: read it with that one"
         )
 
 
@@ -94,7 +94,7 @@ def _named_by_newest_manifest(population: Path, *, warn: bool) -> dict[str, str]
     """
     for path in sorted(population.glob("checkpoint-*.json"), reverse=True):
         try:
-            manifest = schema.checked(schema.read_signed(path), schema.ManifestRecords)
+            manifest = schema.checked(schema.read_checksummed(path), schema.ManifestRecords)
             if path.name != f"checkpoint-{manifest.phase:06d}.json":
                 raise schema.Invalid(f"it is of phase {manifest.phase}")
             if any(not name.startswith(f"{population.name}-") for name in manifest.records):

@@ -15,7 +15,7 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.files import open_regular
 from valueshare.host_memory import byte_count, free_bytes, shown
-from valueshare.parquet import Lies, parquet_size
+from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
 OWN_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
@@ -43,9 +43,9 @@ class SizeLimit:
 
     def take(self, file: Path, count: int, rows: int | None = None) -> None:
         """Refuse a file that has more than is left, or than there is memory for."""
+        before = self._taken
         self._taken += count
         many = "" if rows is None else f" ({rows:,} rows)"
-        before = self._taken - count
         more = f" beside {shown(before)} of other results" if before else ""
         if self._taken > self.limit:
             raise InvalidInput(
@@ -53,22 +53,23 @@ class SizeLimit:
                 f"{shown(self.limit)} are read: write {OPTION} {_rounded(self._taken)}"
             )
         free = free_bytes()
-        if free is not None and COPIES * count > free:
+        needed = COPIES * self._taken - before  # those before are held once already
+        if free is not None and needed > free:
             raise InvalidInput(
-                f"{file} needs about {shown(COPIES * count)} of memory{many}, and {shown(free)} "
-                "are free: free some, or give fewer results"
+                f"{file} needs about {shown(needed)} of memory{many}{more}, and {shown(free)} are "
+                "free: free some, or give fewer results"
             )
 
 
 def read_parquet(
     file: Path, limit: SizeLimit | None = None, *, columns: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """A Parquet file's table; `InvalidInput` where it is too large, or its metadata lies."""
+    """A Parquet file's table; `InvalidInput` where it is too large, or its metadata is wrong."""
     limit = SizeLimit() if limit is None else limit
     open_regular(file).close()
     try:
         size = parquet_size(file)
-    except Lies as error:
+    except InvalidMetadata as error:
         raise Unreadable(f"{file} cannot be read: {error}") from error
     _check_columns(file, size.columns)
     limit.take(file, size.decoded_bytes, size.rows)

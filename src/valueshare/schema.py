@@ -118,31 +118,35 @@ def checked(values: object, kind: type[T]) -> T:
         raise Invalid(" ".join(str(error).split())) from error
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object from a file; `OSError` where it cannot be read, else `Invalid`."""
+def read_object(file: Path, *, finite: bool = True) -> dict[str, Any]:
+    """A JSON object from a file; `OSError` where it cannot be read, else `Invalid`.
+
+    Without `finite`, numbers may be NaN and infinite, as Python writes them.
+    """
     with open_regular(file) as opened:
-        return json_object(opened.read(LARGEST_FILE + 1))
+        return json_object(opened.read(LARGEST_FILE + 1), finite=finite)
 
 
-def read_signed(file: Path) -> dict[str, Any]:
+def read_checksummed(file: Path) -> dict[str, Any]:
     """A JSON object with its own checksum in it, without that; `Invalid` where it does not fit."""
     body = read_object(file)
-    if body.pop("checksum", None) != signature(body):
+    if body.pop("checksum", None) != body_checksum(body):
         raise Invalid("checksum")
     return body
 
 
-def signature(body: Mapping[str, Any]) -> str:
+def body_checksum(body: Mapping[str, Any]) -> str:
     """The checksum that stands in a manifest, of all else in it."""
     return checksum(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def json_object(content: bytes) -> dict[str, Any]:
+def json_object(content: bytes, *, finite: bool = True) -> dict[str, Any]:
     """A JSON object from the content of a file; `Invalid` where it is not one, or too large."""
     if len(content) > LARGEST_FILE:
         raise Invalid(f"it is larger than {LARGEST_FILE // 2**20} MiB")
     try:
-        values = json.loads(content, parse_float=_finite, parse_constant=_finite)
+        number = _finite if finite else float
+        values = json.loads(content, parse_float=number, parse_constant=number)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"it is not valid JSON: {error}") from error
     if not isinstance(values, dict):

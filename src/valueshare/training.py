@@ -1,11 +1,11 @@
-"""Train a whole table of agents: `train` begins a run, `resume` goes on with one.
+"""Train a whole table of agents: `train` begins a run, `resume` resumes one.
 
 >>> run = valueshare.train("CartPole-v1", "ib-dqn", k=[0, 4], seeds=8, steps=20_000)
 >>> run.records.join(run.agents, on="agent").group_by("k", "step").agg(pl.col("score").mean())
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Unpack
 
@@ -71,7 +71,7 @@ def train(
     ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;
-    a run that it ends is not `finished`, and `resume` goes on with it. `threads` are those of the
+    a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of the
     environments, and `groups` of agents go at their own pace (None: as many as suit). `engine` says
     where populations run, and which.
     """
@@ -97,7 +97,7 @@ def train(
 
 
 def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
-    """What is run of a plan and where: all of it in the folder, or a shard in one within it."""
+    """The plan to run and where: all of it in the folder, or a shard in one within it."""
     check_engine(engine)
     shard = engine.own_shard
     place = shard_folder(located(folder), shard)
@@ -116,7 +116,7 @@ def start(
 ) -> Run:
     """Begin the run of a plan in a new folder or at an address, once all is checked that can be.
 
-    In a folder that holds it already, with no phase finished, it goes on, unless it is to be cut in
+    In a folder that holds it already, with no phase finished, it resumes, unless it is to be cut in
     another way. `deviations` from the paper are noted with it.
     """
     check_device(plan, how.engine)
@@ -200,28 +200,32 @@ def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -
             copy.pull(is_small)
         plan = run_folder.open_plan(own)
         check_network(own, plan, how.network)
-        if copy is None:
-            run_folder.remove_old_checkpoints(own, plan)
         done = run_folder.is_finished if copy is None else run_folder.is_committed
         if done(own, plan):
             say(console, f"this run is finished: {place}")
+            if copy is None:
+                # Who holds it already deletes them too; a folder that cannot be held stays.
+                with suppress(OSError, InvalidInput), run_folder.held(own):
+                    run_folder.remove_old_checkpoints(own, plan)
             records = run_folder.read_records(own)
-            if copy is None and (how.tensorboard or _events_go_on(own, console)):
+            if copy is None and (how.tensorboard or _events_resume(own, console)):
                 _ask_from_now_on(how)
                 Events(own, plan.agents, records).close()  # all of them, whatever was lost
             return Run(place, plan.agents, records, finished=True)
         say(console, *announced_imports(plan.backends))
         check_device_of(own, plan, how.engine)
         check_compiles(plan, how.engine)
-        how = how._replace(tensorboard=how.tensorboard or _events_go_on(own, console))
+        how = how._replace(tensorboard=how.tensorboard or _events_resume(own, console))
         _ask_from_now_on(how)
         with running(how.engine) as runs, run_folder.held(own):
             _announce(console, plan, place, how, runs)
             _expect(console, plan, own, runs)
 
             def note() -> None:
-                if copy is not None:
-                    copy.pull(is_small)  # who held it before may have gone on with it
+                if copy is None:
+                    run_folder.remove_old_checkpoints(own, plan)
+                else:
+                    copy.pull(is_small)  # who held it before may have resumed it
                 run_folder.note_resumption(own, command, plan.device, how.tensorboard)
 
             # Once it is held: what is noted is what this process then does.
@@ -311,7 +315,7 @@ def _ask_from_now_on(how: Execution) -> None:
         how.should_stop()
 
 
-def _events_go_on(folder: Path, console: Console) -> bool:
+def _events_resume(folder: Path, console: Console) -> bool:
     """Whether a run has events; where nothing can write them they wait, and nothing is lost."""
     if not run_folder.has_events(folder):
         return False

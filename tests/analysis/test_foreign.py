@@ -14,7 +14,7 @@ from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
 from valueshare.records import FORMAT
-from valueshare.schema import signature
+from valueshare.schema import body_checksum
 
 HEADER = "environment,algorithm,seed,step,score\n"
 
@@ -136,8 +136,8 @@ def test_a_phase_counts_when_a_manifest_names_its_records(tmp_path: Path) -> Non
     assert refused(folder) == f"{folder / 'records'} holds no records: train first"
     first = "population-0-000000.parquet"
     named = {"phase": 0, "records": {first: file_digest(folder / "records" / first)}}
-    signed = {"checksum": signature(named), **named}
-    (population / "checkpoint-000000.json").write_text(json.dumps(signed))
+    written = {"checksum": body_checksum(named), **named}
+    (population / "checkpoint-000000.json").write_text(json.dumps(written))
     assert read_results(folder).table["step"].to_list() == [0, 0]  # that of step 10 is to come
 
 
@@ -323,7 +323,7 @@ def test_a_run_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     told_format(folder, FORMAT - 1)
     assert refused(folder) == (
         f"{folder} was written by an earlier version (valueshare 9.0), in run-folder format "
-        f"{FORMAT - 1}; this one reads format {FORMAT}: install valueshare 9.0 to read it"
+        f"{FORMAT - 1}; this one reads format {FORMAT}: read it with that one"
     )
     told_format(folder, "one")
     assert f"{folder / 'config.json'} is damaged: its format is 'one', not {FORMAT}" in refused(
@@ -360,7 +360,7 @@ def test_runs_with_other_settings_are_read_together_and_said(tmp_path: Path) -> 
     other = run_folder(tmp_path / "b", steps=10, batch_size=64, first_seed=2)
     (note,) = read_results([one, other]).notes
     assert note.startswith(f"{other} was trained with other settings on CartPole-v1 than {one} ")
-    assert "(minibatch is 64, not 32)" in note
+    assert "(batch_size is 64, not 32)" in note
     # A setting that the older of two did not have yet was at its default.
     later = run_folder(tmp_path / "c", steps=10, batch_size=32, kappa=1.0, first_seed=4)
     assert not read_results([one, later]).notes

@@ -136,3 +136,13 @@ def test_observations_that_checkpoints_cannot_hold_are_refused(dtype: type[np.in
     for held in (np.uint8, np.int32):
         spec = spec_from_spaces("Thing-v0", "gymnasium", spaces[held], actions, None)
         assert spec.observation_dtype == held
+
+
+def test_envpool_is_loaded_without_jax() -> None:
+    """Importing it would take seconds of every command, for nothing."""
+    code = "from valueshare.envs import environment_spec as spec; import sys; spec('CartPole-v1')"
+    shown = "print('envpool' in sys.modules, 'jax' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True False\n"

@@ -105,7 +105,7 @@ def test_in_words() -> None:
         ({"max_noops": -1}, "max_noops = -1"),
         ({"frame_limit": 10}, "no multiple of frame_skip = 4"),
         ({"mode": 3}, "mode = 3: there is only 0 here"),
-        ({"grayscale": False}, "grey = False: there is only True here"),
+        ({"grayscale": False}, "grayscale = False: there is only True here"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, object], message: str) -> None:

@@ -220,7 +220,7 @@ def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     train(tmp_path, stop_after=120)
     other = dataclasses.replace(SETTINGS, batch_size=16)
-    with pytest.raises(InvalidInput, match="minibatch was 8 and is now 16"):
+    with pytest.raises(InvalidInput, match="batch_size was 8 and is now 16"):
         train_population(AGENTS, other, directory=tmp_path)
     with pytest.raises(InvalidInput, match="agents"):
         train_population(AGENTS[:2], SETTINGS, directory=tmp_path)

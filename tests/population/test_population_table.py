@@ -60,7 +60,7 @@ def test_populations_share_environment_network_and_loss() -> None:
     ("wrong", "message"),
     [
         ({"batch_size": 0}, "batch_size = 0"),
-        ({"batch_size": 64, "replay_capacity": 32}, "smaller than minibatch"),
+        ({"batch_size": 64, "replay_capacity": 32}, "smaller than batch_size"),
         ({"loss": "hinge"}, "half-squared, huber"),
         ({"eval_episodes": 0}, "one of eval_episodes and eval_timesteps"),
         ({"eval_interval": 15_000}, "no multiple of checkpoint_interval"),

@@ -23,7 +23,7 @@ from valueshare.report.page_live import Follower, View, fingerprint, live_page, 
 from valueshare.report.page_results import Live
 from valueshare.report.page_server import answer, server
 from valueshare.report.results import drawn_from
-from valueshare.schema import signature
+from valueshare.schema import body_checksum
 
 Visiting = Callable[..., Any]
 STEPS = 30
@@ -65,7 +65,9 @@ def test_a_run_of_a_newer_version_is_refused_before_anything_is_served(tmp_path:
     told = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(told | {"format": 99, "valueshare": "9.0"}))
     for given in (run, run.parent):
-        with pytest.raises(InvalidInput, match=r"new was written by a newer valueshare \(9\.0\)"):
+        with pytest.raises(
+            InvalidInput, match=r"new was written by a newer version \(valueshare 9\.0\)"
+        ):
             Follower([given])
 
 
@@ -233,8 +235,8 @@ def test_a_phase_is_shown_when_its_manifest_is_there(run: Path) -> None:
         names = [f"p-{index}.parquet" for index in range(phase + 1)]
         sums = {name: file_digest(run / "records" / name) for name in names}
         body = {"phase": phase, "records": sums}
-        signed = {"checksum": signature(body), **body}
-        (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps(signed))
+        written = {"checksum": body_checksum(body), **body}
+        (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps(written))
 
     commit(0)
     follower = Follower([run], resamples=50)

@@ -38,9 +38,9 @@ BAD = {
     "a layer too wide": (["--hidden", "9" * 23], "layer sizes are from 1 to 1,000,000"),
     "a network too large": (
         ["--hidden", "1000000", "1000000"],
-        "are free: 0 would fit; write smaller layers (hidden) or a smaller minibatch",
+        "are free: 0 would fit; write smaller layers (hidden) or a smaller batch-size",
     ),
-    "a minibatch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
+    "a batch beyond 64 bits": (  # 64 quantiles x 10^12 transitions x 10^6 features
         [
             *("--algorithm", "iqn", "--hidden", "1000000", "8"),
             *("--batch-size", "9" * 12, "--replay-capacity", "9" * 12),
@@ -80,7 +80,7 @@ BAD = {
         "no multiple of checkpoint_interval",
     ),
     "loss": (["--loss", "l3"], "--loss"),
-    "unknown option": (["--minibach", "3"], "--batch-size"),
+    "unknown option": (["--batch-sise", "3"], "--batch-size"),
     "no evaluation steps": (["--eval-episode-limit", "0"], "eval_episode_limit = 0"),
     "episodes below zero": (
         ["--eval-episodes", "-1", "--eval-timesteps", "100"],
@@ -160,8 +160,8 @@ def test_what_cannot_be_compiled_is_said_before_there_is_a_folder(
 
 
 def test_settings_by_name_have_their_nearest_name() -> None:
-    with pytest.raises(InvalidInput, match="did you mean minibatch"):
-        make_plan("CartPole-v1", minibach=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidInput, match="did you mean batch_size"):
+        make_plan("CartPole-v1", batch_sise=3)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="first_seed goes with a number"):
         make_plan("CartPole-v1", seeds=[1, 2], first_seed=3)
 

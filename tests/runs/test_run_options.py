@@ -54,7 +54,7 @@ def test_type_checkers_know_the_names() -> None:
     """mypy reads this file too: an ignore that it did not need would be an error there."""
     plan = make_plan("CartPole-v1", batch_size=32, step_size=[1e-3, 1e-4], seeds=1)
     assert plan.settings["CartPole-v1"].batch_size == 32
-    with pytest.raises(Exception, match="did you mean minibatch"):
-        make_plan("CartPole-v1", minibach=32)  # type: ignore[call-arg]
+    with pytest.raises(Exception, match="did you mean batch_size"):
+        make_plan("CartPole-v1", batch_sise=32)  # type: ignore[call-arg]
     with pytest.raises(Exception, match="write a whole number"):
         make_plan("CartPole-v1", batch_size="many")  # type: ignore[arg-type]

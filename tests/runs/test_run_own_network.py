@@ -204,4 +204,4 @@ def test_the_shape_has_the_settings() -> None:
 
     plan = make_plan("CartPole-v1", "dqn", seeds=1, hidden=[7, 9], observation_scale=0.5)
     check_network(parts(plan)[0], environment_spec("CartPole-v1"), network)
-    assert set(seen) == {NetworkShape((4,), 2, (7, 9), 0.5)}
+    assert set(seen) == {NetworkShape((4,), 2, (7, 9), 0.5, "pytorch")}

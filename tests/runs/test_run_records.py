@@ -13,7 +13,7 @@ from valueshare import open_run
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.records import read_tables
-from valueshare.schema import signature
+from valueshare.schema import body_checksum
 
 
 def record(folder: Path, phase: int) -> Path:
@@ -31,7 +31,7 @@ def manifest(folder: Path, *phases: int) -> Path:
     manifest.parent.mkdir(parents=True, exist_ok=True)
     named = {path.name: file_digest(path) for path in paths}
     body = {"phase": phases[-1], "records": named}
-    manifest.write_text(json.dumps({"checksum": signature(body), **body}))
+    manifest.write_text(json.dumps({"checksum": body_checksum(body), **body}))
     return manifest
 
 
@@ -69,7 +69,7 @@ def test_a_damaged_manifest_leaves_it_to_the_one_before_and_that_is_said(
     fewer = whole | {"records": {}}  # valid, and not what was written
     of_before = newest.with_name("checkpoint-000001.json").read_text()
     other = {"phase": 2, "records": {"population-1-000000.parquet": "0" * 64}}
-    signed = json.dumps({"checksum": signature(other), **other})
+    signed = json.dumps({"checksum": body_checksum(other), **other})
     for text in ("", "[1, 2]", '{"records": 3}', "{}", json.dumps(fewer), of_before, signed):
         newest.write_text(text)
         caplog.clear()

@@ -1,4 +1,4 @@
-"""A run that was ended in any way goes on to the same end, to the bit."""
+"""A run that was ended in any way resumes to the same end, to the bit."""
 
 import errno
 import json
@@ -17,6 +17,7 @@ import pytest
 
 from valueshare import open_run
 from valueshare.population import checkpoint
+from valueshare.records import FORMAT
 from valueshare.runs import run_folder
 from valueshare.runs.signals import Stopped, stop_on_signals
 from valueshare.runs.workers import here
@@ -309,7 +310,7 @@ def test_a_damaged_checkpoint_falls_back(
     assert_same_end(folder, uninterrupted)
 
 
-def test_a_finished_run_that_is_damaged_is_mended(
+def test_a_finished_run_that_is_damaged_is_repaired(
     small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
 ) -> None:
     folder = tmp_path / "run"
@@ -392,6 +393,40 @@ def test_what_a_kill_after_the_last_phase_has_left_goes(
     assert {path for path in folder.rglob("*") if path.is_file()} == {*before, own / "notes.txt"}
 
 
+def test_an_old_checkpoint_is_kept_where_the_newest_are_damaged(
+    small: list[str],
+    uninterrupted: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    assert_same_end: Same,
+) -> None:
+    """It was kept by a kill after the last phase, and is the only whole one now."""
+    folder, own = tmp_path / "run", tmp_path / "run" / "checkpoints" / "population-0"
+    stopped(folder, small, cli, monkeypatch)
+    shutil.copytree(own, tmp_path / "old")
+    assert cli("resume", folder)[0] == 0
+    shutil.copytree(tmp_path / "old", own, dirs_exist_ok=True)
+    for phase in (2, 3):
+        flip_a_bit(own / f"state-{phase:06d}.safetensors")
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, uninterrupted)
+
+
+def test_old_checkpoints_stay_while_another_process_holds_the_run(
+    uninterrupted: Path, tmp_path: Path, cli: Cli
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(uninterrupted, folder)
+    old = folder / "checkpoints" / "population-1" / "state-000001.safetensors"
+    old.write_text("old")
+    with run_folder.held(folder):
+        assert cli("resume", folder)[0] == 0
+        assert old.exists()
+    assert cli("resume", folder)[0] == 0
+    assert not old.exists()
+
+
 def test_what_cannot_be_resumed(
     small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,8 +440,8 @@ def test_what_cannot_be_resumed(
     assert "a run goes on with its own settings: leave out --batch-size" in refused(
         cli, folder, "--batch-size", "16"
     )
-    edited(folder, format=2, valueshare="9.0")
-    assert "newer valueshare (9.0), format 2; this one reads up to 1" in refused(cli, folder)
+    edited(folder, format=FORMAT + 1, valueshare="9.0")
+    assert f"(valueshare 9.0), in run-folder format {FORMAT + 1}" in refused(cli, folder)
     edited(folder, **json.loads(before) | {"device": "cuda:9"})
     assert "is on cuda:9, and there is no such device here" in refused(cli, folder)
     settings = json.loads(before)["settings"]

@@ -20,7 +20,7 @@ from valueshare.runs.plan import config, from_config
 from valueshare.runs.progress import Progress, read_progress
 from valueshare.runs.run_folder import note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
-from valueshare.schema import Invalid, read_object, signature
+from valueshare.schema import Invalid, body_checksum, read_object
 
 Cli = Callable[..., tuple[int, str, str]]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -53,7 +53,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "hidden of lists": ("hidden", [[1], [2]]),
     "steps below one": ("total_steps", 0),
     "infinite steps": ("total_steps", 1e400),
-    "minibatch NaN": ("batch_size", float("nan")),
+    "batch_size NaN": ("batch_size", float("nan")),
     "a protocol that is no name": ("atari_protocol", {"name": 1}),
     "an unknown loss": ("loss", ["huber"]),
     "tf32 in words": ("tf32", "yes"),
@@ -196,7 +196,7 @@ def test_a_manifest_that_does_not_fit(case: str, folder: Path) -> None:
     path = folder / "checkpoints" / "population-0" / "checkpoint-000003.json"
     body = json.loads(path.read_text()) | MANIFESTS[case]
     del body["checksum"]
-    path.write_text(json.dumps({"checksum": signature(body), **body}))
+    path.write_text(json.dumps({"checksum": body_checksum(body), **body}))
     with pytest.raises(InvalidInput, match=r"checkpoint-000003\.json is "):
         newest_state(Folder(folder, "population-0"))
 

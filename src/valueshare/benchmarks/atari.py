@@ -48,10 +48,10 @@ LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag
 LOOPS: dict[LoopName, Loop] = {
     "serial": Loop("loop", 1, False),
     "halves": Loop("loop, two halves", 2, False),
-    "lag": Loop("loop, acting lag", 1, True),
-    "lag-halves": Loop("loop, acting lag, two halves", 2, True),
-    "lag-quarters": Loop("loop, acting lag, four quarters", 4, True),
-    "lag-eighths": Loop("loop, acting lag, eight eighths", 8, True),
+    "lag": Loop("loop, delayed actor", 1, True),
+    "lag-halves": Loop("loop, delayed actor, two halves", 2, True),
+    "lag-quarters": Loop("loop, delayed actor, four quarters", 4, True),
+    "lag-eighths": Loop("loop, delayed actor, eight eighths", 8, True),
 }
 
 

@@ -14,7 +14,7 @@ from valueshare.commands.training import let_threads_sleep
 PORT = 8_011
 
 
-def watch(runs: Positional[RunFolders], port: int = PORT) -> None:
+def watch(runs: Positional[RunFolders], port: int = PORT, max_result_size: str = "2GB") -> None:
     """Show runs in a browser while they train, again whenever a phase has ended.
 
     The page is the one that `valueshare report` writes. It is served to this machine alone, until
@@ -23,6 +23,7 @@ def watch(runs: Positional[RunFolders], port: int = PORT) -> None:
     Args:
         runs: Run folders, addresses, or what else `valueshare report` reads; shown as one.
         port: Of 127.0.0.1; 0 is any free one.
+        max_result_size: Results that take more memory than this are refused before they are read.
     """
     let_threads_sleep()
     from valueshare.report.page_live import Follower
@@ -34,7 +35,7 @@ def watch(runs: Positional[RunFolders], port: int = PORT) -> None:
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
-        follower = Follower(copies.folders, fetch=fetch, named=copies.named)
+        follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size)
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, own_port = serving.socket.getsockname()
         looking = Thread(target=follower.follow, args=(stop,), daemon=True)

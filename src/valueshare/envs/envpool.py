@@ -144,7 +144,8 @@ class EnvPoolEnvironments:
 def _envpool() -> Any:
     """The package, imported on first use: it takes a second and is an extra."""
     try:
-        import envpool
+        with _without_jax():
+            import envpool
     except ImportError as missing:
         refuse_without_memory("EnvPool", missing)
         raise InvalidInput(
@@ -155,8 +156,7 @@ def _envpool() -> Any:
 
 def _pool_spec(env_id: str) -> Any:
     try:
-        with _without_jax():
-            return _envpool().make_spec(env_id)
+        return _envpool().make_spec(env_id)
     except (ImportError, RuntimeError) as reason:  # some families need libraries of the system
         line = " ".join(str(reason).split())
         raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {line}") from reason
@@ -174,7 +174,8 @@ def _without_space_warnings() -> Iterator[None]:
 def _without_jax() -> Iterator[None]:
     """EnvPool imports JAX for a feature that is not used here, and goes without if it cannot.
 
-    That takes seconds. Where JAX is loaded already, nothing is kept from EnvPool.
+    That takes seconds. The pools made here then have no `xla()`, also for others in this process;
+    where JAX is loaded already, they keep it.
     """
     module = "envpool.python.lax"
     hidden = "jax" not in sys.modules and module not in sys.modules
@@ -184,4 +185,4 @@ def _without_jax() -> Iterator[None]:
         yield
     finally:
         if hidden:
-            del sys.modules[module]
+            sys.modules.pop(module, None)

@@ -1,4 +1,4 @@
-"""Checkpoints: what a run needs to go on from its last finished phase, bit for bit.
+"""Checkpoints: what a run needs to resume from its last finished phase, bit for bit.
 
     checkpoints/NAME/state-000003.safetensors    weights, targets, optimiser, counters after phase 3
     checkpoints/NAME/replay-000003.safetensors   what phase 3 added to replay, not the rings
@@ -8,7 +8,7 @@
 
 Every file is written under another name, synced and renamed; the JSON comes last, so a phase is
 either finished or not there. What the last two checkpoints need is kept: if the newest is damaged,
-the one before it serves. The last phase of a run has no replay, which nothing would go on from; to
+the one before it serves. The last phase of a run has no replay, which nothing would resume from; to
 be run again it has that of the phase before. Only regular files with these names are ever deleted.
 Only safetensors, JSON and Parquet: nothing that runs code when read.
 """
@@ -18,7 +18,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ from valueshare.files import (
 from valueshare.population.fingerprint import check_fingerprint
 from valueshare.population.tensor_files import safetensors_bytes
 from valueshare.replay.packing import Piece
-from valueshare.schema import Invalid, Manifest, checked, read_signed, signature
+from valueshare.schema import Invalid, Manifest, body_checksum, checked, read_checksummed
 
 # 1 had no frames. 2 was of agents whose target network was copied after the update of the same
 # step: to resume them now would mix two orders of events.
@@ -58,14 +58,14 @@ class Damaged(Exception):
 
 
 class StoredSegment(NamedTuple):
-    """What a phase added to replay."""
+    """The transitions that a phase added to replay."""
 
     columns: dict[str, Tensor]
     frames: list[Path]  # files of packed frames, to be loaded one at a time
 
 
 class Added(NamedTuple):
-    """What a phase added to replay, and which of it and of earlier phases is still live."""
+    """The same before it is stored, and which of it and of earlier phases is still live."""
 
     columns: Mapping[str, Tensor]
     end: int  # transitions that an agent had written when the phase ended
@@ -74,7 +74,7 @@ class Added(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a checkpoint cost."""
+    """The cost of a checkpoint."""
 
     seconds: float
     frame_bytes: int  # 0 where observations are no images
@@ -164,7 +164,7 @@ def save(
                 ),
             },
         }
-        text = json.dumps({"checksum": signature(body), **body}, indent=1)
+        text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
         write_whole(folder.manifest(phase), [text.encode()])
     _prune(folder, kept=[m for m in (before, body) if m is not None])
     return Saved(time.perf_counter() - began, frame_bytes, packed_bytes)
@@ -184,15 +184,18 @@ def prepare(folder: Folder) -> None:
 def remove_old(folder: Folder, last: int) -> None:
     """Delete what was left by a process that was killed just after the `last` phase of the run.
 
-    Nobody goes on with that population, and would delete it then.
+    Nobody resumes that population, and would delete it then. Where that phase is not whole, all is
+    kept: an older checkpoint may be the only one to resume from. The caller holds the run's folder.
     """
     try:
         kept = [
             _read_manifest(folder.manifest(phase)) for phase in range(max(0, last - 1), last + 1)
         ]
-    except Damaged:  # not finished, or to be mended from what is there
+    except Damaged:  # not finished, or to be repaired from what is there
         return
-    _prune(folder, kept)
+    names = {path.name for path in folder.checkpoints.iterdir()}
+    if any(map(_unneeded(folder, kept), names)) and is_whole(folder, last):
+        _prune(folder, kept)
 
 
 def load_latest(folder: Folder, fingerprint: Mapping[str, Any]) -> Checkpoint | None:
@@ -250,12 +253,12 @@ def _manifest_before(folder: Folder, phase: int) -> dict[str, Any] | None:
     except Damaged as damage:
         raise InvalidInput(
             f"the checkpoint before this one was damaged meanwhile ({damage}): valueshare resume "
-            f"{folder.root} goes on from the last one that is whole"
+            f"{folder.root} resumes from the last one that is whole"
         ) from damage
 
 
 def _write_replay(folder: Folder, phase: int, added: Added) -> tuple[dict[str, Any], int, int]:
-    """What the manifest says of the segment; bytes of its frames, before packing and after."""
+    """The manifest's entry for the segment; bytes of its frames, before packing and after."""
     digest = write_whole(folder.replay(phase), safetensors_bytes(added.columns))
     frames: dict[str, str] = {}
     frame_bytes = packed_bytes = 0
@@ -305,7 +308,7 @@ def _load(folder: Folder, body: dict[str, Any]) -> Checkpoint:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        body = read_signed(path)
+        body = read_checksummed(path)
     except (OSError, Invalid) as error:
         raise Damaged(f"{path.name}: {error}") from error
     if type(body.get("format")) is int and body["format"] > FORMAT:
@@ -347,12 +350,17 @@ def _all_or_nothing(folder: Folder, phase: int) -> Iterator[None]:
 
 
 def _prune(folder: Folder, kept: list[dict[str, Any]]) -> None:
+    remove_files(folder.checkpoints, _unneeded(folder, kept))
+
+
+def _unneeded(folder: Folder, kept: list[dict[str, Any]]) -> Callable[[str], bool]:
+    """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
     names = {folder.manifest(body["phase"]).name for body in kept}
     names |= {name for body in kept for name in body["state"]}
     names |= {
         name for body in kept for segment in body["segments"] for name in _segment_files(segment)
     }
-    remove_files(folder.checkpoints, lambda name: _phase_of(name) is not None and name not in names)
+    return lambda name: _phase_of(name) is not None and name not in names
 
 
 def _phase_of(name: str) -> int | None:

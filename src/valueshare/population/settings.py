@@ -42,7 +42,7 @@ class TrainingSettings:
 
     # Replay
     batch_size: int = 64
-    replay_capacity: int = 100_000  # transitions an agent
+    replay_capacity: int = 100_000  # transitions per agent
     learning_starts: int = 1_000  # steps before the first update
     replay_device: str | None = None  # cuda, cpu or disk; None: where training is
 
@@ -65,9 +65,9 @@ class TrainingSettings:
 
     # Evaluation
     eval_interval: int = 10_000  # steps
-    eval_episodes: int = 10  # an agent; 0: by timesteps
-    eval_timesteps: int = 0  # an agent; 0: by episodes
-    eval_envs: int = 10  # environments an agent that evaluate side by side
+    eval_episodes: int = 10  # per agent; 0: by timesteps
+    eval_timesteps: int = 0  # per agent; 0: by episodes
+    eval_envs: int = 10  # environments per agent that evaluate side by side
     eval_episode_limit: int | None = None  # steps; None: the environment's own limit
     eval_epsilon: float = 0.0
 

@@ -19,9 +19,9 @@ from valueshare.files import (
     write_whole,
 )
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
-from valueshare.runs.directory import read_config
+from valueshare.runs.directory import read_config, remove_leftovers, remove_leftovers_beside
 from valueshare.runs.progress import PROGRESS
-from valueshare.runs.staging import remove_left, staging_folder
+from valueshare.runs.staging import staging_folder
 
 # Of a run, and nobody else's: what is there counts, or goes with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
@@ -73,10 +73,10 @@ def filled_whole(target: Path) -> Iterator[Path]:
         try:
             with _refused(target):
                 made = make_parents(target)
-                above = target if target.is_dir() else target.parent
-                for folder in {above, target.parent}:
-                    remove_left(target, folder)
-                staging = stack.enter_context(staging_folder(target, above))
+                remove_leftovers(target)
+                place = target / "report" if target.is_dir() else target
+                remove_leftovers_beside(place)
+                staging = stack.enter_context(staging_folder(place))
                 staging.chmod(0o755)
             with _refused(target, only_below=staging):  # the work may read other files
                 yield staging
@@ -140,8 +140,10 @@ def _check(places: list[Path]) -> None:
 
 @contextmanager
 def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
-    """What the system refuses is refused by the target's name; or only a full disk and failures
-    with files below a folder are, and all else is as it was."""
+    """Refuse by the target's name what the system refuses.
+
+    With `only_below`, only a full disk and failures with files below that folder.
+    """
     try:
         yield
     except OSError as error:

@@ -47,11 +47,15 @@ class Follower:
         *,
         fetch: Callable[[], None] = lambda: None,
         named: Callable[[str], str] = lambda text: text,
+        limit: str | None = None,
     ) -> None:
-        """`fetch` is called before every look, and `named` says what a copy is of."""
+        """`fetch` is called before every look, and `named` says what a copy is of.
+
+        Results that take more memory than `limit` (None: 2 GB) are refused.
+        """
         self.paths = check(paths)
         self.resamples = resamples
-        self.fetch, self.named = fetch, named
+        self.fetch, self.named, self.limit = fetch, named, limit
         self.seen = ""
         self.view = View("0", self._waiting("0", "No phase has ended yet.").encode())
 
@@ -76,7 +80,7 @@ class Follower:
             return False
         self.seen = now
         try:
-            results = read_results(self.paths)
+            results = read_results(self.paths, max_result_size=self.limit)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = View(now, self._waiting(now, self.named(str(error))).encode())
             return True

@@ -18,7 +18,7 @@ from valueshare.files import (
     sync_tree,
     write_json,
 )
-from valueshare.runs.staging import left_folders, remove_left, staging_folder
+from valueshare.runs.staging import left_folders, remove_unnamed, staging_folder
 from valueshare.schema import run_config
 
 CONFIG = "config.json"
@@ -60,7 +60,7 @@ def results_folder(
     with ExitStack() as stack:
         try:
             remove_leftovers(target)
-            staging = stack.enter_context(staging_folder(target, target.parent))
+            staging = stack.enter_context(staging_folder(target))
         except OSError as error:
             remove_empty(made)
             raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
@@ -73,7 +73,7 @@ def results_folder(
                 _replace(target, staging)
             else:
                 # Takes the place of nothing or of an empty folder. One that was filled while the
-                # work went on stays, and this fails.
+                # work was done stays, and this fails.
                 _take_place(target, staging)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
@@ -87,14 +87,20 @@ def remove_leftovers(target: Path) -> None:
     """Remove what processes left that were killed while they made this folder.
 
     One that was killed between taking away the old folder and putting the new one there has left
-    the old one, which comes back.
+    the old one, which comes back. Where the target is a link, that is done where it leads.
     """
-    target = Path(os.path.realpath(target))  # a loop of links is no error here
-    for path in left_folders(target, target.parent):
+    remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is no error here
+
+
+def remove_leftovers_beside(target: Path) -> None:
+    """The same in the very folder that the target is in, whether or not it is a link."""
+    remove_unnamed(target.parent)
+    for path in left_folders(target):
         old = path / RETIRED
-        if (old / CONFIG).is_file() and not (path / CONFIG).exists() and not target.exists():
+        retired = (old / CONFIG).is_file() and not (path / CONFIG).exists()
+        if retired and not os.path.lexists(target):
             old.rename(target)
-    remove_left(target, target.parent)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> None:
@@ -121,7 +127,7 @@ def _take_place(target: Path, staging: Path) -> None:
 
 def _replace(target: Path, staging: Path) -> None:
     """Put the new folder in the old one's place, or leave the old one where it was."""
-    with staging_folder(target, target.parent) as retired:
+    with staging_folder(target) as retired:
         old = retired / RETIRED
         try:
             target.rename(old)

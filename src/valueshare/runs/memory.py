@@ -58,6 +58,7 @@ SMALLER = {
     "environments": "fewer eval-envs",
     "records": "fewer evaluations (a larger eval-interval)",
 }
+GPU_MEMORY = "GPU memory"
 Largest = Literal["network", "quantiles", "replay", "environments", "records"]
 
 
@@ -156,7 +157,8 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     """One line of what is needed and what is free; what does not fit is refused, with advice."""
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
-    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, "memory", advice)
+    kind = "memory" if device.type == "cpu" else GPU_MEMORY
+    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, kind, advice)
     if device.type == "cuda":
         host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
         on_device = ("network", "quantiles")
@@ -214,9 +216,10 @@ def _refuse_excess(
     fit = max(0, int((USABLE * free - fixed) // each))
     if advice is None:
         advice = f"{'give fewer seeds,' if fit else 'write'} {SMALLER[needs.largest]}"
-    if kind == "memory" and host_memory.is_address_limited():
+    on_host = kind != GPU_MEMORY
+    if on_host and host_memory.is_address_limited():
         advice += ", or raise the limit of the address space (ulimit -v)"
-    held = "" if kind != "memory" or not needs.held else f" beside {shown(needs.held)} held already"
+    held = f" beside {shown(needs.held)} held already" if on_host and needs.held else ""
     raise DoesNotFit(
         f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
         f"{shown(agents * each + fixed)} of {kind}{held} and {shown(free)} are free: {fit:,} would "

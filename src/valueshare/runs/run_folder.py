@@ -4,7 +4,7 @@
     agents.parquet           the table: one row an agent
     provenance.json          command, version, commit, machine, libraries; again for each resumption
     records/*.parquet        one row an agent and evaluation
-    checkpoints/NAME/        what population NAME needs to go on
+    checkpoints/NAME/        what population NAME needs to resume
     progress/NAME.json       where it is, and how long it has taken; for displays
     .lock                    held by the process that runs it
     tensorboard/             events, where they were asked for
@@ -74,7 +74,7 @@ class Run(NamedTuple):
     agents: pl.DataFrame  # the table
     records: pl.DataFrame  # one row an agent and evaluation
     finished: bool
-    # Why populations ended that are not finished, by name; the others went on without them.
+    # Why populations ended that are not finished, by name; the others continued without them.
     failures: Mapping[str, str] = MappingProxyType({})
 
     def weights(self, agent: int) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ def created(
     """Make the folder of a run that has not begun, and hold it while the context lasts.
 
     It appears whole or not at all, and is held before it appears: no other process can resume it
-    between its making and its first step. Whether it has events is noted for who goes on with it,
+    between its making and its first step. Whether it has events is noted for who resumes it,
     and where its study departs from the paper, for who reads its results.
     """
     with ExitStack() as stack:
@@ -199,7 +199,7 @@ def open_run(folder: str | Path) -> Run:
 
 
 def note_resumption(folder: Path, command: str, device: str, tensorboard: bool = False) -> None:
-    """Add to `provenance.json` that the run goes on, where and with what.
+    """Add to `provenance.json` that the run resumes, where and with what.
 
     One that cannot be read, cut short at an address say, begins anew: no number depends on it.
     """
@@ -214,7 +214,7 @@ def note_resumption(folder: Path, command: str, device: str, tensorboard: bool =
 
 
 def has_events(folder: Path) -> bool:
-    """Whether TensorBoard events of this run were asked for, when it began or went on."""
+    """Whether TensorBoard events of this run were asked for, when it began or resumed."""
     try:
         return bool(read_object(folder / PROVENANCE)["tensorboard"])
     except (OSError, Invalid, KeyError):
@@ -222,7 +222,10 @@ def has_events(folder: Path) -> bool:
 
 
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
-    """Delete old checkpoints of finished populations, which a kill may have kept from it."""
+    """Delete old checkpoints of finished populations, which a kill may have left.
+
+    The caller holds the folder.
+    """
     for part in parts(plan):
         remove_old(Folder(folder, part.name), part.settings.phases - 1)
 

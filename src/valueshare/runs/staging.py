@@ -9,7 +9,6 @@ import fcntl
 import os
 import platform
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,11 +21,11 @@ _RANDOM = "[a-z0-9_]{8}"  # what `tempfile` adds
 
 
 @contextmanager
-def staging_folder(target: Path, above: Path) -> Iterator[Path]:
-    """A new folder in `above` to fill for the target; whoever moves or removes it is the caller."""
+def staging_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside the target to fill for it; the caller moves or removes it."""
     while True:
-        unnamed = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
-        staging = above / (_prefix(target) + unnamed.name.removeprefix(UNNAMED))
+        unnamed = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=target.parent))
+        staging = target.with_name(_prefix(target) + unnamed.name.removeprefix(UNNAMED))
         handle = -1
         try:
             handle = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -48,10 +47,10 @@ def staging_folder(target: Path, above: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def left_folders(target: Path, above: Path) -> Iterator[Path]:
+def left_folders(target: Path) -> Iterator[Path]:
     """The folders for this target that killed processes left, each locked while it is looked at."""
     pattern = re.compile(re.escape(_prefix(target)) + _RANDOM)
-    for path in _matching(above, pattern):
+    for path in _matching(target.parent, pattern):
         try:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # gone meanwhile, or no folder
@@ -63,13 +62,6 @@ def left_folders(target: Path, above: Path) -> Iterator[Path]:
             continue
         finally:
             os.close(handle)
-
-
-def remove_left(target: Path, above: Path) -> None:
-    """Remove what killed processes left in `above` for this target."""
-    remove_unnamed(above)
-    for path in left_folders(target, above):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_unnamed(above: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
 from valueshare.population.train import checked_device
 from valueshare.runs import memory
@@ -52,8 +52,8 @@ class Local(Engine):
                     raise
                 planned = f" (planned: {self._said})" if self._said else ""
                 raise InvalidInput(
-                    f"memory ran out{planned}; all finished phases are safe: free some, then "
-                    f"valueshare resume {folder}"
+                    f"memory ran out{planned}: {first_line(error)}; all finished phases are safe: "
+                    f"free some, then valueshare resume {folder}"
                 ) from error
             report(part.name, Ending(finished))
             if not finished:
