@@ -89,7 +89,8 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("led", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("led", [False, True])
 def test_rows_come_as_they_are_known_with_their_ratios(
     monkeypatch: pytest.MonkeyPatch, led: bool
 ) -> None:

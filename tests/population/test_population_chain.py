@@ -39,9 +39,9 @@ def learned_values(agents: pl.DataFrame, settings: TrainingSettings) -> np.ndarr
     "algorithms",
     [
         ("dqn", "ib-dqn"),
-        ("double-dqn", "ib-double-dqn"),
-        ("dueling-dqn",),
-        ("rdq",),
+        pytest.param(("double-dqn", "ib-double-dqn"), marks=pytest.mark.slow),
+        pytest.param(("dueling-dqn",), marks=pytest.mark.slow),
+        pytest.param(("rdq",), marks=pytest.mark.slow),
         pytest.param(("iqn", "ib-iqn"), marks=pytest.mark.slow),
     ],
     ids=lambda names: names[0],

@@ -252,6 +252,7 @@ def test_a_damaged_checkpoint_is_made_again(
     assert_same_end(there, uninterrupted)
 
 
+@pytest.mark.slow
 def test_processes_and_shards(
     small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, copies: Path
 ) -> None:

@@ -176,6 +176,7 @@ def test_asked_to_end_before_it_could_begin(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_asked_again_and_again(
     long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same
 ) -> None:

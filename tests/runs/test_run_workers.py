@@ -205,6 +205,7 @@ def test_a_worker_that_is_killed_is_reported_and_the_others_go_on(
     assert_same_agents(folder, long_run)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_write(tmp_path: Path, start: Start) -> None:
     """Files may not be larger than 8 kB: the run's folder appears, and no checkpoint of 14 kB."""
     limited = ("sh", "-c", 'ulimit -f 16; exec "$@"', "sh")
