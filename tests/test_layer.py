@@ -76,7 +76,7 @@ def test_the_gradient_is_the_symmetric_matrix() -> None:
 )
 def test_repr_shows_k(k: float, shown: str) -> None:
     assert repr(MeanExpansion(k)) == f"MeanExpansion({shown})"
-    assert repr(MeanExpansion(k).to("meta")) == "MeanExpansion(k=one an agent)"
+    assert repr(MeanExpansion(k).to("meta")) == "MeanExpansion(k=one per agent)"
 
 
 @pytest.mark.parametrize("k", [-1, -0.5, float("nan"), float("inf"), torch.tensor(-2.0)])

@@ -10,7 +10,7 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-# What libraries say that have no exception for it: PyTorch, the C++ library, the dynamic linker,
+# Messages of libraries that have no exception for it: PyTorch, the C++ library, the dynamic linker,
 # and Python where no thread can be started.
 _RAN_OUT = (
     *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory"),
@@ -99,7 +99,7 @@ def _installed() -> int | None:
 
 
 def _left_in_group() -> int | None:
-    """What a container's limit leaves, where there is one."""
+    """Memory left within a container's limit; None where there is none."""
     group = Path("/sys/fs/cgroup")
     try:
         limit = (group / "memory.max").read_text().strip()
@@ -110,7 +110,7 @@ def _left_in_group() -> int | None:
 
 
 def _left_of_addresses() -> int | None:
-    """What a limit of the address space leaves (ulimit -v, prlimit --as), where there is one."""
+    """Addresses left within a limit (ulimit -v, prlimit --as); None where there is none."""
     try:
         import resource
 

@@ -245,7 +245,7 @@ def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    """What another library wrote beside its results, if it is JSON."""
+    """JSON that another library wrote beside its results; None where it is not JSON."""
     try:
         return read_object(file, finite=False)
     except (OSError, Invalid):

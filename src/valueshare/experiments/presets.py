@@ -24,7 +24,7 @@ class Preset(NamedTuple):
 
 
 def lunarlander_paper() -> Preset:
-    """The paper's LunarLander-v3 study (IB-DQN against k); ten environments an agent share its 100
+    """The paper's LunarLander-v3 study (IB-DQN against k); ten environments per agent share its 100
     evaluation episodes."""
     return Preset(
         TrainingSettings(

@@ -119,5 +119,5 @@ def _log(beta: float) -> float:
 
 
 def _rows(values: Tensor, like: Tensor) -> Tensor:
-    """One value an agent, shaped to broadcast over its parameters. Shapes: [P] -> [P, 1, ...]."""
+    """One value per agent, shaped to broadcast over its parameters. Shapes: [P] -> [P, 1, ...]."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))

@@ -40,7 +40,7 @@ def stream_keys(
 def bits(keys: Tensor, counter: Tensor | int, count: int) -> Tensor:
     """64 random bits for each agent and lane.
 
-    `counter` is a 0-d int64 tensor on the keys' device, or [P] for one an agent; or a number, but
+    `counter` is a 0-d int64 tensor on the keys' device, or [P] for one per agent; or a number, but
     not in compiled code, where it would be compiled in. Shapes: keys [P] -> [P, count] int64.
     """
     lane = torch.arange(count, device=keys.device)

@@ -45,7 +45,7 @@ class MeanExpansion(nn.Module):
 
     def extra_repr(self) -> str:
         if self.scale.is_meta or self.scale.ndim:  # a template, or the stacked state of many agents
-            return "k=one an agent"
+            return "k=one per agent"
         return f"k={self.scale.item() - 1:g}"
 
 

@@ -1,4 +1,4 @@
-"""The table of agents: one row an agent, more rows a sweep.
+"""The table of agents: one row per agent, more rows a sweep.
 
 What may differ between the agents of one population is a column here; what they share is in
 `settings.py`. `agent` numbers the rows of the whole table and is what records refer to.

@@ -184,8 +184,9 @@ def prepare(folder: Folder) -> None:
 def remove_old(folder: Folder, last: int) -> None:
     """Delete what was left by a process that was killed just after the `last` phase of the run.
 
-    Nobody resumes that population, and would delete it then. Where that phase is not whole, all is
-    kept: an older checkpoint may be the only one to resume from. The caller holds the run's folder.
+    A finished population is not resumed, so nothing else would delete it. Where that phase is not
+    whole, all files are kept: an older checkpoint may be the only one to resume from. The caller
+    holds the run folder's lock.
     """
     try:
         kept = [

@@ -47,7 +47,7 @@ class Player(NamedTuple):
 
 
 def copies(settings: TrainingSettings) -> int:
-    """E: environments an agent; no more than it has episodes to play."""
+    """E: environments per agent; no more than it has episodes to play."""
     return min(settings.eval_envs, settings.eval_episodes or settings.eval_envs)
 
 

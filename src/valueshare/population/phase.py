@@ -41,7 +41,7 @@ def run_phase(engine: Engine, phase: int, poll: Callable[[int], None]) -> pl.Dat
 
 
 def records_schema() -> pl.Schema:
-    """One row an agent and evaluation; null where there is nothing to report."""
+    """One row per agent and evaluation; null where there is nothing to report."""
     return pl.Schema(
         {
             "agent": pl.Int64(),

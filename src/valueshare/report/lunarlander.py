@@ -52,7 +52,7 @@ class Tables(NamedTuple):
     overestimation: pl.DataFrame  # by k
     relative_action_gap: pl.DataFrame  # by k
     curves: pl.DataFrame  # by k and step
-    scores: pl.DataFrame  # a row an agent and evaluation
+    scores: pl.DataFrame  # a row per agent and evaluation
     diverged: pl.DataFrame  # by k: how many
 
 

@@ -98,7 +98,7 @@ def about_section(results: Results, study: Study, names: Mapping[str, str]) -> s
 
 
 def agent_rows(study: Study) -> dict[str, Any]:
-    """A row an agent, for the table that is made when it is asked for."""
+    """A row per agent, for the table that is made when it is asked for."""
     table = study.main
     own = [name for name in OWN if name in table.columns and table[name].n_unique() > 1]
     who = ["env", "algorithm", "k", "seed"]

@@ -1,6 +1,6 @@
 """From a tidy table to the series that figures draw: who is in it, means over seeds, smoothing.
 
-The tidy table has a row an agent and evaluation: `env, algorithm, k, seed, step, score` and other
+The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other
 metrics. What has no number is left out of means, and every mean says of how many seeds it is.
 """
 

@@ -25,7 +25,7 @@ KIND = "training"
 class Plan(NamedTuple):
     """Everything that decides the numbers of a run."""
 
-    agents: pl.DataFrame  # the table, one row an agent
+    agents: pl.DataFrame  # the table, one row per agent
     settings: dict[str, TrainingSettings]  # by environment
     backends: dict[str, Backend]  # by environment
     device: str = "cpu"

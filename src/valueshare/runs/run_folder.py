@@ -1,9 +1,9 @@
 """The folder of a training run, from before its first step.
 
     config.json              every setting, the format of this folder, the version that wrote it
-    agents.parquet           the table: one row an agent
+    agents.parquet           the table: one row per agent
     provenance.json          command, version, commit, machine, libraries; again for each resumption
-    records/*.parquet        one row an agent and evaluation
+    records/*.parquet        one row per agent and evaluation
     checkpoints/NAME/        what population NAME needs to resume
     progress/NAME.json       where it is, and how long it has taken; for displays
     .lock                    held by the process that runs it
@@ -72,7 +72,7 @@ class Run(NamedTuple):
 
     folder: Place
     agents: pl.DataFrame  # the table
-    records: pl.DataFrame  # one row an agent and evaluation
+    records: pl.DataFrame  # one row per agent and evaluation
     finished: bool
     # Why populations ended that are not finished, by name; the others continued without them.
     failures: Mapping[str, str] = MappingProxyType({})
