@@ -283,6 +283,26 @@ def test_a_users_own_network_learns(optimizer: Literal["adam", "rmsprop"]) -> No
     assert all(not torch.equal(w, s) for w, s in zip(weight, start, strict=True))
 
 
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "iqn"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules, on import
+def test_every_step_can_be_traced_as_one_graph(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first half of compilation, which refuses what it cannot trace; it takes seconds."""
+    compile_ = torch.compile
+
+    def traced(function: Any, **options: Any) -> Any:
+        return compile_(function, **{**options, "backend": "eager", "options": None})
+
+    table = agent_table("CartPole-v1", algorithm, seeds=[0, 1], k=[2.0])
+    eager = train_population(table, SETTINGS)
+    monkeypatch.setattr(torch, "compile", traced)
+    found = train_population(table, SETTINGS, compiled=True)
+    assert torch.equal(eager.state.replay.action, found.state.replay.action)
+    for name, value in eager.state.online.parameters.items():
+        torch.testing.assert_close(found.state.online.parameters[name], value, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules, on import
 def test_compiled_steps_are_the_eager_ones() -> None:

@@ -14,10 +14,13 @@ except ModuleNotFoundError as missing:
         f"the mean-expansion layer needs PyTorch: {install_command('torch')}", name="torch"
     ) from missing
 
+from valueshare.nn.stacking import per_agent, stackable
+
 # What turns outputs into probabilities, or their logarithms: those are no action-values.
 PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)
 
 
+@stackable
 class MeanExpansion(nn.Module):
     """Turn a network's outputs z into action-values q = M_k z by scaling their mean by k+1.
 
@@ -40,7 +43,7 @@ class MeanExpansion(nn.Module):
         self.register_buffer("scale", scale)
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
-        q: torch.Tensor = scale_mean(z, self.scale.to(z.dtype))
+        q: torch.Tensor = scale_mean(z, per_agent(self.scale.to(z.dtype), z))
         return q
 
     def extra_repr(self) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from valueshare.nn.expansion import MeanExpansion
 from valueshare.nn.init import Biases, initialize_
+from valueshare.nn.stacking import Linear, stackable
 from valueshare.nn.torsos import NetworkShape, torso
 
 # On images, as the authors have them; all biases of their MLPs start at 0.
@@ -19,19 +20,21 @@ PLAIN_BIASES = Biases(convolution=0.1, hidden=0.1)  # DQN, Double DQN, IB-DQN
 STREAM_BIASES = Biases(convolution=0.03, hidden=0.0)  # Dueling DQN, RDQ
 
 
+@stackable
 class Stream(nn.Module):
     """A hidden layer, ReLU, and a linear layer. Shapes: [..., features] -> [..., outputs]."""
 
     def __init__(self, features: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(features, hidden)
-        self.output = nn.Linear(hidden, outputs)
+        self.hidden = Linear(features, hidden)
+        self.output = Linear(hidden, outputs)
 
     def forward(self, features: Tensor) -> Tensor:
         outputs: Tensor = self.output(torch.relu(self.hidden(features)))
         return outputs
 
 
+@stackable
 class PlainHead(nn.Module):
     """One stream and the mean-expansion layer: q = M_k z.
 
@@ -49,6 +52,7 @@ class PlainHead(nn.Module):
         return q
 
 
+@stackable
 class DuelingHead(nn.Module):
     """q = B + (x - mean(x)): a stream for the mean action-value, one for the residuals, centred.
 
@@ -66,6 +70,7 @@ class DuelingHead(nn.Module):
         return q
 
 
+@stackable
 class BaselineResidualHead(nn.Module):
     """u = (z_1, ..., z_n, b) from the same two streams, not centred: the head of RDQ.
 

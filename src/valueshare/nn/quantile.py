@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 from valueshare.errors import InvalidInput
 from valueshare.nn.heads import PlainHead
+from valueshare.nn.stacking import Linear, stackable
 from valueshare.nn.torsos import NetworkShape, torso
 
 COSINES = 64
 
 
+@stackable
 class QuantileEmbedding(nn.Module):
     """relu(W c + d) with c_i = cos(pi·i·tau), i = 1..64.
 
@@ -22,14 +24,18 @@ class QuantileEmbedding(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(COSINES, features)
+        self.linear = Linear(COSINES, features)
         self.register_buffer("frequencies", math.pi * torch.arange(1.0, COSINES + 1))
 
     def forward(self, tau: Tensor) -> Tensor:
-        cosines = torch.cos(tau.unsqueeze(-1) * self.frequencies)  # [..., N, 64]
+        frequencies = self.frequencies
+        if frequencies.ndim > 1:  # stacked over agents: [P, 64] -> [P, 1, ..., 64]
+            frequencies = frequencies.reshape(-1, *(1,) * (tau.ndim - 1), COSINES)
+        cosines = torch.cos(tau.unsqueeze(-1) * frequencies)  # [..., N, 64]
         return torch.relu(self.linear(cosines))
 
 
+@stackable
 class QuantileNetwork(nn.Module):
     """Features of the observation times features of tau, then a plain head for each quantile.
 

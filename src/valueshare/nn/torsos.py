@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from valueshare.errors import InvalidInput
 from valueshare.nn.convolution import Convolution
+from valueshare.nn.stacking import Linear, per_agent, stackable
 
 
 class NetworkShape(NamedTuple):
@@ -57,6 +58,7 @@ def torso(shape: NetworkShape) -> Torso:
     )
 
 
+@stackable
 class ObservationScale(nn.Module):
     """Multiply observations by a constant, in the network's own float type.
 
@@ -70,7 +72,7 @@ class ObservationScale(nn.Module):
         self.register_buffer("scale", torch.tensor(float(scale)))
 
     def forward(self, observation: Tensor) -> Tensor:
-        return observation.to(self.scale.dtype) * self.scale
+        return observation.to(self.scale.dtype) * per_agent(self.scale, observation)
 
 
 def mlp_torso(
@@ -82,7 +84,7 @@ def mlp_torso(
     """
     layers: list[nn.Module] = [ObservationScale(observation_scale)]
     for fan_in, fan_out in pairwise((observation_size, *hidden)):
-        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        layers += [Linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers)
 
 

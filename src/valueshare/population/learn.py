@@ -15,7 +15,7 @@ from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
 from valueshare.population.past import Past, as_of
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, Tensors, Weights, forward
+from valueshare.population.state import Population, State, Tensors, Weights
 from valueshare.replay import transitions
 
 
@@ -62,7 +62,7 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
         state.online.parameters,
         gradients,
         state.moments,
-        population.own.step_size,
+        step_size(population, step),
         active,
         epsilon=settings.optimizer_epsilon,
         **(
@@ -76,20 +76,28 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
     state.updates.add_(1)
 
 
+def step_size(population: Population, step: Tensor) -> Tensor:
+    """Each agent's step size at step `step` []. Shapes: [] -> [P]."""
+    own, settings = population.own.step_size, population.settings
+    if settings.step_size_schedule == "constant":
+        return own
+    return own * (1 - step.to(own.dtype) / settings.total_steps)
+
+
 def gradients_and_losses(
     population: Population, state: State, batch: Batch, taus: Taus | None
 ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
     """Each agent's gradient, its loss [P], and the mean action-value of its minibatch [P]."""
-    algorithm, settings, network = population.algorithm, population.settings, population.network
+    algorithm, settings = population.algorithm, population.settings
     hyper = Hyper(population.own.beta, settings.loss, settings.kappa)
     buffers = state.online.buffers
 
     def objective(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         def online(obs: Tensor, tau: Tensor | None) -> Tensor:
-            return forward(network, Weights(parameters, buffers), obs, tau)
+            return population.forward(Weights(parameters, buffers), obs, tau)
 
         def target(obs: Tensor, tau: Tensor | None) -> Tensor:
-            return forward(network, Weights(state.target, buffers), obs, tau)
+            return population.forward(Weights(state.target, buffers), obs, tau)
 
         loss, outputs_tm1 = algorithm.loss(online, target, batch, hyper, taus)  # [P, B], ...
         losses = loss.mean(-1) if settings.reduction == "mean" else loss.sum(-1)  # [P]
@@ -122,7 +130,7 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
     keys, batch_size = population.keys, population.settings.batch_size
     samples = population.algorithm.samples
     tau = acting_taus(keys.measure_quantiles, state.step, batch_size, samples)
-    outputs = forward(population.network, state.online, batch.obs_tm1, tau)
+    outputs = population.forward(state.online, batch.obs_tm1, tau)
     q = population.algorithm.q_values(outputs)  # [P, B, A]
     z = population.algorithm.z_values(outputs, population.own.k.unsqueeze(-1))
     best = q.topk(min(2, q.shape[-1]), dim=-1).values

@@ -22,6 +22,7 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS, Algorithm, Samples, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
 from valueshare.learning.randomness import stream_key, stream_keys
+from valueshare.nn.stacking import StackedNetwork, stacked
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.settings import TrainingSettings
 from valueshare.replay import transitions
@@ -72,7 +73,8 @@ class Population:
     settings: TrainingSettings
     env: EnvironmentSpec  # of all of them, but for the name: that is in the table
     algorithm: Algorithm
-    network: nn.Module  # a skeleton without weights: what `functional_call` calls
+    network: nn.Module  # one agent's, without weights: on the meta device
+    stacked: StackedNetwork | None  # the same, called for all agents at once where it can be
     factory: NetworkFactory
     own: Own
     keys: Keys
@@ -80,7 +82,8 @@ class Population:
 
     @property
     def size(self) -> int:
-        return self.agents.height
+        """P. Not the height of the table: compiled steps ask for it, and cannot trace Polars."""
+        return self.own.k.shape[0]
 
     @property
     def seeds(self) -> list[int]:
@@ -91,9 +94,16 @@ class Population:
         """Whether the host draws minibatches and hands them over, whatever device learns."""
         return self.settings.replay_device in ("cpu", "disk")
 
+    def forward(self, weights: "Weights", observation: Tensor, tau: Tensor | None) -> Tensor:
+        """Outputs of every agent's network on its own observations [P, B, ...]."""
+        if self.stacked is None or torch.compiler.is_compiling():
+            return forward(self.network, weights, observation, tau)
+        inputs = (observation,) if tau is None else (observation, tau)
+        return self.stacked(weights.parameters, weights.buffers, *inputs)
+
     def q_values(self, weights: "Weights", observation: Tensor, tau: Tensor | None) -> Tensor:
         """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""
-        return self.algorithm.q_values(forward(self.network, weights, observation, tau))
+        return self.algorithm.q_values(self.forward(weights, observation, tau))
 
 
 class Weights(NamedTuple):
@@ -123,7 +133,7 @@ class State(NamedTuple):
 def forward(
     network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None
 ) -> Tensor:
-    """The outputs of every agent's network on its own observations [P, B, ...]."""
+    """Outputs of every agent's network on its own observations [P, B, ...], of any module."""
 
     def one(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
         outputs: Tensor = functional_call(network, (parameters, buffers), inputs)
@@ -161,12 +171,14 @@ def make_population(
         return torch.tensor(agents[name].to_list(), dtype=torch.float32, device=device)
 
     seeds = agents["seed"].to_list()
+    module = _meta_network(factory, network_shape(settings, specs[0]), device)
     return Population(
         agents=agents,
         settings=settings,
         env=specs[0],
         algorithm=algorithm,
-        network=_meta_network(factory, network_shape(settings, specs[0]), device),
+        network=module,
+        stacked=stacked(module),
         factory=factory,
         own=Own(*(column(name) for name in Own._fields)),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),

@@ -21,7 +21,6 @@ from valueshare.population.state import (
     NetworkFactory,
     Population,
     Weights,
-    forward,
     make_population,
     torch_dtype,
 )
@@ -146,7 +145,7 @@ def values_of(architecture: str, outputs: NDArray[Any], k: float) -> Values:
 def network_outputs(agent: Agent, observation: Tensor, tau: Tensor | None) -> Tensor:
     """The outputs of an agent's network in one state. Shapes: [...], tau [1, 1, K] -> [...]."""
     batch = observation[None, None]  # [P, B, ...] with P = B = 1
-    return forward(agent.population.network, agent.weights, batch, tau)[0, 0]
+    return agent.population.forward(agent.weights, batch, tau)[0, 0]
 
 
 def moments(
