@@ -40,6 +40,7 @@ class Settings:
     gradient_steps: int = 1
     target_update_interval: int = 100
     step_size: float = 1e-3
+    step_size_steps: int | None = None  # it falls linearly to 0 over so many steps; None: never
     adam_epsilon: float = 3.125e-4
     discount: float = 0.99
     epsilon_start: float = 1.0
@@ -215,6 +216,9 @@ class PlainAgent:
         self.optimizer.zero_grad()
         loss = losses.mean() if self.settings.reduction == "mean" else losses.sum()
         torch.autograd.backward(loss)
+        if self.settings.step_size_steps is not None:
+            remaining = 1 - self.t / self.settings.step_size_steps
+            self.optimizer.param_groups[0]["lr"] = self.settings.step_size * remaining
         self.optimizer.step()
         self.updates += 1
 

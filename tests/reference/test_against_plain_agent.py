@@ -167,6 +167,9 @@ def plain_agents(
             gradient_steps=settings.gradient_steps,
             target_update_interval=settings.target_update_interval,
             step_size=row["step_size"],
+            step_size_steps=(
+                settings.total_steps if settings.step_size_schedule == "linear" else None
+            ),
             adam_epsilon=settings.optimizer_epsilon,
             discount=row["discount"],
             epsilon_start=row["epsilon_start"],
@@ -294,6 +297,7 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
         {"groups": 2, "processes": True},
         replace(AS_THE_ENGINE, delayed_actor_weights=True),
     ),
+    "a linear step size": ({"step_size_schedule": "linear"}, {}, AS_THE_ENGINE),
     "Huber loss, summed": ({"loss": "huber", "reduction": "sum"}, {}, AS_THE_ENGINE),
 }
 # Their parts are tested one by one; the fast suite has the combination of most of them.

@@ -55,6 +55,8 @@ class TrainingSettings:
     loss: Literal["half-squared", "huber"] = "half-squared"
     reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
     optimizer: Literal["adam", "rmsprop"] = "adam"
+    # Linear: from each agent's step size to 0 at the last step
+    step_size_schedule: Literal["constant", "linear"] = "constant"
     adam_betas: tuple[float, float] = (0.9, 0.999)
     rmsprop_decay: float = 0.95
     optimizer_epsilon: float = 1e-8  # RMSprop: inside the square root
@@ -249,4 +251,5 @@ _CHOICES = {
     "loss": ("half-squared", "huber"),
     "reduction": ("mean", "sum"),
     "optimizer": ("adam", "rmsprop"),
+    "step_size_schedule": ("constant", "linear"),
 }

@@ -89,6 +89,10 @@ class Options:
     """Reduction of the loss over the batch."""
     optimizer: Annotated[Literal["adam", "rmsprop"] | None, _option("{adam,rmsprop}")] = None
     """Optimiser; RMSprop is centred, with its epsilon inside the root."""
+    step_size_schedule: Annotated[
+        Literal["constant", "linear"] | None, _option("{constant,linear}")
+    ] = None
+    """Step size over training: constant, or falling linearly to 0 at the last step."""
     adam_betas: Annotated[tuple[float, float] | None, _option("X X")] = None
     """Decay rates of Adam's two moments."""
     rmsprop_decay: Number = None
@@ -162,6 +166,7 @@ class Settings(TypedDict, total=False):
     loss: Literal["half-squared", "huber"]
     reduction: Literal["mean", "sum"]
     optimizer: Literal["adam", "rmsprop"]
+    step_size_schedule: Literal["constant", "linear"]
     adam_betas: tuple[float, float]
     rmsprop_decay: float
     optimizer_epsilon: float
