@@ -79,9 +79,8 @@ def lunarlander() -> Preset:
 def cartpole() -> Preset:
     """CartPole-v1 for a CPU, 50,000 steps.
 
-    Chosen from 37 settings on seeds 200 to 207 and then from five on seeds 300 to 315, where it
-    scored 479 in the last evaluation. Larger step sizes learn sooner and forget again; smaller ones
-    do not get there in time.
+    The step size falls to 0: with a constant one, agents that learn fast forget again. Found on
+    seeds 400 to 407, where all agents scored 500 in the last evaluation, for k = 0 and k = 2.
 
     Values reach 10. With kappa = 20 IQN squares its errors like DQN does; its outputs are then
     expectiles rather than quantiles.
@@ -89,18 +88,20 @@ def cartpole() -> Preset:
     return _classic(
         TrainingSettings(
             total_steps=50_000,
+            hidden=(64, 64),
             observation_scale=2.0,
             reward_scale=0.1,
-            batch_size=256,
+            batch_size=512,
             replay_capacity=20_000,
-            update_interval=8,
+            update_interval=16,
             target_update_interval=160,
+            step_size_schedule="linear",
             quantiles=8,
             target_quantiles=8,
             acting_quantiles=8,
             kappa=20.0,
         ),
-        AgentSettings(step_size=1e-3, epsilon_end=0.3, epsilon_steps=5_000),
+        AgentSettings(step_size=5e-3, epsilon_end=0.3, epsilon_steps=5_000),
     )
 
 
