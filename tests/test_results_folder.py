@@ -18,10 +18,10 @@ from valueshare.report.folder import filled_whole
 from valueshare.runs.directory import (
     CONFIG,
     holds,
-    read_config,
     remove_leftovers,
     results_folder,
 )
+from valueshare.schema import read_config
 
 SETTINGS: dict[str, Any] = {"valueshare": "1", "k": (0.0, 1.6), "seeds": 8}
 OTHERS: dict[str, Any] = {"k": (0.0, 1.6), "seeds": 9}

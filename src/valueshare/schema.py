@@ -17,6 +17,8 @@ from msgspec import Meta, Struct
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum, open_regular, reason
 
+CONFIG = "config.json"
+FORMAT = 2  # of the run folder: 1 had other names for settings. Other formats are refused
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
@@ -162,18 +164,42 @@ def _finite(text: str) -> float:
     return value
 
 
-def run_config(folder: Path) -> dict[str, Any] | None:
-    """What config.json of a folder says, unchecked; None where there is none.
+def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] | None:
+    """The JSON object in config.json of a results folder; None where there is none.
 
-    This is the one reader of that file in a folder; `checked(..., TrainingConfig)` is for a
-    training run's.
+    A damaged file and a run folder of another format are refused; with `skip_damaged` a damaged
+    file is None too, and any format is read. This is the one reader of that file.
     """
-    file = folder / "config.json"
+    file = folder / CONFIG
     try:
-        return read_object(file)
+        values = read_object(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
-    except Invalid as error:
+    except (OSError, Invalid) as error:
+        if skip_damaged:
+            return None
+        if isinstance(error, OSError):
+            raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
         raise InvalidInput(f"{file} is damaged ({error}): it says what ran, put it back") from error
+    if "format" in values and not skip_damaged:  # results of tabular studies have no format
+        check_format(folder, values)
+    return values
+
+
+def check_format(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a run folder of another format; `config` is the content of its config.json."""
+    found = config.get("format")
+    if type(found) is not int:
+        raise InvalidInput(
+            f"{folder / CONFIG} is damaged: its format is {found!r}, not {FORMAT}; put it "
+            "back as it was"
+        )
+    if found == FORMAT:
+        return
+    other, way = ("a newer", "upgrade valueshare")
+    if found < FORMAT:
+        other, way = "an earlier", "read it with that one"
+    raise InvalidInput(
+        f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
+        f"run-folder format {found}; this one reads format {FORMAT}: {way}"
+    )

@@ -17,10 +17,10 @@ import pytest
 
 from valueshare import open_run
 from valueshare.population import checkpoint
-from valueshare.records import FORMAT
 from valueshare.runs import run_folder
 from valueshare.runs.signals import Stopped, stop_on_signals
 from valueshare.runs.workers import here
+from valueshare.schema import FORMAT
 
 Same = Callable[[Path, Path], None]
 Cli = Callable[..., tuple[int, str, str]]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from valueshare import __version__
+from valueshare._version import __version__
 from valueshare.errors import InvalidInput
 from valueshare.runs.options import CountList
 from valueshare.tabular.rules import check_learners, check_rows

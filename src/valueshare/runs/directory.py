@@ -19,24 +19,15 @@ from valueshare.files import (
     write_json,
 )
 from valueshare.runs.staging import left_folders, remove_unnamed, staging_folder
-from valueshare.schema import run_config
+from valueshare.schema import CONFIG, read_config
 
-CONFIG = "config.json"
 RETIRED = "old"  # a folder that is being replaced, in one of its own
 
 
 def holds(folder: Path, config: dict[str, Any]) -> bool:
     """Whether a finished result with exactly these settings is in the folder."""
-    stored = read_config(folder)
+    stored = read_config(folder, skip_damaged=True)
     return stored is not None and stored == json.loads(json.dumps(config))
-
-
-def read_config(folder: Path) -> dict[str, Any] | None:
-    """The settings that a results folder was made with, or None if it is no such folder."""
-    try:
-        return run_config(folder)
-    except InvalidInput:  # damaged: whatever it is, it is no result
-        return None
 
 
 @contextmanager
@@ -149,7 +140,7 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
         raise InvalidInput(f"{target} holds the folder you are in: choose another --out")
     if not any(target.iterdir()):
         return
-    stored = read_config(target) or {}
+    stored = read_config(target, skip_damaged=True) or {}
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
         raise InvalidInput(
             f"{target} holds something else than results of this kind: choose another --out"

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare import __version__
+from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
-from valueshare.records import FORMAT
-from valueshare.schema import Invalid, TrainingConfig, checked
+from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
 
 KIND = "training"
 

@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import valueshare
+from valueshare._version import __version__
 from valueshare.cores import available_cores
 
 DEVIATIONS = "deviations"  # of a study from the paper, a sentence each, where there are any
@@ -18,7 +18,7 @@ def provenance(command: str) -> dict[str, Any]:
     """What a reader needs to make the same result again; `command` holds no paths."""
     return {
         "command": command,
-        "valueshare": valueshare.__version__,
+        "valueshare": __version__,
         "commit": source_commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -57,7 +57,7 @@ def machine_line() -> str:
 
 def source_commit() -> str | None:
     """The commit of the source tree this package runs from, marked if the tree has changes."""
-    source = Path(valueshare.__file__).parent
+    source = Path(__file__).parents[1]
     git = ["git", "-C", str(source)]
     try:
         inside = subprocess.run(

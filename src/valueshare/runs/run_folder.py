@@ -35,12 +35,10 @@ from valueshare.records import (
     CHECKPOINTS,
     RECORDS,
     TENSORBOARD,
-    check_format,
     read_tables,
-    run_config,
 )
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.runs.directory import CONFIG, check_target, read_config, results_folder
+from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import LOCK
 from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
 from valueshare.runs.plan import (
@@ -57,7 +55,7 @@ from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.places import Place, located
-from valueshare.schema import Invalid, read_object
+from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
 
 AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
 # All that a run writes, at an address too.
@@ -94,7 +92,7 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
 
     How it was cut there is no other setting. A copy of what is at an address has no states.
     """
-    stored = read_config(folder)
+    stored = read_config(folder, skip_damaged=True)
     if stored is None:
         check_target(folder, config(plan))  # absent, empty, or something else
         return
@@ -115,7 +113,7 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
 
 def is_untrained(folder: Path, plan: Plan) -> bool:
     """Whether the run of this very plan is in a folder, however it was cut, and nothing learned."""
-    stored = read_config(folder) or {}
+    stored = read_config(folder, skip_damaged=True) or {}
     cut = {name: stored[name] for name in ("pieces", "valueshare") if name in stored}
     if not stored or stored != config(plan) | cut:
         return False
@@ -164,7 +162,7 @@ def check_links(folder: Place) -> None:
 
 def open_plan(folder: Path) -> Plan:
     """The plan of the run in a folder."""
-    stored = run_config(folder)
+    stored = read_config(folder)
     if stored is None or stored.get("kind") != KIND:
         raise InvalidInput(
             f"there is no training run in {folder}: give the folder that `valueshare train` made"

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.directory import CONFIG, read_config
 from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.places import Place, Url
 from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_small
 from valueshare.runs.storage.stores import Store
-from valueshare.schema import Invalid, json_object
+from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
 COPIES = "valueshare-copies"  # below the system's place for temporary files
 YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
@@ -100,7 +99,7 @@ def filled(place: Place) -> Iterator[Path]:
 def stored_config(place: Place) -> dict[str, Any] | None:
     """The settings of the results at a place, or None if there are none."""
     if isinstance(place, Path):
-        return read_config(place)
+        return read_config(place, skip_damaged=True)
     try:
         return json_object(Store(place).read(CONFIG) or b"")
     except Invalid:

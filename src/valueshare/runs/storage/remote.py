@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from valueshare.files import write_whole
-from valueshare.runs.directory import CONFIG
 from valueshare.runs.progress import PROGRESS, read_progress
 from valueshare.runs.storage.places import Url
 from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.schema import CONFIG
 
 Wanted = Callable[[str], bool]
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import valueshare
+from valueshare._version import __version__
 from valueshare.errors import InvalidInput
 from valueshare.files import remove_files
 from valueshare.runs.locks import locked
@@ -87,10 +87,10 @@ def check_reach(ray: Any, url: Url, there: Sequence[Node]) -> None:
 
 def _check_versions(answers: Sequence[tuple[Node, dict[str, Any]]]) -> None:
     for node, about in answers:
-        if about["valueshare"] != valueshare.__version__:
+        if about["valueshare"] != __version__:
             raise InvalidInput(
                 f"{node.address} has valueshare {about['valueshare']}, and this is "
-                f"{valueshare.__version__}: install the same version on all nodes"
+                f"{__version__}: install the same version on all nodes"
             )
 
 

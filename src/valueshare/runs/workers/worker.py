@@ -33,19 +33,19 @@ def speed(text: str) -> float:
 
 def look(text: str) -> str:
     """What this machine can tell of a file that the driver has made and holds."""
-    import valueshare
+    from valueshare._version import __version__
     from valueshare.runs.locks import is_taken
 
     asked = json.loads(text)
     if "url" in asked:
-        return json.dumps({"why": _blind(**asked), "valueshare": valueshare.__version__})
+        return json.dumps({"why": _blind(**asked), "valueshare": __version__})
     path = Path(asked["path"])
     seen = path.is_file()
     about = {
         "seen": seen,
         "writable": os.access(path.parent, os.W_OK),
         "locked": seen and is_taken(path),
-        "valueshare": valueshare.__version__,
+        "valueshare": __version__,
     }
     return json.dumps(about)
 
