@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from valueshare.experiments.atari import atari_study, evaluation_steps
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.plan import parts
 from valueshare.runs.shards import ends, longest_first
 
 CORES = 16  # of a GPU; emulators that have one each
@@ -58,7 +57,7 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
     )
     found: dict[str, float] = {}
     for run in study.runs:
-        for part in parts(run.plan):
+        for part in run.plan.populations.values():
             rate = options.iqn_rate if "iqn" in run.name else options.rate
             agents, settings = part.agents.height, part.settings
             each = settings.total_steps + evaluation_steps(settings)

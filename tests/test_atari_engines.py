@@ -13,9 +13,8 @@ from valueshare import training
 from valueshare.analysis.foreign import read_results
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.engines import Shard
-from valueshare.runs.execution import Execution
-from valueshare.runs.plan import parts
+from valueshare.runs.execution import ExecutionOptions
+from valueshare.runs.launcher_options import Shard
 from valueshare.runs.run_folder import open_run
 from valueshare.runs.shards import shard_plans
 
@@ -46,7 +45,7 @@ def test_shards_of_the_papers_study_are_an_exact_partition(count: int) -> None:
         assert max(sum(plan is not None for plan in shard) for shard in shards) == 2
     for shard in shards:
         for each in (each for each in shard if each is not None):
-            assert max(part.agents.height for part in parts(each)) <= 16
+            assert max(part.agents.height for part in each.populations.values()) <= 16
             assert set(each.settings) == set(each.agents["env"])
 
 
@@ -59,7 +58,7 @@ def test_every_study_takes_the_engines_options(study: str, cli: Cli) -> None:
     )
     code, text, _ = cli("reproduce", study, *PLAN, "--shard", "2/2")
     assert (code, " agents in all of shard 2/2, " in text) == (0, True)
-    code, _, err = cli("reproduce", study, "--scale", "smoke", "--plan", "--engine", "ray",
+    code, _, err = cli("reproduce", study, "--scale", "smoke", "--plan", "--launcher", "ray",
                         "--ray-address", "127.0.0.1:1")  # fmt: skip
     assert code == 2
     assert err.startswith("valueshare: there is no Ray cluster at 127.0.0.1:1: ")
@@ -78,7 +77,7 @@ def test_memory_is_that_of_all_workers(cli: Cli) -> None:
 
 def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
     for words, message in (
-        (["--engine", "ray", "--rate", "5"], "--rate is of one machine: leave it out"),
+        (["--launcher", "ray", "--rate", "5"], "--rate is of one machine: leave it out"),
         (["--shard", "0/3"], "parts are counted from 1"),
         (["--shard", "1/9"], "the table has 4 agents; write at most so many shards"),
     ):
@@ -108,7 +107,7 @@ def test_a_study_in_shards_is_the_study(tmp_path: Path, cli: Cli) -> None:
         *("dueling-dqn/shard-2-of-3", "dueling-dqn/shard-3-of-3"),
     ]
     for name, plan in study.runs:
-        how = Execution(progress=False)
+        how = ExecutionOptions(progress=False)
         whole = training.start(plan, tmp_path / "whole" / name, "", how)
         shards = [open_run(path) for path in sorted((out / name).iterdir())]
         assert all(shard.finished for shard in shards)

@@ -16,10 +16,10 @@ from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.experiments.plans import make_plan
-from valueshare.experiments.presets import atari, atari_rmsprop, preset_for
-from valueshare.runs import memory
-from valueshare.runs.plan import config, difference, from_config, parts
+from valueshare.population import memory
+from valueshare.population.presets import atari, atari_rmsprop, preset_for
+from valueshare.runs.plan import config, difference, from_config
+from valueshare.runs.planning import make_plan
 
 Cli = Callable[..., tuple[int, str, str]]
 PAPER = AtariOptions(scale="paper")
@@ -126,13 +126,13 @@ def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(mo
     options = AtariOptions(scale="paper", agents_at_once=most)
     for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
         study = atari_study(name, options)
-        tables = [part.agents for run in study.runs for part in parts(run.plan)]
+        tables = [part.agents for run in study.runs for part in run.plan.populations.values()]
         who = ["env", "algorithm", "k", "beta", "seed"]
         rows = pl.concat(tables).select(who)
         assert not rows.is_duplicated().any()
         assert set(rows.rows()) == set(all_agents(atari_study(name, PAPER)).select(who).rows())
         for run in study.runs:  # as few as can be
-            sizes = [part.agents.height for part in parts(run.plan)]
+            sizes = [part.agents.height for part in run.plan.populations.values()]
             assert max(sizes) <= most
             assert len(sizes) == -(-sum(sizes) // most)
 
@@ -155,10 +155,10 @@ def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> N
         scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal"
     )
     (run,) = atari_study("atari57", options).runs
-    by_game = {part.label: set(part.agents["k"]) for part in parts(run.plan)}
+    by_game = {part.label: set(part.agents["k"]) for part in run.plan.populations.values()}
     assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
     (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs
-    (part,) = parts(full.plan)  # 18 actions in both: one population
+    (part,) = full.plan.populations.values()  # 18 actions in both: one population
     assert set(part.agents["k"]) == {0.0, 18.0}
 
 
@@ -174,7 +174,7 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     )
     study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
     (run,) = study.runs
-    (part,) = parts(run.plan)
+    (part,) = run.plan.populations.values()
     assert part.agents.height == 16
     assert (part.settings.total_steps, part.settings.checkpoint_interval) == (500_000, 100_000)
     assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases

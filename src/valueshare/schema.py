@@ -1,6 +1,6 @@
-"""The JSON files of a run folder as types: whatever is read is checked against them first.
+"""The JSON files of a run folder as types: everything that is read is checked against them.
 
-A run folder may come from anybody. So types, ranges and names are checked before a value is used,
+A run folder is untrusted. So types, ranges and names are checked before a value is used,
 and a file name in it is a plain name: no path, no `..`.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum, open_regular, reason
@@ -50,14 +50,14 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     network: str | None
     agents: str
     families: dict[str, str] = {}
-    pieces: dict[str, Positive] = {}
+    chunks: dict[str, Positive] = field(default_factory=dict, name="pieces")
     shard: str | None = None
     protocols: dict[str, StoredProtocol] = {}
 
     def __post_init__(self) -> None:
         if not self.settings or self.settings.keys() != self.backends.keys():
             raise ValueError("settings and backends must name the same environments")
-        # A family goes by the name of one of its environments, which may be in another shard.
+        # A family has the name of one of its environments, which may be in another shard.
         if not self.families.keys() <= self.settings.keys():
             raise ValueError("families must name environments of the run")
         for name, value, pattern, example in (
@@ -67,13 +67,13 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ):
             if not re.fullmatch(pattern, value):
                 raise ValueError(f"{name} is {value[:60]!r}, not like {example}")
-        for name in self.pieces:
+        for name in self.chunks:
             if not re.fullmatch(r"population-[0-9]{1,9}", name):
                 raise ValueError(f"pieces are of {name[:60]!r}, not of a population")
 
 
 class Segment(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint's manifest says of one segment of replay."""
+    """One segment of replay in a checkpoint's manifest."""
 
     file: FileName
     digest: Digest
@@ -93,14 +93,14 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ManifestRecords(Struct, frozen=True):
-    """What readers of records need of a manifest."""
+    """The fields of a manifest that readers of records need."""
 
     phase: Count
     records: dict[FileName, Digest]
 
 
 class Progress(Struct, frozen=True):
-    """How far a population is, and what it has taken so far, attempts that were lost included."""
+    """The step of a population, and the time it has taken, with attempts that were lost."""
 
     step: Count = 0
     phases: Count = 0  # that are finished
@@ -113,7 +113,7 @@ class Invalid(ValueError):
 
 
 def checked(values: object, kind: type[T]) -> T:
-    """Values as they come from JSON as that type; `Invalid` where they are not of it."""
+    """Values from JSON converted to a type; `Invalid` where they do not fit it."""
     try:
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -138,7 +138,7 @@ def read_checksummed(file: Path) -> dict[str, Any]:
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:
-    """The checksum that stands in a manifest, of all else in it."""
+    """The checksum in a manifest, of everything else in it."""
     return checksum(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

@@ -24,7 +24,7 @@ from valueshare import training
 from valueshare.commands import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.execution import Execution
+from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.progress import read_progress
 
 pytestmark = [
@@ -73,7 +73,7 @@ def ray_cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def on_ray(ray_cluster: Any) -> tuple[str, ...]:
-    return ("--engine", "ray", "--ray-address", str(ray_cluster.address))
+    return ("--launcher", "ray", "--ray-address", str(ray_cluster.address))
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +318,7 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
         replay_capacity=200,
     )
     for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
-        here = training.start(plan, tmp_path / "here" / name, "", Execution(progress=False))
+        here = training.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)
     assert (tmp_path / "there" / "report" / "report.html").exists()

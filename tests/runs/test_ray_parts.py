@@ -17,14 +17,13 @@ import pytest
 from msgspec.structs import asdict
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
 from valueshare.extras import install_command
 from valueshare.population.checkpoint import Folder
 from valueshare.population.phase import records_schema
 from valueshare.runs import locks, memory, speed
-from valueshare.runs.engines import EngineOptions
-from valueshare.runs.execution import Execution, Listener
-from valueshare.runs.plan import parts
+from valueshare.runs.execution import ExecutionOptions, Listener
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import Progress, ProgressFile, read_progress
 from valueshare.runs.workers import cluster, ray, sight
 from valueshare.runs.workers.cluster import Node, Slot, slot_of
@@ -74,21 +73,21 @@ def test_a_filesystem_without_locks_is_refused(
 
 def test_what_a_population_is_given() -> None:
     nodes = [SMALL_NODE, BIG_NODE]
-    assert slot_of(EngineOptions(), "cpu", nodes) == Slot(1, 0)
-    assert slot_of(EngineOptions("ray", ray_cpus=5), "cpu", nodes) == Slot(5, 0)
+    assert slot_of(LauncherOptions(), "cpu", nodes) == Slot(1, 0)
+    assert slot_of(LauncherOptions("ray", ray_cpus=5), "cpu", nodes) == Slot(5, 0)
     # 16 CPUs and 4 GPUs: 4 CPUs go with a GPU, 2 with half of one, 8 with two.
-    assert slot_of(EngineOptions(), "cuda", nodes) == Slot(4, 1)
-    assert slot_of(EngineOptions("ray", ray_gpus=0.5), "cuda", nodes) == Slot(2, 0.5)
-    assert slot_of(EngineOptions("ray", ray_gpus=2), "cuda", nodes) == Slot(8, 2)
+    assert slot_of(LauncherOptions(), "cuda", nodes) == Slot(4, 1)
+    assert slot_of(LauncherOptions("ray", ray_gpus=0.5), "cuda", nodes) == Slot(2, 0.5)
+    assert slot_of(LauncherOptions("ray", ray_gpus=2), "cuda", nodes) == Slot(8, 2)
     assert [Slot(4, 1).times(node) for node in nodes] == [0, 4]
     assert [Slot(3, 0).times(node) for node in nodes] == [1, 5]
     assert Slot(2, 0.5).times(BIG_NODE) == 8
     with pytest.raises(InvalidInput, match="no node of the cluster has more than 4 GPUs"):
-        slot_of(EngineOptions("ray", ray_gpus=5), "cuda", nodes)
+        slot_of(LauncherOptions("ray", ray_gpus=5), "cuda", nodes)
     with pytest.raises(InvalidInput, match="that has the GPUs has more than 16 CPUs"):
-        slot_of(EngineOptions("ray", ray_cpus=17), "cuda", nodes)
+        slot_of(LauncherOptions("ray", ray_cpus=17), "cuda", nodes)
     with pytest.raises(InvalidInput, match="the cluster has no GPU"):
-        slot_of(EngineOptions(), "cuda", [SMALL_NODE])
+        slot_of(LauncherOptions(), "cuda", [SMALL_NODE])
 
 
 class Clock:
@@ -118,7 +117,7 @@ def test_progress_counts_every_attempt(tmp_path: Path) -> None:
 
 
 def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
-    part = parts(PLAN)[0]
+    part = PLAN.populations["population-0"]
     part = part._replace(settings=PLAN.settings["CartPole-v1"])
     heard: list[Any] = []
     listener = Listener(
@@ -161,34 +160,34 @@ def test_expected_hours_by_hand(tmp_path: Path) -> None:
         values = asdict(Progress(step, 1, 3_600.0, 1))
         (tmp_path / "progress" / f"{name}.json").write_text(json.dumps(values))
     two = Node("a", "10.0.0.1", 2, 0, 8e9)
-    engine = ray.OnRay(None, EngineOptions(engine="ray"), [two])
-    line = engine.expect(PLAN, tmp_path, measure=False)
+    engine = ray.OnRay(None, LauncherOptions(launcher="ray"), [two])
+    line = engine.estimate(PLAN, tmp_path, measure=False)
     assert line == "expected: 3:00:00, 4:00:00 of workers, without evaluations"
-    one = ray.OnRay(None, EngineOptions(engine="ray"), [two._replace(cpus=1.0)])
-    assert one.expect(PLAN, tmp_path, measure=False) == line.replace("3:00:00", "4:00:00")
-    gpu = ray.OnRay(None, EngineOptions("ray", ray_gpus=0.5), [two._replace(gpus=1.0)])
-    on_gpu = gpu.expect(PLAN._replace(device="cuda"), tmp_path, measure=False)
+    one = ray.OnRay(None, LauncherOptions(launcher="ray"), [two._replace(cpus=1.0)])
+    assert one.estimate(PLAN, tmp_path, measure=False) == line.replace("3:00:00", "4:00:00")
+    gpu = ray.OnRay(None, LauncherOptions("ray", ray_gpus=0.5), [two._replace(gpus=1.0)])
+    on_gpu = gpu.estimate(PLAN._replace(device="cuda"), tmp_path, measure=False)
     assert on_gpu == line.replace("4:00:00 of workers", "2.00 GPU-hours")  # half a GPU for 4 hours
     assert engine.took(PLAN, tmp_path, 7_200.0) == "took: 2:00:00, 2:00:00 of workers"
 
 
 def test_populations_are_cut_to_fit_a_node() -> None:
-    whole = parts(PLAN)[0]
+    whole = PLAN.populations["population-0"]
     need = memory.need(whole)
     # Room for 3 of the 4 agents of the first population; the second has 2.
     cpu = import_module("torch").device("cpu")
     room = (memory.process_bytes(need._replace(agents=3)) + need.each(cpu) / 2) / memory.USABLE
-    engine = ray.OnRay(None, EngineOptions(), [Node("a", "10.0.0.1", 1, 0, room)])
-    assert engine.fitted(PLAN).pieces == {"population-0": 2}
-    least = engine.fitted(PLAN._replace(pieces={"population-1": 2}))
+    engine = ray.OnRay(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, room)])
+    assert engine.split(PLAN).pieces == {"population-0": 2}
+    least = engine.split(PLAN._replace(pieces={"population-1": 2}))
     assert least.pieces == {"population-0": 2, "population-1": 2}
-    tiny = ray.OnRay(None, EngineOptions(), [Node("a", "10.0.0.1", 1, 0, 1e6)])
+    tiny = ray.OnRay(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, 1e6)])
     with pytest.raises(InvalidInput, match="one agent of CartPole-v1 needs"):
-        tiny.fitted(PLAN)
+        tiny.split(PLAN)
 
 
 def test_a_speed_is_measured() -> None:
-    part = parts(PLAN)[1]
+    part = list(PLAN.populations.values())[1]
     began = time.perf_counter()
     rate = speed.measured_speed(json.loads(speed.request(PLAN, part, 1, seconds=0.3)))
     seconds = time.perf_counter() - began
@@ -205,7 +204,7 @@ def test_a_task_is_text() -> None:
 
 def run(cli: Cli, tmp_path: Path, *words: str) -> str:
     code, _, err = cli(
-        *("train", "--env", "CartPole-v1", "--engine", "ray", "--out", tmp_path / "run", *words)
+        *("train", "--env", "CartPole-v1", "--launcher", "ray", "--out", tmp_path / "run", *words)
     )
     assert (code, err.count("\n")) == (2, 1)
     assert not (tmp_path / "run").exists()
@@ -237,11 +236,11 @@ def test_no_cluster_at_the_address(
 
 
 def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
-    engine = ray.OnRay(None, EngineOptions(), [BIG_NODE])
+    engine = ray.OnRay(None, LauncherOptions(), [BIG_NODE])
     with pytest.raises(InvalidInput, match="a network of one's own trains here alone"):
-        engine.check(PLAN._replace(network="my.network"), Execution())
+        engine.check(PLAN._replace(network="my.network"), ExecutionOptions())
     with pytest.raises(InvalidInput, match="write cpu or cuda; Ray chooses the GPU"):
-        engine.check(PLAN._replace(device="cuda:1"), Execution())
+        engine.check(PLAN._replace(device="cuda:1"), ExecutionOptions())
 
 
 def test_a_node_that_is_lost_before_the_run_begins(

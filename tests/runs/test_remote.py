@@ -19,7 +19,7 @@ from valueshare.runs.progress import read_progress
 from valueshare.runs.storage import copies, leases, stores
 from valueshare.runs.storage.copies import reading_copies, stored_config, working_copy
 from valueshare.runs.storage.leases import LEASE, leased
-from valueshare.runs.storage.places import Url, located
+from valueshare.runs.storage.locations import Url, resolve_location
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.storage.stores import Store, Unreachable
 
@@ -40,9 +40,9 @@ def url() -> Iterator[Url]:
 
 
 def test_where_a_run_can_be() -> None:
-    assert located("file:///a/b") == located(Path("file:///a/b")) == Path("/a/b")
-    assert located("runs/a:b") == Path("runs/a:b")
-    assert located("C:/runs") == Path("C:/runs")
+    assert resolve_location("file:///a/b") == resolve_location(Path("file:///a/b")) == Path("/a/b")
+    assert resolve_location("runs/a:b") == Path("runs/a:b")
+    assert resolve_location("C:/runs") == Path("C:/runs")
     for text, shown in (
         ("s3://bucket/runs/a/", "s3://bucket/runs/a"),
         ("S3://bucket/a", "s3://bucket/a"),
@@ -50,9 +50,9 @@ def test_where_a_run_can_be() -> None:
         ("local:///tmp/a", "local:///tmp/a"),
         ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
     ):
-        assert str(located(text)) == shown
+        assert str(resolve_location(text)) == shown
     for text in ("s3://bucket/a", "memory://run", "local:///tmp/a"):  # a path loses a slash
-        assert located(Path(text)) == located(text)
+        assert resolve_location(Path(text)) == resolve_location(text)
     for text, message in (
         ("s3://", "no place for a run: write s3://BUCKET/RUN"),
         ("s3:///a", "s3:///a is no place for a run: write s3://BUCKET/RUN"),
@@ -63,12 +63,12 @@ def test_where_a_run_can_be() -> None:
         ("s3://bucket/a?token=hunter2", "goes on with"),
     ):
         with pytest.raises(InvalidInput, match=message) as said:
-            located(text)
+            resolve_location(text)
         assert "hunter2" not in str(said.value)
 
 
 def test_an_address_is_shown_without_its_secrets() -> None:
-    address = located("ftp://me:hunter2@host:21/runs/a")
+    address = resolve_location("ftp://me:hunter2@host:21/runs/a")
     assert isinstance(address, Url)
     assert str(address / "records") == "ftp://host:21/runs/a/records"
     for shown in (repr(address), f"{address}", repr([address]), repr((address,))):
@@ -77,7 +77,7 @@ def test_an_address_is_shown_without_its_secrets() -> None:
     said = address.scrubbed(f"no route to {address.full}; login me:hunter2 failed for hunter2")
     assert "hunter2" not in said
     assert "ftp://host:21/runs/a" in said
-    coded = located("ftp://me:p%40ss@host")  # said as it is written, or as it is meant
+    coded = resolve_location("ftp://me:p%40ss@host")  # said as it is written, or as it is meant
     assert isinstance(coded, Url)
     assert coded.name == "host"  # it becomes a folder's name
     assert "ss" not in coded.scrubbed("login p%40ss or p@ss")

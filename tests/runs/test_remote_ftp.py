@@ -12,7 +12,7 @@ import pytest
 
 from valueshare.runs.storage import stores
 from valueshare.runs.storage.leases import Lease
-from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store, Unreachable
 
 pytest.importorskip("pyftpdlib", reason="the FTP server of these tests is not installed")

@@ -12,9 +12,9 @@ from torch import nn
 
 import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import described, make_plan
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, difference
+from valueshare.runs.planning import described, make_plan
 
 
 class Dictionary(gymnasium.Env[Any, Any]):
@@ -202,7 +202,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"out": 5}, "5 is no place for a run: write a folder or an address"),
         ({"threads": "x"}, "threads = 'x': write a whole number"),
         ({"groups": "x"}, "groups = 'x': write a whole number"),
-        ({"engine": "ray"}, r"engine is given as str: write EngineOptions\(...\)"),
+        ({"engine": "ray"}, r"engine is given as str: write LauncherOptions\(...\)"),
         ({"network": 5}, r"network is given as int: write a function of \(shape, k\)"),
         ({"network": nn.Linear(4, 2)}, "network is given as Linear: write a function of"),
     ],
@@ -221,7 +221,7 @@ def test_values_of_another_kind_from_python(
 @pytest.mark.parametrize("name", ["workers", "ray_cpus", "ray_gpus", "population_agents", "shard"])
 def test_engine_options_of_another_kind(name: str) -> None:
     with pytest.raises(InvalidInput, match=name.replace("_", "-") + " = .* write a "):
-        EngineOptions(**{name: 2 if name == "shard" else "2"})  # type: ignore[arg-type]
+        LauncherOptions(**{name: 2 if name == "shard" else "2"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_engine_options_of_another_kind(name: str) -> None:
 )
 def test_options_of_ray_without_ray(given: dict[str, Any]) -> None:
     name = next(iter(given)).replace("_", "-")
-    with pytest.raises(InvalidInput, match=f"^{name} is for a cluster: add --engine ray, or "):
-        EngineOptions(**given)
-    EngineOptions("ray", **given)
+    with pytest.raises(InvalidInput, match=f"^{name} is for a cluster: add --launcher ray, or "):
+        LauncherOptions(**given)
+    LauncherOptions("ray", **given)
 
 
 def test_numbers_of_other_libraries_are_numbers(tmp_path: Path) -> None:

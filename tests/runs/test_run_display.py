@@ -10,13 +10,12 @@ import pytest
 from rich.console import Console
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
 from valueshare.extras import install_command
 from valueshare.population.phase import records_schema
 from valueshare.runs import events
 from valueshare.runs.display import Display
-from valueshare.runs.groups import group_columns, group_scores, label
-from valueshare.runs.plan import parts
+from valueshare.runs.planning import make_plan
+from valueshare.runs.variants import label, variant_columns, variant_scores
 
 # 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
 PLAN = make_plan(
@@ -53,7 +52,7 @@ def display(clock: Clock, *, terminal: bool) -> tuple[Display, io.StringIO]:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=120)
     empty = records_schema().to_frame()
-    return Display(parts(PLAN), PLAN.agents, empty, console, clock), file
+    return Display(PLAN, empty, console, clock), file
 
 
 def test_lines_where_there_is_no_terminal() -> None:
@@ -154,7 +153,7 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_who_has_a_beta_is_named_with_it() -> None:
     plan = make_plan("CartPole-v1", ["dqn", "rdq"], seeds=1, beta=[0.1, 0.2])
-    rows = group_scores(plan.agents, records(100, {0: 1.0, 1: 2.0, 2: 3.0})).to_dicts()
+    rows = variant_scores(plan.agents, records(100, {0: 1.0, 1: 2.0, 2: 3.0})).to_dicts()
     assert [label(row) for row in rows] == ["dqn k=0", "rdq k=0 beta=0.1", "rdq k=0 beta=0.2"]
 
 
@@ -164,11 +163,11 @@ def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:
         ["CartPole-v1", "LunarLander-v3"], "ib-dqn", k=[4], seeds=2, step_size=[1e-3, 1e-4]
     )
     scores: dict[int, float | None] = dict(enumerate([10.0, 20.0, 1.0, 3.0, *[0.0] * 4]))
-    rows = group_scores(plan.agents, records(100, scores)).to_dicts()
+    rows = variant_scores(plan.agents, records(100, scores)).to_dicts()
     assert [(label(row), row["agents"], row["score"]) for row in rows] == [
         ("ib-dqn k=4 step_size=0.001", 2, 15.0),
         ("ib-dqn k=4 step_size=0.0001", 2, 2.0),
         ("ib-dqn k=4 step_size=0.001", 2, 0.0),
         ("ib-dqn k=4 step_size=0.0001", 2, 0.0),
     ]
-    assert group_columns(PLAN.agents) == ("env", "algorithm", "k")
+    assert variant_columns(PLAN.agents) == ("env", "algorithm", "k")

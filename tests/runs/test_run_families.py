@@ -8,10 +8,10 @@ import pytest
 
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import default_folder, described, families, make_plan
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
-from valueshare.runs.plan import Plan, config, difference, from_config, parts
+from valueshare.runs.plan import Plan, config, difference, from_config
+from valueshare.runs.planning import default_folder, described, families, make_plan
 
 SETTINGS = TrainingSettings(
     total_steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100
@@ -36,7 +36,7 @@ def shared(made: Plan, algorithm: str = "ib-dqn") -> list[list[str]]:
     """The environments of each population of an algorithm."""
     return [
         part.agents["env"].to_list()
-        for part in parts(made)
+        for part in made.populations.values()
         if algorithm in part.agents["algorithm"]
     ]
 
@@ -44,7 +44,7 @@ def shared(made: Plan, algorithm: str = "ib-dqn") -> list[list[str]]:
 def test_games_of_one_kind_share_a_population() -> None:
     made = plan([game("Pong"), game("Breakout"), game("Alien")], {})
     assert shared(made) == [["Pong", "Breakout", "Alien"]]
-    assert [part.agents["algorithm"].unique().to_list() for part in parts(made)] == [
+    assert [part.agents["algorithm"].unique().to_list() for part in made.populations.values()] == [
         ["ib-dqn"],
         ["double-dqn"],
     ]
@@ -68,7 +68,9 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
         *(["Small"], ["Long"], ["Lag"]),
         *(["A-v1"], ["B-v1"]),
     ]
-    assert {part.settings.total_steps for part in parts(made) if part.env == "Long"} == {2_000}
+    assert {
+        part.settings.total_steps for part in made.populations.values() if part.env == "Long"
+    } == {2_000}
 
 
 def test_families_are_stored_where_there_are_any() -> None:
@@ -76,8 +78,8 @@ def test_families_are_stored_where_there_are_any() -> None:
     stored = config(made)
     assert stored["families"] == {"Pong": "Pong", "Breakout": "Pong"}
     again = from_config(stored, made.agents)
-    assert [p.agents["env"].to_list() for p in parts(again)] == [
-        p.agents["env"].to_list() for p in parts(made)
+    assert [p.agents["env"].to_list() for p in again.populations.values()] == [
+        p.agents["env"].to_list() for p in made.populations.values()
     ]
     assert "families" not in config(plan([game("A-v1", backend="envpool")], {}))
 

@@ -20,7 +20,7 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.population import checkpoint
 from valueshare.report.page_live import Follower
-from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
 
 Cli = Callable[..., tuple[int, str, str]]

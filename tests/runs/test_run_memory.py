@@ -16,17 +16,16 @@ import torch
 from valueshare import host_memory
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.learning.randomness import stream_key
+from valueshare.population import memory
 from valueshare.population.state import (
     all_tensors,
     initial_state,
     make_population,
     network_shape,
 )
-from valueshare.runs import memory
-from valueshare.runs.plan import parts
+from valueshare.runs.planning import make_plan
 
 CPU = torch.device("cpu")
 
@@ -34,7 +33,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn", "dueling-dqn"])
 def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
     plan = make_plan("CartPole-v1", algorithm, seeds=5, steps=20_000, checkpoint_interval=5_000)
-    (part,) = parts(plan)
+    (part,) = plan.populations.values()
     population = make_population(
         part.agents, part.settings, environment_spec("CartPole-v1"), CPU, None
     )
@@ -48,10 +47,12 @@ def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
 
 
 def test_replay_dominates_and_is_counted_by_hand() -> None:
-    (part,) = parts(make_plan("CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6))
-    (half,) = parts(
-        make_plan("CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2)
-    )
+    (part,) = make_plan(
+        "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6
+    ).populations.values()
+    (half,) = make_plan(
+        "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2
+    ).populations.values()
     # Half a million transitions: 24 bytes each, and 1.125 rows of 4 floats.
     assert memory.need(part).per_agent - memory.need(half).per_agent == pytest.approx(
         500_000 * (24 + 1.125 * 16), rel=0.01
@@ -75,9 +76,9 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     assert "100,000 agents in 1 population" in plan
     assert "replay_capacity = " in plan
     assert not (tmp_path / "run").exists()
-    (part,) = parts(make_plan("CartPole-v1", "dqn", seeds=fit))
+    (part,) = make_plan("CartPole-v1", "dqn", seeds=fit).populations.values()
     memory.check(memory.need(part), CPU)
-    (more,) = parts(make_plan("CartPole-v1", "dqn", seeds=fit + 1))
+    (more,) = make_plan("CartPole-v1", "dqn", seeds=fit + 1).populations.values()
     with pytest.raises(InvalidInput, match=f"{fit:,} would fit"):
         memory.check(memory.need(more), CPU)
 
@@ -85,7 +86,7 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
 def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600_000_000)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
-    (part,) = parts(make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000))
+    (part,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
     need = memory.need(part)
     growth = 3 * need.each(CPU) + memory.FIXED_BYTES["cpu"]
     assert need.total(CPU) == 600_000_000 + growth
@@ -99,12 +100,11 @@ def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.Monkey
 COMPARED = """
 import json, re, sys, torch
 from valueshare.training import train
-from valueshare.experiments.plans import make_plan
-from valueshare.runs import memory
-from valueshare.runs.plan import parts
+from valueshare.runs.planning import make_plan
+from valueshare.population import memory
 env, algorithm, settings = json.loads(sys.argv[1])
 settings |= {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1}
-(part,) = parts(make_plan(env, algorithm, **settings))
+(part,) = make_plan(env, algorithm, **settings).populations.values()
 print(memory.need(part).total(torch.device("cpu")))
 train(env, algorithm, out="run", progress=False, **settings)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024)
@@ -141,7 +141,8 @@ def test_the_peak_is_what_was_said(
 def test_quantiles_are_counted(name: str) -> None:
     settings: list[dict[str, Any]] = [{}, {name: 10**6}, {name: 10**12}]
     usual, many, too_many = (
-        memory.need(parts(make_plan("CartPole-v1", "iqn", seeds=1, **own))[0]) for own in settings
+        memory.need(make_plan("CartPole-v1", "iqn", seeds=1, **own).populations["population-0"])
+        for own in settings
     )
     # 64 states of a batch, a million quantiles of each, and 64 units in float32 at least.
     assert many.per_agent - usual.per_agent > 64 * 10**6 * 64 * 4
@@ -228,7 +229,9 @@ def test_advice_is_on_what_needs_most(
     free: int, settings: dict[str, Any], advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    (part,) = parts(make_plan("CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings))
+    (part,) = make_plan(
+        "CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings
+    ).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
         memory.check(memory.need(part), CPU)
     assert caught.value.one_fits == ("0 would fit" not in str(caught.value))
@@ -237,7 +240,7 @@ def test_advice_is_on_what_needs_most(
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_weights_are_those_of_a_network_drawn_by_hand(algorithm: str) -> None:
     """Whatever is built on the meta device before, an agent's seed decides its weights."""
-    (part,) = parts(make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]))
+    (part,) = make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]).populations.values()
     memory.need(part)
     spec = environment_spec("CartPole-v1")
     state = initial_state(make_population(part.agents, part.settings, spec, CPU))

@@ -9,11 +9,11 @@ import pytest
 from docstring_parser import parse_from_object
 
 from valueshare.commands.training import resume, train
-from valueshare.experiments.plans import OWN, make_plan
 from valueshare.population.agents import AgentSettings
 from valueshare.population.settings import TrainingSettings
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.options import Options, Settings
+from valueshare.runs.planning import OWN, make_plan
 
 
 def test_every_setting_is_an_option() -> None:
@@ -23,7 +23,7 @@ def test_every_setting_is_an_option() -> None:
     assert options == (settings - {"total_steps"}) | {"steps"} | own
 
 
-@pytest.mark.parametrize("subject", [train, resume, EngineOptions, Options])
+@pytest.mark.parametrize("subject", [train, resume, LauncherOptions, Options])
 def test_help_is_not_broken_within_its_lines(subject: object) -> None:
     """The parser keeps the line breaks of the source: what is said of an option has none."""
     said = {each.arg_name: each.description for each in parse_from_object(subject).params}

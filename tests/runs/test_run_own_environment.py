@@ -16,7 +16,7 @@ import valueshare
 from valueshare.envs import make_environments
 from valueshare.envs.gymnasium import check_environment
 from valueshare.errors import EnvironmentFailed, InvalidInput
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -279,7 +279,9 @@ def test_nor_is_the_first_one_of_an_episode() -> None:
 def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     env = "own_countdown:own/LateStep-v0"
     options = {**QUICK, "progress": True}
-    run = valueshare.train(env, out=tmp_path / "run", engine=EngineOptions(workers=2), **options)
+    run = valueshare.train(
+        env, out=tmp_path / "run", launcher=LauncherOptions(workers=2), **options
+    )
     assert not run.finished
     reason = f"the environment {env} {RAISED}step"
     assert run.failures == dict.fromkeys(("population-0-0", "population-0-1"), reason)

@@ -14,12 +14,11 @@ import valueshare
 from valueshare import MeanExpansion
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
-from valueshare.runs import memory
-from valueshare.runs.networks import check_network
-from valueshare.runs.plan import parts
+from valueshare.population import memory
+from valueshare.population.network_check import check_network
+from valueshare.runs.planning import make_plan
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
@@ -42,7 +41,7 @@ def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def check(network: Any, algorithm: str = "ib-dqn", k: tuple[float, ...] = (0, 4)) -> None:
     """CartPole-v1: observations [4], 2 actions; algorithms without a k are given none."""
     own = k if ALGORITHMS[algorithm].uses_k else 0.0
-    for part in parts(make_plan("CartPole-v1", algorithm, k=own, seeds=1)):
+    for part in make_plan("CartPole-v1", algorithm, k=own, seeds=1).populations.values():
         check_network(part, environment_spec("CartPole-v1"), network)
 
 
@@ -203,5 +202,5 @@ def test_the_shape_has_the_settings() -> None:
         return linear(2)
 
     plan = make_plan("CartPole-v1", "dqn", seeds=1, hidden=[7, 9], observation_scale=0.5)
-    check_network(parts(plan)[0], environment_spec("CartPole-v1"), network)
+    check_network(plan.populations["population-0"], environment_spec("CartPole-v1"), network)
     assert set(seen) == {NetworkShape((4,), 2, (7, 9), 0.5, "pytorch")}

@@ -21,10 +21,10 @@ import valueshare
 from valueshare.commands import arguments
 from valueshare.errors import InvalidInput
 from valueshare.report.page_live import Follower
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
-from valueshare.runs.storage.places import located
+from valueshare.runs.storage.locations import resolve_location
 from valueshare.runs.storage.remote import Copy
 from valueshare.runs.storage.stores import Store, Unreachable
 
@@ -275,7 +275,7 @@ def test_processes_and_shards(
     code, _, err = cli("report", url, "--out", "s3://bucket/a")
     assert (code, "is no folder: choose another --out" in err) == (2, True)
     with pytest.raises(InvalidInput, match="memory:// is of one process alone"):
-        valueshare.train("CartPole-v1", out="memory://a/run", engine=EngineOptions(workers=2))
+        valueshare.train("CartPole-v1", out="memory://a/run", launcher=LauncherOptions(workers=2))
     assert left(copies) == []
 
 
@@ -301,7 +301,7 @@ def test_a_place_that_would_end_with_the_command(words: tuple[str, ...], cli: Cl
 
 
 def test_it_can_be_watched(uninterrupted: Path, tmp_path: Path, copies: Path) -> None:
-    there = Store(located(f"local://{tmp_path}/there"))  # type: ignore[arg-type]
+    there = Store(resolve_location(f"local://{tmp_path}/there"))  # type: ignore[arg-type]
     files = sorted(path for path in uninterrupted.rglob("*") if path.is_file())
     for path in files:
         name = str(path.relative_to(uninterrupted))

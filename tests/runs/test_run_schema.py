@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
 from valueshare.population.checkpoint import Folder, newest_state
 from valueshare.records import read_tables
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
+from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import Progress, read_progress
 from valueshare.runs.run_folder import note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
@@ -147,7 +147,7 @@ def test_every_device_that_can_be_written_can_be_read(device: str, folder: Path)
 def test_a_shard_without_the_game_that_its_family_is_named_after(shard: str) -> None:
     plan = make_plan(["Pong", "Boxing"], "dqn", seeds=1)
     assert set(plan.families.values()) == {"ALE/Pong-v5"}
-    own = shard_plan(plan, EngineOptions(shard=shard).own_shard)
+    own = shard_plan(plan, LauncherOptions(shard=shard).own_shard)
     assert from_config(config(own), own.agents).families == own.families
 
 

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
-from valueshare.experiments.presets import cartpole, lunarlander
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.phase import records_schema
-from valueshare.runs.plan import parts
+from valueshare.population.presets import cartpole, lunarlander
+from valueshare.runs.planning import make_plan
 
 
 def test_the_run_folder(uninterrupted: Path) -> None:
@@ -99,7 +98,7 @@ def test_presets_are_by_environment_and_settings_replace_them() -> None:
         own = plan.agents.filter(pl.col("env") == env).row(0, named=True)
         assert own["step_size"] == preset.own.step_size
     assert plan.agents["agent"].to_list() == [0, 1]
-    assert [part.env for part in parts(plan)] == ["LunarLander-v3", "CartPole-v1"]
+    assert [part.env for part in plan.populations.values()] == ["LunarLander-v3", "CartPole-v1"]
 
 
 def test_seeds_and_lists_are_crossed() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import valueshare
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.progress import read_progress
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -135,7 +135,7 @@ def test_from_python_with_as_many_populations_as_workers(
         target_update_interval=40,
         out=tmp_path / "run",
         progress=False,
-        engine=EngineOptions(workers=2),
+        launcher=LauncherOptions(workers=2),
     )
     assert run.finished
     assert_same_end(tmp_path / "run", uninterrupted)
@@ -242,7 +242,7 @@ def test_a_defect_in_a_worker_is_reported(
         steps=100,
         eval_interval=100,
         out=tmp_path / "run",
-        engine=EngineOptions(workers=2),
+        launcher=LauncherOptions(workers=2),
     )
     assert not run.finished
     assert run.failures == dict.fromkeys(NAMES, "RuntimeError: one")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import valueshare
 from valueshare.analysis.foreign import read_results
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
-from valueshare.runs.engines import EngineOptions, Shard, parse_shard, shard_folder
-from valueshare.runs.plan import Plan, config, from_config, parts
+from valueshare.runs.launcher_options import LauncherOptions, Shard, parse_shard, shard_folder
+from valueshare.runs.plan import Plan, config, from_config
+from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import cut, ends, longest_first, shard_plan
 
@@ -37,7 +37,7 @@ PLAN = plan()
 
 
 def agents(made: Plan) -> list[int]:
-    return [int(agent) for part in parts(made) for agent in part.agents["agent"]]
+    return [int(agent) for part in made.populations.values() for agent in part.agents["agent"]]
 
 
 @settings(deadline=None)
@@ -65,26 +65,28 @@ def test_shards_are_equally_long() -> None:
 def test_populations_stay_together() -> None:
     # 12 agents in populations of 4, 2, 4 and 2: cut in the middle, no population is cut.
     first, second = (shard_plan(PLAN, Shard(i, 2)) for i in (1, 2))
-    assert [part.agents.height for part in parts(first)] == [4, 2]
+    assert [part.agents.height for part in first.populations.values()] == [4, 2]
     assert list(first.settings) == ["CartPole-v1"]
     assert list(second.settings) == ["Acrobot-v1"]
     # A cut that was there stays as fine.
     fine = shard_plan(cut(PLAN, 3), Shard(1, 2))
-    assert [part.agents.height for part in parts(fine)] == [2, 2, 2]
+    assert [part.agents.height for part in fine.populations.values()] == [2, 2, 2]
 
 
 def test_a_cut_keeps_the_order_and_is_stored() -> None:
     fine = cut(PLAN, 3)
     assert fine.pieces == {"population-0": 2, "population-2": 2}
-    names = [part.name for part in parts(fine)]
+    names = [part.name for part in fine.populations.values()]
     assert names == [
         *("population-0-0", "population-0-1", "population-1"),
         *("population-2-0", "population-2-1", "population-3"),
     ]
     assert agents(fine) == agents(PLAN)
-    assert max(part.agents.height for part in parts(fine)) == 2  # 4 in halves, not 3 and 1
+    assert (
+        max(part.agents.height for part in fine.populations.values()) == 2
+    )  # 4 in halves, not 3 and 1
     again = from_config(config(fine), fine.agents)
-    assert [part.name for part in parts(again)] == names
+    assert [part.name for part in again.populations.values()] == names
     assert cut(fine, 100).pieces == fine.pieces  # never back to larger ones
     assert cut(PLAN, {"population-2": 1}).pieces == {"population-2": 4}
 
@@ -94,7 +96,7 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
 
     def train(out: Path, **options: Any) -> Run:
         return valueshare.train(
-            "CartPole-v1", "ib-dqn", out=out, engine=EngineOptions(**options), **tiny
+            "CartPole-v1", "ib-dqn", out=out, launcher=LauncherOptions(**options), **tiny
         )
 
     whole = train(tmp_path / "whole").records
@@ -114,7 +116,9 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
         train(tmp_path / "all", shard="2/3")
     with pytest.raises(InvalidInput, match="holds a run with other settings"):
         valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **tiny)
-    again = valueshare.resume(tmp_path / "all", engine=EngineOptions(shard="2/3"), progress=False)
+    again = valueshare.resume(
+        tmp_path / "all", launcher=LauncherOptions(shard="2/3"), progress=False
+    )
     assert again.finished
 
 
@@ -126,8 +130,10 @@ def test_shards_of_different_tables(
 ) -> None:
     """Of 4 agents and of 8: 0 and 1 with 4 to 7, or 2 and 3 with 0 to 3."""
     for shard, ks in ((small, [0, 4]), (large, [1, 2, 8, 16])):
-        engine = EngineOptions(shard=f"{shard}/2")
-        valueshare.train("CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", engine=engine, **tiny)
+        engine = LauncherOptions(shard=f"{shard}/2")
+        valueshare.train(
+            "CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", launcher=engine, **tiny
+        )
     code, out, err = cli("report", tmp_path / "all")
     assert (code, out) == (2, "")
     assert err == (

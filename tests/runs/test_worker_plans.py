@@ -11,11 +11,10 @@ from torch import nn
 
 import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
 from valueshare.runs import checks, memory
-from valueshare.runs.engines import EngineOptions
-from valueshare.runs.execution import Execution
-from valueshare.runs.plan import parts
+from valueshare.runs.execution import ExecutionOptions
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.planning import make_plan
 from valueshare.runs.shards import balanced
 from valueshare.runs.workers import processes
 from valueshare.runs.workers.processes import Processes
@@ -29,8 +28,8 @@ TWO = ("--workers", "2")
 def fitted(workers: int, algorithms: list[str], k: list[float], seeds: int, most: int = 0) -> Any:
     """How many agents the populations have, once they are cut for so many workers."""
     plan = make_plan("CartPole-v1", algorithms, k=k, seeds=seeds, steps=1_000)
-    options = EngineOptions(workers=workers, population_agents=most)
-    return [part.agents.height for part in parts(Processes(options).fitted(plan))]
+    options = LauncherOptions(workers=workers, population_agents=most)
+    return [part.agents.height for part in Processes(options).split(plan).populations.values()]
 
 
 def test_populations_are_cut_for_the_workers() -> None:
@@ -57,18 +56,20 @@ def test_a_cut_that_is_there_stays() -> None:
 
 
 def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Processes(EngineOptions(workers=2))
-    plan = engine.fitted(make_plan("CartPole-v1", seeds=2, steps=1_000))
-    one = memory.process_bytes(memory.need(parts(plan)[0]))  # with its process: 600 MB of libraries
+    engine = Processes(LauncherOptions(workers=2))
+    plan = engine.split(make_plan("CartPole-v1", seeds=2, steps=1_000))
+    one = memory.process_bytes(
+        memory.need(plan.populations["population-0"])
+    )  # with its process: 600 MB of libraries
     assert one > memory.PROCESS_BYTES
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
-    said = engine.check(plan, Execution())
+    said = engine.check(plan, ExecutionOptions())
     assert said.startswith(
         f"{memory.shown(2 * one)} needed by 2 populations at once (600.0 MB for each process), "
     )
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
     with pytest.raises(InvalidInput, match=r"workers = 2: .* are free; write fewer"):
-        engine.check(plan, Execution())
+        engine.check(plan, ExecutionOptions())
 
 
 gymnasium.register("tests/Own-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
@@ -90,10 +91,10 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "workers = 0: write a number >= 1" in refused(*TRAIN, "--workers", "0")
     assert "workers = -2: write a number >= 1" in refused(*TRAIN, "--workers", "-2")
     assert "--workers" in refused(*TRAIN, "--workers", "two")
-    assert "is for the local engine" in refused(*TRAIN, *TWO, "--engine", "ray")
+    assert "is for the local engine" in refused(*TRAIN, *TWO, "--launcher", "ray")
     assert "leave out --workers" in refused("tabular", *TWO)
     with pytest.raises(InvalidInput, match="a network of one's own trains in this process alone"):
-        valueshare.train("CartPole-v1", network=network, engine=EngineOptions(workers=2))
+        valueshare.train("CartPole-v1", network=network, launcher=LauncherOptions(workers=2))
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )

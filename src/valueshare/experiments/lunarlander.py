@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import lunarlander_paper
 from valueshare.population.agents import agent_table
+from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
 from valueshare.wording import how_many
 

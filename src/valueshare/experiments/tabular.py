@@ -14,7 +14,7 @@ import polars as pl
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy
-from valueshare.runs.engines import EngineOptions, Shard
+from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.tabular.mdp import FiniteMDP, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
@@ -55,24 +55,27 @@ class Cell(NamedTuple):
 
 
 def run_studies(
-    studies: Sequence[TabularStudy], *, progress: bool = False, engine: EngineOptions | None = None
+    studies: Sequence[TabularStudy],
+    *,
+    progress: bool = False,
+    launcher: LauncherOptions | None = None,
 ) -> TabularResult:
     """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
 
-    The sweeps run here, or where the engine says; that changes no bit of them.
+    The sweeps run here, or where the launcher says; that changes no bit of them.
     """
-    engine = EngineOptions() if engine is None else engine
-    runs, seconds = sweep_studies(studies, progress=progress, engine=engine)
+    launcher = LauncherOptions() if launcher is None else launcher
+    runs, seconds = sweep_studies(studies, progress=progress, launcher=launcher)
     return concluded(studies, runs, seconds)
 
 
 def sweep_studies(
-    studies: Sequence[TabularStudy], *, progress: bool, engine: EngineOptions
+    studies: Sequence[TabularStudy], *, progress: bool, launcher: LauncherOptions
 ) -> tuple[pl.DataFrame, float]:
     """The sweeps of all studies, or the shard's rows of them; and the seconds they took."""
     mdps = [study_mdp(study) for study in studies]
-    cells = shard_cells(studies, engine.own_shard)
-    tables, seconds = _tables(studies, mdps, cells, progress, engine)
+    cells = shard_cells(studies, launcher.own_shard)
+    tables, seconds = _tables(studies, mdps, cells, progress, launcher)
     cases = [pl.lit(studies[cell.study].case, pl.Float64).alias("step_reward") for cell in cells]
     own = [table.with_columns(case) for table, case in zip(tables, cases, strict=True)]
     return pl.concat(own), seconds
@@ -148,11 +151,11 @@ def _tables(
     mdps: Sequence[FiniteMDP],
     cells: Sequence[Cell],
     progress: bool,
-    engine: EngineOptions,
+    launcher: LauncherOptions,
 ) -> tuple[list[pl.DataFrame], float]:
     """A table a cell, and the seconds they took, without compilation where it is here."""
-    if engine.engine == "ray":
-        return _on_cluster(studies, cells, progress, engine)
+    if launcher.launcher == "ray":
+        return _on_cluster(studies, cells, progress, launcher)
     sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
     began = time.perf_counter()
     tables = [
@@ -175,12 +178,12 @@ def _on_cluster(
     studies: Sequence[TabularStudy],
     cells: Sequence[Cell],
     progress: bool,
-    engine: EngineOptions,
+    launcher: LauncherOptions,
 ) -> tuple[list[pl.DataFrame], float]:
     """One task for a k and a few step sizes, in the order of the grid."""
     from valueshare.runs.workers.cluster import spread
 
-    threads = max(1, engine.ray_cpus)
+    threads = max(1, launcher.ray_cpus)
     tasks = [
         (number, Cell(cell.study, (k,), cell.step_sizes[first : first + TASK_STEP_SIZES]))
         for number, cell in enumerate(cells)
@@ -201,7 +204,7 @@ def _on_cluster(
     began = time.perf_counter()
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
         answers = spread(
-            engine,
+            launcher,
             sweep_rows,
             texts,
             lambda task: advance(cell_timesteps(studies, [tasks[task][1]])),

@@ -22,7 +22,7 @@ from valueshare.files import write_json
 from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import results_folder
-from valueshare.runs.engines import Shard, parse_shard
+from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
 from valueshare.schema import read_config, read_object
 

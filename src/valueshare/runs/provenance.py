@@ -1,4 +1,4 @@
-"""Where a result came from: version, commit, machine and libraries; no paths, no environment."""
+"""The origin of a result: version, commit, machine and libraries; no paths, no environment."""
 
 import platform
 import subprocess
@@ -10,12 +10,12 @@ from typing import Any
 from valueshare._version import __version__
 from valueshare.cores import available_cores
 
-DEVIATIONS = "deviations"  # of a study from the paper, a sentence each, where there are any
+DEVIATIONS = "deviations"  # of a study from the paper, one sentence each, if any
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "matplotlib")
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """What a reader needs to make the same result again; `command` holds no paths."""
+    """Everything needed to reproduce a result; `command` holds no paths."""
     return {
         "command": command,
         "valueshare": __version__,
@@ -28,7 +28,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that are installed here, found without importing them."""
+    """Versions of the installed libraries, found without importing them."""
     found = {}
     for name in LIBRARIES:
         try:
@@ -48,7 +48,7 @@ def machine() -> dict[str, Any]:
 
 
 def machine_line() -> str:
-    """The machine in a few words, as benchmarks print it."""
+    """The machine in one line, as benchmarks print it."""
     about = machine()
     return (
         f"{about['processor']}, {about['cores']} cores, {about['system']} {about['architecture']}"

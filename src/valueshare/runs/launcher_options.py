@@ -1,4 +1,4 @@
-"""Where populations run: here, one after the other or in processes, or on a Ray cluster.
+"""Options of the launchers: this process, worker processes, a Ray cluster, and shards.
 
 Nothing heavy is imported here: the command line reads it before it knows the command.
 """
@@ -13,13 +13,13 @@ from tyro.conf import arg
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
-from valueshare.runs.storage.places import Place
+from valueshare.runs.storage.locations import Location
 
 _MOST_SHARDS = 100_000
 
 
 class Shard(NamedTuple):
-    """One of so many parts of a table of agents, counted from 1."""
+    """One of several shards of a table of agents, counted from 1."""
 
     number: int
     of: int
@@ -29,29 +29,29 @@ class Shard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """Where the populations run, and how the table is cut; nothing of it changes a number."""
+class LauncherOptions:
+    """Where populations run, and how the table is split; none of it changes a number."""
 
-    engine: Literal["local", "ray"] = "local"
+    launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: int = 1
-    """Processes on a CPU, about one a core: populations run side by side, cut where too few."""
+    """Worker processes on a CPU, about one per core: populations run at once, split if too few."""
     ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
-    """Of the cluster; auto is the one that this machine is a node of."""
+    """Address of the cluster; auto is the one that this machine is a node of."""
     ray_cpus: int = 0
-    """CPUs of one population, and its threads; 0: one, or with GPUs its share of a node's."""
+    """CPUs and threads per population; 0: one, or with GPUs its share of a node's."""
     ray_gpus: float = 1.0
-    """GPUs of one population where training is on CUDA; 0.5 puts two on a GPU."""
+    """GPUs per population where training is on CUDA; 0.5 puts two on a GPU."""
     ray_retries: int = 3
-    """How often a population whose worker was lost begins again from its last checkpoint."""
+    """How often a population whose worker was lost resumes from its last checkpoint."""
     population_agents: int = 0
-    """At most so many agents a population; 0: all that can share one, on Ray all that fit."""
+    """Most agents per population; 0: all that can share one, on Ray all that fit."""
     shard: Annotated[str, arg(metavar="I/N", help_behavior_hint="(default: the whole)")] = ""
-    """Run the I-th of N parts of the table, from 1/N to N/N, in a folder of its own."""
+    """Run the I-th of N shards of the table, from 1/N to N/N, in a folder of its own."""
 
     def __post_init__(self) -> None:
-        if self.engine not in ("local", "ray"):
-            raise InvalidInput(f"engine = {self.engine!r}: write local or ray")
+        if self.launcher not in ("local", "ray"):
+            raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
         for name in ("workers", "ray_cpus", "ray_gpus", "ray_retries", "population_agents"):
             value = getattr(self, name)
             if not isinstance(value, Real if name == "ray_gpus" else Integral):
@@ -60,10 +60,10 @@ class EngineOptions:
             raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
         if self.workers < 1:
             raise InvalidInput(f"workers = {self.workers}: write a number >= 1, or leave it out")
-        if self.workers > 1 and self.engine != "local":
+        if self.workers > 1 and self.launcher != "local":
             raise InvalidInput(
-                f"workers = {self.workers} is for the local engine: on Ray, a population is a task "
-                "already; leave it out"
+                f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
+                "task already; leave it out"
             )
         if self.ray_cpus < 0:
             raise InvalidInput(f"ray-cpus = {self.ray_cpus}: write a number >= 1, or leave it out")
@@ -78,20 +78,20 @@ class EngineOptions:
                 f"population-agents = {self.population_agents}: write a number >= 1, or leave it "
                 "out"
             )
-        if self.engine != "ray":
-            self._refuse_options_of_ray()
+        if self.launcher != "ray":
+            self._refuse_ray_options()
         _ = self.own_shard
 
-    def _refuse_options_of_ray(self) -> None:
-        """Who forgets --engine ray would have the work done by the machine that was to ask."""
+    def _refuse_ray_options(self) -> None:
+        """Without --launcher ray, the work meant for a cluster would run on this machine."""
         for field in fields(self):
             if field.name.startswith("ray_") and getattr(self, field.name) != field.default:
                 name = field.name.replace("_", "-")
-                raise InvalidInput(f"{name} is for a cluster: add --engine ray, or leave it out")
+                raise InvalidInput(f"{name} is for a cluster: add --launcher ray, or leave it out")
 
     @property
     def own_shard(self) -> Shard | None:
-        """The shard, if only one is to be run."""
+        """The shard, if only one runs."""
         return parse_shard(self.shard) if self.shard else None
 
 
@@ -99,20 +99,20 @@ def parse_shard(text: str) -> Shard:
     """2/8 -> the second of eight."""
     number, slash, count = text.partition("/")
     if not (slash and number.strip().isdecimal() and count.strip().isdecimal()):
-        raise InvalidInput(f"shard = {text!r}: write the part and how many there are, like 2/8")
+        raise InvalidInput(f"shard = {text!r}: write its number and how many there are, like 2/8")
     shard = Shard(int(number), int(count))
     if not 1 <= shard.number <= shard.of or shard.of > _MOST_SHARDS:
         raise InvalidInput(
-            f"shard = {text!r}: parts are counted from 1, so write 1/{shard.of} to "
+            f"shard = {text!r}: shards are counted from 1, so write 1/{shard.of} to "
             f"{shard.of}/{shard.of}"
             if 1 <= shard.of <= _MOST_SHARDS
-            else f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} parts"
+            else f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards"
         )
     return shard
 
 
-def shard_folder(out: Place, shard: Shard | None) -> Place:
-    """Where a shard goes: a run folder of its own in the folder of all of them."""
+def shard_folder(out: Location, shard: Shard | None) -> Location:
+    """The location of a shard: a run folder of its own in the folder of all of them."""
     if shard is None:
         return out
     width = len(str(shard.of))

@@ -1,9 +1,9 @@
-"""How much memory a population needs, and how much there is: known before anything is made.
+"""The memory that a population needs, and the memory there is, before anything is allocated.
 
-What this process and its libraries hold already is measured. The state's size is exact: network
-and all, it is built on the meta device, where tensors have shapes and no bytes. What comes and goes
-while learning is an estimate, by what one agent's backward pass keeps and by its weights; docs/
-training.md has what it was compared with.
+The memory of this process and its libraries is measured. The size of the state is exact: it is
+built on the meta device, where tensors have shapes and no bytes. Temporary memory while learning is
+estimated from the tensors that one agent's backward pass saves and from its weights; docs/
+training.md compares the estimates with measurements.
 """
 
 import math
@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 import torch
 
 from valueshare import host_memory
-from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import is_out_of_memory
-from valueshare.host_memory import shown as shown  # whoever asks what is needed shows it
+from valueshare.host_memory import shown as shown  # for callers that print what is needed
 from valueshare.population.evaluate import copies
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import (
     NetworkFactory,
     Population,
@@ -29,7 +29,6 @@ from valueshare.population.state import (
 )
 from valueshare.population.train import check_replay_device
 from valueshare.replay import packing, transitions
-from valueshare.runs.plan import Part
 from valueshare.wording import how_many
 
 # An EnvPool LunarLander is 101 kB, and 6,000 of CartPole were 23 kB each with what is kept of
@@ -50,7 +49,7 @@ CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6
 RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and in the display
 # Allocators keep a little more than they hand out.
 USABLE = 0.95
-# What makes an agent smaller, by what needs most of its memory.
+# Advice by what needs most of an agent's memory.
 SMALLER = {
     "network": "smaller layers (hidden) or a smaller batch-size",
     "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller batch-size",
@@ -67,11 +66,11 @@ class DoesNotFit(InvalidInput):
 
     def __init__(self, message: str, *, one_fits: bool = True) -> None:
         super().__init__(message)
-        self.one_fits = one_fits  # whether fewer agents would be of help
+        self.one_fits = one_fits  # whether fewer agents would fit
 
 
 class Need(NamedTuple):
-    """Bytes a population needs where its tensors are, and in the host's memory."""
+    """Bytes that a population needs on its device, and in the host's memory."""
 
     agents: int
     per_agent: int  # on the device, replay too where it is there
@@ -88,11 +87,11 @@ class Need(NamedTuple):
         return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
 
     def total(self, device: torch.device) -> int:
-        """On the device; on a CPU with all that is the host's, and what the process holds."""
+        """Bytes on the device; on a CPU with the host's, and those that the process holds."""
         return self.growth(device) + (self.held if device.type == "cpu" else 0)
 
     def growth(self, device: torch.device) -> int:
-        """Beside what is held already: this much must be free."""
+        """Bytes that must be free, beside those held already."""
         return self.agents * self.each(device) + self.fixed(device)
 
     def each(self, device: torch.device) -> int:
@@ -103,36 +102,34 @@ class Need(NamedTuple):
         return FIXED_BYTES[device.type] + (self.host_fixed if device.type == "cpu" else 0)
 
 
-def need(part: Part, network: NetworkFactory | None = None) -> Need:
-    """What one population needs, by the shapes of one agent of it."""
+def need(spec: PopulationSpec, network: NetworkFactory | None = None) -> Need:
+    """The memory of one population, from the shapes of one of its agents."""
     try:
-        return _need_by_shapes(part, network)
+        return _need_by_shapes(spec, network)
     except (MemoryError, RuntimeError) as error:
         if not _is_too_large(error):
             raise
         raise DoesNotFit(
-            f"one agent of {part.label} needs more memory than can be addressed here: write "
+            f"one agent of {spec.label} needs more memory than can be addressed here: write "
             "smaller layers (hidden), a smaller batch-size or a smaller replay-capacity",
             one_fits=False,
         ) from error
 
 
-def _need_by_shapes(part: Part, network: NetworkFactory | None) -> Need:
-    spec = environment_spec(part.env, part.backend, part.settings.atari_protocol)
+def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Need:
     population = make_population(
-        part.agents[:1], part.settings, spec, torch.device("meta"), network
+        spec.agents[:1], spec.settings, spec.env_spec, torch.device("meta"), network
     )
     state = initial_state(population)
     rings = sum(tensor.nbytes for tensor in state.replay)
     others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
-    small = spec.backend == "envpool" and part.env.startswith(SMALL_ENVIRONMENTS)
-    one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.backend]
-    environments = (1 + copies(part.settings)) * one
-    records = part.settings.evaluations * RECORD_BYTES
+    small = spec.env_spec.backend == "envpool" and spec.env.startswith(SMALL_ENVIRONMENTS)
+    one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.env_spec.backend]
+    environments = (1 + copies(spec.settings)) * one
+    records = spec.settings.evaluations * RECORD_BYTES
     learning, on_cuda = _learning_bytes(population, state)
     saving = _checkpoint_bytes(population, state)
-    place = part.settings.replay_device
-    if place == "disk":
+    if spec.settings.replay_device == "disk":
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
     sizes: dict[Largest, int] = {
@@ -142,11 +139,11 @@ def _need_by_shapes(part: Part, network: NetworkFactory | None) -> Need:
         "records": records,
     }
     return Need(
-        agents=part.agents.height,
+        agents=spec.agents.height,
         per_agent=others + (learning if on_host else rings + max(learning, saving)),
         host_per_agent=environments + records + (rings + saving if on_host else 0),
         frames_per_agent=_frame_bytes(population, state),
-        replay_device=place,
+        replay_device=spec.settings.replay_device,
         largest=max(sizes, key=lambda name: sizes[name]),
         graphs_per_agent=max(0, on_cuda - learning),
         held=host_memory.resident_bytes(),
@@ -154,7 +151,7 @@ def _need_by_shapes(part: Part, network: NetworkFactory | None) -> Need:
 
 
 def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
-    """One line of what is needed and what is free; what does not fit is refused, with advice."""
+    """Refuse a population that does not fit, with advice; return a line of needed and free."""
     check_replay_device(needs.replay_device, device)
     free = free_bytes(device)
     kind = "memory" if device.type == "cpu" else GPU_MEMORY
@@ -169,7 +166,7 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
 
 
 def _terms(needs: Need, device: torch.device) -> str:
-    """All that is needed, and of what it is the sum: this process, and what is to come."""
+    """The memory needed in all: held by this process already, and to be allocated."""
     whole = f"{shown(needs.total(device))} needed"
     if device.type != "cpu":
         return whole
@@ -178,7 +175,7 @@ def _terms(needs: Need, device: torch.device) -> str:
 
 
 def most_agents(needs: Need, device: torch.device, room: int, host_room: int) -> int:
-    """How many agents of a population fit into so much memory of a device and of its host."""
+    """How many agents of a population fit into the memory of a device and its host."""
     fixed = needs.fixed(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
     fit = int((USABLE * room - fixed) // needs.each(device))
     if device.type == "cuda":
@@ -189,18 +186,18 @@ def most_agents(needs: Need, device: torch.device, room: int, host_room: int) ->
 
 
 def host_bytes(needs: Need) -> int:
-    """What a population on a GPU needs of the host's memory, in a process of its own."""
+    """The host memory of a population on a GPU, in a process of its own."""
     fixed = FIXED_BYTES["cpu"] + PROCESS_BYTES
     return needs.agents * needs.host_per_agent + needs.host_fixed + fixed
 
 
 def process_bytes(needs: Need) -> int:
-    """What a population on a CPU needs in a process of its own."""
+    """The memory of a population on a CPU, in a process of its own."""
     return needs.growth(torch.device("cpu")) + PROCESS_BYTES
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory that a new population could have, in bytes; None where the system does not tell."""
+    """Memory that a new population could have, in bytes; None where it is unknown."""
     if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
@@ -231,13 +228,13 @@ def _refuse_excess(
 def _is_too_large(error: Exception) -> bool:
     """Whether an error says that something is too large: bytes of shapes may overflow 64 bits.
 
-    Memory itself is taken only for the network of a user that cannot be built by shapes alone.
+    Memory is allocated only for a caller's own network that cannot be built from shapes alone.
     """
     return is_out_of_memory(error) or "overflow" in str(error)
 
 
 def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
-    """An estimate of what one agent needs in passing, besides the state: on a CPU, and on CUDA."""
+    """An estimate of one agent's temporary memory while learning: on a CPU, and on CUDA."""
     settings, samples = population.settings, population.algorithm.samples
     weights = sum(p.nbytes for p in state.online.parameters.values())
     batch = settings.batch_size
@@ -252,8 +249,8 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
             )
         )
     except Exception as error:
-        # A user's network may not run on shapes alone, as with constants of NumPy. Then this much
-        # is not known; the network is tried with its weights next, and its faults are found there.
+        # A caller's own network may not run on the meta device, as with constants of NumPy. Then
+        # this memory is unknown; `check_network` runs it with weights and finds its errors.
         if is_built_in(population.factory) or _is_too_large(error):
             raise
         learning = target = measuring = playing = 0
@@ -270,7 +267,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
 
 
 def _kept_bytes(population: Population, lanes: int, quantiles: int) -> int:
-    """What a backward pass of one agent keeps of its forward pass, the weights left out."""
+    """Bytes that the forward pass of one agent saves for its backward pass, without weights."""
     kept = 0
     weights = {p.untyped_storage()._cdata for p in population.network.parameters()}
 
@@ -305,7 +302,7 @@ def _frame_bytes(population: Population, state: State) -> int:
 def _checkpoint_bytes(population: Population, state: State) -> int:
     """The rows of replay that a checkpoint copies out, and the indices that find them.
 
-    Frames go out in pieces, `packing.working_bytes` at a time.
+    Frames are written in chunks of `packing.working_bytes`.
     """
     replay, settings = state.replay, population.settings
     rings = [replay.action, replay.reward, replay.discount, replay.row, replay.age]

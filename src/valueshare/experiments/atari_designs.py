@@ -1,4 +1,4 @@
-"""What each Atari study is made of, at the paper's scale and at smaller ones."""
+"""The designs of the Atari studies: games, algorithms, k and seeds at each scale."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from valueshare.envs import atari57
 from valueshare.experiments.atari_options import AtariScale
-from valueshare.experiments.presets import Preset, atari, atari_rmsprop
+from valueshare.population.presets import Preset, atari, atari_rmsprop
 
 N = "n"  # as a k: the number of actions
 K = float | str
@@ -23,8 +23,8 @@ VALIDATION_GAMES = ("Assault", "BankHeist", "MsPacman", "VideoPinball", "YarsRev
 BETAS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
-class StudyPart(NamedTuple):
-    """What a study is made of at one scale."""
+class StudyDesign(NamedTuple):
+    """The games, algorithms and seeds of a study at one scale."""
 
     games: tuple[str, ...]
     algorithms: tuple[str, ...]
@@ -34,12 +34,12 @@ class StudyPart(NamedTuple):
 
 
 class StudyKind(NamedTuple):
-    """A study: its parts by scale, and the paper's settings of an algorithm in it.
+    """A study: its designs by scale, and the paper's settings of an algorithm in it.
 
-    `guesses` has a sentence for each field of a part that the paper leaves open.
+    `guesses` has a sentence for each field of a design that the paper leaves open.
     """
 
-    parts: dict[AtariScale, StudyPart]
+    designs: dict[AtariScale, StudyDesign]
     preset: Callable[[str], Preset]
     guesses: Mapping[str, str] = MappingProxyType({})
 
@@ -50,29 +50,29 @@ _PAIR = ("dqn", "ib-dqn")
 KINDS: dict[str, Callable[[], StudyKind]] = {
     "atari57": lambda: StudyKind(
         {
-            "paper": StudyPart(tuple(atari57()), PAPER_ALGORITHMS, 5),
-            "small": StudyPart(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
-            "smoke": StudyPart(("Pong",), _PAIR, 2, _N_ONLY),
+            "paper": StudyDesign(tuple(atari57()), PAPER_ALGORITHMS, 5),
+            "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
+            "smoke": StudyDesign(("Pong",), _PAIR, 2, _N_ONLY),
         },
         atari,
     ),
     "atari-sensitivity": lambda: StudyKind(
         {
-            "paper": StudyPart(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
-            "small": StudyPart(
+            "paper": StudyDesign(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
+            "small": StudyDesign(
                 SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}
             ),
-            "smoke": StudyPart(("Pong",), ("ib-dqn",), 2, {"ib-dqn": (0.0, 32.0, 1_024.0)}),
+            "smoke": StudyDesign(("Pong",), ("ib-dqn",), 2, {"ib-dqn": (0.0, 32.0, 1_024.0)}),
         },
         atari,
     ),
     "atari-rmsprop": lambda: StudyKind(
         {
-            "paper": StudyPart(
+            "paper": StudyDesign(
                 tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY
             ),
-            "small": StudyPart(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
-            "smoke": StudyPart(("Pong",), _PAIR, 2, _N_ONLY),
+            "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
+            "smoke": StudyDesign(("Pong",), _PAIR, 2, _N_ONLY),
         },
         lambda algorithm: atari_rmsprop(),
         {
@@ -82,9 +82,9 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
     ),
     "atari-rdq-beta": lambda: StudyKind(
         {
-            "paper": StudyPart(VALIDATION_GAMES, ("rdq",), 5, beta=BETAS),
-            "small": StudyPart(VALIDATION_GAMES[:1], ("rdq",), 3, beta=BETAS),
-            "smoke": StudyPart(VALIDATION_GAMES[:1], ("rdq",), 2, beta=(1e-3, 1e-1)),
+            "paper": StudyDesign(VALIDATION_GAMES, ("rdq",), 5, beta=BETAS),
+            "small": StudyDesign(VALIDATION_GAMES[:1], ("rdq",), 3, beta=BETAS),
+            "smoke": StudyDesign(VALIDATION_GAMES[:1], ("rdq",), 2, beta=(1e-3, 1e-1)),
         },
         atari,
         {

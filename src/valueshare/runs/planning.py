@@ -1,8 +1,8 @@
-"""From a few words to a plan: presets by environment, every setting replaceable, lists crossed."""
+"""Makes plans from options: presets by environment, any setting replaced, lists crossed."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
@@ -14,7 +14,6 @@ from torch import nn
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import Preset, preset_for
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import (
     AgentSettings,
@@ -24,14 +23,15 @@ from valueshare.population.agents import (
     listed,
     listed_seeds,
 )
+from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import TrainingSettings, counted, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.options import Settings
-from valueshare.runs.plan import Plan, parts
+from valueshare.runs.plan import Plan
+from valueshare.runs.variants import AGENT_SETTINGS
 from valueshare.wording import how_many
 
-OWN = tuple(field.name for field in fields(AgentSettings))
-_OF_QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
+_QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
 
 def make_plan(
@@ -137,7 +137,7 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
 
     A new evaluation interval is the phase too, and evaluating by timesteps is not by episodes.
     """
-    shared = {name: value for name, value in given.items() if name not in OWN}
+    shared = {name: value for name, value in given.items() if name not in AGENT_SETTINGS}
     if "steps" in shared:
         shared["total_steps"] = counted("steps", shared.pop("steps"))
     if "eval_interval" in shared:
@@ -148,12 +148,12 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
 
 
 def described(plan: Plan) -> list[str]:
-    """What a plan will run, in a few lines."""
-    populations = parts(plan)
+    """The agents, populations and steps of a plan, in a few lines."""
+    specs = plan.populations.values()
     lines = []
-    for label in dict.fromkeys(part.label for part in populations):
-        own = [part for part in populations if part.label == label]
-        agents = how_many(sum(part.agents.height for part in own), "agent")
+    for label in dict.fromkeys(spec.label for spec in specs):
+        own = [spec for spec in specs if spec.label == label]
+        agents = how_many(sum(spec.agents.height for spec in own), "agent")
         count = how_many(len(own), "population")
         steps = how_many(own[0].settings.total_steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
@@ -163,17 +163,17 @@ def described(plan: Plan) -> list[str]:
                 f"update_interval the first update is after step {own[0].settings.first_update:,}"
             )
     agents = how_many(plan.agents.height, "agent")
-    in_all = how_many(sum(part.agent_steps for part in populations), "agent-step")
-    return [*lines, *_sharing_nothing(plan), f"{agents}, {in_all} in all, on {plan.device}"]
+    in_all = how_many(sum(spec.agent_steps for spec in specs), "agent-step")
+    return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all, on {plan.device}"]
 
 
 def in_full(plan: Plan) -> list[str]:
-    """Everything a plan will run: every setting of every environment."""
+    """A plan with every setting of every environment."""
     lines = described(plan)
     for env, settings in plan.settings.items():
         lines += ["", f"{env} ({plan.backends[env]})"]
         own = plan.agents.filter(pl.col("env") == env)
-        for name in ("algorithm", "k", *OWN, "seed"):
+        for name in ("algorithm", "k", *AGENT_SETTINGS, "seed"):
             values = own[name].unique(maintain_order=True).to_list()
             lines.append(f"  {name} = {', '.join(str(value) for value in values)}")
         lines += [f"  {name} = {value}" for name, value in settings.to_json().items()]
@@ -181,17 +181,17 @@ def in_full(plan: Plan) -> list[str]:
 
 
 def default_folder(plan: Plan) -> Path:
-    """Where a run goes that was given no folder: runs/CartPole-v1-ib-dqn."""
+    """The default folder of a run: runs/CartPole-v1-ib-dqn."""
     first, *others = plan.settings
     envs = [first, *others] if len(others) < 3 else [first, f"and-{len(others)}-more"]
     names = [*envs, *plan.agents["algorithm"].unique(maintain_order=True)]
     return Path("runs") / "-".join(name.replace("/", "-").replace(":", "-") for name in names)
 
 
-def _sharing_nothing(plan: Plan) -> list[str]:
-    """Notes on algorithms that share no value, because every k that they are given is 0.
+def _notes_on_k(plan: Plan) -> list[str]:
+    """Notes on algorithms that share no value, because all their k are 0.
 
-    A shard may have no other k of a sweep that has.
+    Not of a shard: the rest of the sweep may have others.
     """
     if plan.shard is not None:
         return []
@@ -205,7 +205,7 @@ def _sharing_nothing(plan: Plan) -> list[str]:
 
 
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
-    names = [name for name in OWN if name in given]
+    names = [name for name in AGENT_SETTINGS if name in given]
     values = [listed(given[name]) for name in names]
     for name, several in zip(names, values, strict=True):
         if not several:
@@ -257,12 +257,12 @@ def _check_algorithm(name: str) -> None:
 def _check_is_read(
     algorithms: Sequence[str], k: float | Sequence[float], given: dict[str, Any]
 ) -> None:
-    """Refuse what none of the algorithms reads; k = 0 is what those without one do anyway."""
+    """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
     with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.samples.learn]
     readers_of = {
         "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
         "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
-        **dict.fromkeys(_OF_QUANTILES, with_quantiles),
+        **dict.fromkeys(_QUANTILE_SETTINGS, with_quantiles),
     }
     values = given | {"k": [one for one in listed(k) if one != 0]}
     for name, readers in readers_of.items():

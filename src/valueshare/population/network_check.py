@@ -1,4 +1,4 @@
-"""A network of a caller's own is tried before a run: many a fault would train all the same."""
+"""Checks of a caller's own network before a run: many mistakes would train without an error."""
 
 import math
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.nn.parameter import is_lazy
 
-from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Algorithm, algorithm_named
+from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import NetworkShape
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import (
     NetworkFactory,
     Weights,
@@ -21,45 +21,44 @@ from valueshare.population.state import (
     network_shape,
     torch_dtype,
 )
-from valueshare.runs.plan import Part
 
 Sizes = dict[str, tuple[int, ...]]  # of parameters and buffers, by name
 
-BATCH = 2  # of the trial
+BATCH = 2  # of the check
 TOLERANCE = 1e-3  # between one agent's own pass and its pass in a population, of the largest output
 ROUNDING = 1e-6  # of outputs of order one in float32
 
 
-def check_network_shapes(part: Part, spec: EnvironmentSpec, network: NetworkFactory) -> None:
-    """Refuse what is no network, or not the same one for every k, before memory is taken for it."""
-    shape = network_shape(part.settings, spec)
+def check_network_shapes(spec: PopulationSpec, network: NetworkFactory) -> None:
+    """Refuse a factory whose result is no network or differs with k, without allocating memory."""
+    shape = network_shape(spec.settings, spec.env_spec)
 
     def on_meta(shape: NetworkShape, k: float) -> nn.Module:
         return network_on_meta(network, shape, k)
 
-    ks = part.agents["k"].unique(maintain_order=True).to_list()
+    ks = spec.agents["k"].unique(maintain_order=True).to_list()
     shared, *sizes = (_sizes(_made(on_meta, shape, k)) for k in (0.0, *ks))
     for k, found in zip(ks, sizes, strict=True):
         _check_same(k, found, shared)
 
 
-def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) -> None:
-    """Refuse a network that cannot be one of a population, after a forward pass for every k.
+def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
+    """Refuse a network that does not work in a population, by a forward pass for every k.
 
     All agents share one module, that of k = 0, and differ in its weights and buffers. So these have
     the same names and shapes for every k and hold all that k does; and a forward pass changes none
     of them and draws no random numbers. The outputs are those that the algorithm reads.
     """
-    shape = network_shape(part.settings, spec)
-    ks = part.agents["k"].unique(maintain_order=True).to_list()
+    shape = network_shape(spec.settings, spec.env_spec)
+    ks = spec.agents["k"].unique(maintain_order=True).to_list()
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)  # the same trial every time
+        torch.default_generator.manual_seed(0)  # the same weights every time
         shared, *modules = (_with_values(_made(network, shape, k)) for k in (0.0, *ks))
-    inputs = _inputs(part, spec)
+    inputs = _inputs(spec)
     for k, module in zip(ks, modules, strict=True):
         _check_same(k, _sizes(module), _sizes(shared))
         outputs = _in_population(shared, module, inputs)
-        _check_outputs(part, spec, outputs)
+        _check_outputs(spec, outputs)
         alone = module(*inputs)
         # Rounding of a mean that k multiplies is multiplied too.
         if (outputs - alone).abs().max() > TOLERANCE * alone.abs().max() + ROUNDING * (1 + k):
@@ -75,8 +74,8 @@ def check_network(part: Part, spec: EnvironmentSpec, network: NetworkFactory) ->
 
 
 @contextmanager
-def _told(doing: str, way: str) -> Iterator[None]:
-    """Whatever a stranger's network raises, in one line."""
+def _one_line(doing: str, way: str) -> Iterator[None]:
+    """Turn any exception of a third-party network into one line."""
     try:
         yield
     except Exception as error:
@@ -88,12 +87,12 @@ def _told(doing: str, way: str) -> Iterator[None]:
 
 def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
     """One agent's module, if it is one, with all of its weights."""
-    way = "write a function of (shape, k) that answers one agent's module"
-    with _told(f"made for k = {k:g}", way):
+    way = "write a function of (shape, k) that returns one agent's module"
+    with _one_line(f"made for k = {k:g}", way):
         module: object = network(shape, k)
     if not isinstance(module, nn.Module):
         raise InvalidInput(
-            f"the network's function answers {type(module).__name__} for k = {k:g}: answer one "
+            f"the network's function returns {type(module).__name__} for k = {k:g}: return one "
             "agent's module, an nn.Module"
         )
     for name, value in (*module.named_parameters(), *module.named_buffers()):
@@ -106,9 +105,9 @@ def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
 
 
 def _with_values(module: nn.Module) -> nn.Module:
-    """The same module, if its tensors have values: one made earlier, on the meta device, has none.
+    """The same module, if its tensors have values.
 
-    As when a factory keeps it from one call to the next.
+    A module that a factory keeps between calls is on the meta device, without values.
     """
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         if value.is_meta:
@@ -144,12 +143,13 @@ def _sizes(module: nn.Module) -> Sizes:
     return {name: tuple(value.shape) for name, value in named}
 
 
-def _inputs(part: Part, spec: EnvironmentSpec) -> tuple[Tensor, ...]:
+def _inputs(spec: PopulationSpec) -> tuple[Tensor, ...]:
     """Observations [B, ...], and quantiles [B, N] for the algorithms that learn at some."""
-    count = BATCH * math.prod(spec.network_shape)
-    values = torch.linspace(1, 2, count).reshape(BATCH, *spec.network_shape)
-    observation = values.to(torch_dtype(spec.observation_dtype))
-    if not _rule(part).samples.learn:
+    env = spec.env_spec
+    count = BATCH * math.prod(env.network_shape)
+    values = torch.linspace(1, 2, count).reshape(BATCH, *env.network_shape)
+    observation = values.to(torch_dtype(env.observation_dtype))
+    if not algorithm_named(spec.algorithm).samples.learn:
         return (observation,)
     return observation, torch.full((BATCH, _quantiles(spec)), 0.5)
 
@@ -160,7 +160,7 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     before = {name: value.clone() for name, value in weights.buffers.items()}
     observation, *taus = (value.unsqueeze(0) for value in inputs)
     way = "see docs/training.md, networks of your own"
-    with _told("run as a population", way), torch.no_grad():
+    with _one_line("run as a population", way), torch.no_grad():
         outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
     for name, value in before.items():
         if not torch.equal(value, weights.buffers[name]):
@@ -171,25 +171,23 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     return outputs
 
 
-def _check_outputs(part: Part, spec: EnvironmentSpec, outputs: Tensor) -> None:
-    actions = spec.actions
+def _check_outputs(spec: PopulationSpec, outputs: Tensor) -> None:
+    actions, algorithm = spec.env_spec.actions, algorithm_named(spec.algorithm)
     wanted: tuple[int, ...] = (BATCH, actions)
     words = "[B, A], action-values"
-    if _rule(part).architecture == "baseline-residual":
+    if algorithm.architecture == "baseline-residual":
         wanted, words = (BATCH, actions + 1), "[B, A + 1], the residuals and then the baseline"
-    elif _rule(part).samples.learn:
+    elif algorithm.samples.learn:
         wanted = (BATCH, _quantiles(spec), actions)
         words = "[B, N, A], action-values at each of N quantiles"
     if tuple(outputs.shape) != wanted:
         raise InvalidInput(
             f"the network's outputs have shape {list(outputs.shape)} where {list(wanted)} is "
-            f"wanted: {part.agents['algorithm'][0]} reads {words}"
+            f"wanted: {spec.algorithm} reads {words}"
         )
 
 
-def _rule(part: Part) -> Algorithm:
-    return algorithm_named(str(part.agents["algorithm"][0]))
-
-
-def _quantiles(spec: EnvironmentSpec) -> int:
-    return spec.actions + 1  # other than the actions, so that the two axes cannot be mistaken
+def _quantiles(spec: PopulationSpec) -> int:
+    return (
+        spec.env_spec.actions + 1
+    )  # other than the actions, so that the two axes cannot be mistaken

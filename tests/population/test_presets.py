@@ -1,6 +1,6 @@
 """Presets by environment."""
 
-from valueshare.experiments.presets import (
+from valueshare.population.presets import (
     PRESETS,
     acrobot,
     generic,
