@@ -18,7 +18,7 @@ from valueshare.runs.launcher_options import LauncherOptions, Shard, parse_shard
 from valueshare.runs.plan import Plan, config, from_config
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import Run
-from valueshare.runs.shards import cut, ends, longest_first, shard_plan
+from valueshare.runs.shards import end_times, longest_first, shard_plan, split
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -30,7 +30,7 @@ def plan(long: int = 1_000) -> Plan:
         env: replace(own, total_steps=1_000 if env == "CartPole-v1" else long)
         for env, own in made.settings.items()
     }
-    return made._replace(settings=settings)
+    return replace(made, settings=settings)
 
 
 PLAN = plan()
@@ -69,13 +69,13 @@ def test_populations_stay_together() -> None:
     assert list(first.settings) == ["CartPole-v1"]
     assert list(second.settings) == ["Acrobot-v1"]
     # A cut that was there stays as fine.
-    fine = shard_plan(cut(PLAN, 3), Shard(1, 2))
+    fine = shard_plan(split(PLAN, 3), Shard(1, 2))
     assert [part.agents.height for part in fine.populations.values()] == [2, 2, 2]
 
 
 def test_a_cut_keeps_the_order_and_is_stored() -> None:
-    fine = cut(PLAN, 3)
-    assert fine.pieces == {"population-0": 2, "population-2": 2}
+    fine = split(PLAN, 3)
+    assert fine.chunks == {"population-0": 2, "population-2": 2}
     names = [part.name for part in fine.populations.values()]
     assert names == [
         *("population-0-0", "population-0-1", "population-1"),
@@ -87,8 +87,8 @@ def test_a_cut_keeps_the_order_and_is_stored() -> None:
     )  # 4 in halves, not 3 and 1
     again = from_config(config(fine), fine.agents)
     assert [part.name for part in again.populations.values()] == names
-    assert cut(fine, 100).pieces == fine.pieces  # never back to larger ones
-    assert cut(PLAN, {"population-2": 1}).pieces == {"population-2": 4}
+    assert split(fine, 100).chunks == fine.pieces  # never back to larger ones
+    assert split(PLAN, {"population-2": 1}).chunks == {"population-2": 4}
 
 
 def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -158,15 +158,15 @@ def test_list_scheduling_by_hand() -> None:
     seconds = {"a": 3.0, "b": 4.0, "c": 5.0, "d": 7.0}
     order = longest_first(seconds)
     assert order == ["d", "c", "b", "a"]
-    assert ends([seconds[name] for name in order], 2) == [9.0, 10.0]
-    assert ends(list(seconds.values()), 2) == [8.0, 11.0]
-    assert ends([2.0], 3) == [0.0, 0.0, 2.0]
+    assert end_times([seconds[name] for name in order], 2) == [9.0, 10.0]
+    assert end_times(list(seconds.values()), 2) == [8.0, 11.0]
+    assert end_times([2.0], 3) == [0.0, 0.0, 2.0]
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 3))
 def test_longest_first_is_within_four_thirds_of_the_best(tasks: list[int], places: int) -> None:
     """Graham's bound, against every order there is."""
     named = {str(i): float(task) for i, task in enumerate(tasks)}
-    ours = ends([named[name] for name in longest_first(named)], places)[-1]
-    best = min(ends(order, places)[-1] for order in permutations(map(float, tasks)))
+    ours = end_times([named[name] for name in longest_first(named)], places)[-1]
+    best = min(end_times(order, places)[-1] for order in permutations(map(float, tasks)))
     assert ours <= best * (4 / 3 - 1 / (3 * places)) + 1e-9

@@ -23,7 +23,7 @@ from valueshare.runs import speed
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.progress import Progress, read_progress
+from valueshare.runs.progress import read_progress
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_small
@@ -39,6 +39,7 @@ from valueshare.runs.workers.cluster import (
 )
 from valueshare.runs.workers.storage_check import check_address, check_shared_folder
 from valueshare.runs.workers.tasks import Task, relay_progress
+from valueshare.schema import Progress
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers whose tasks were cancelled

@@ -19,11 +19,12 @@ from valueshare.population.train import PhaseReport, train_population
 from valueshare.runs.execution import Callbacks, ExecutionOptions
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Plan
-from valueshare.runs.progress import Progress, ProgressFile, progress_lock, read_progress
+from valueshare.runs.progress import ProgressFile, progress_lock, read_progress
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.remote import PLAN_FILES, Copy
+from valueshare.schema import Progress
 
 # A worker that was lost may hold its population's lock until the server of the filesystem notices.
 LOCK_WAIT_SECONDS = 60.0

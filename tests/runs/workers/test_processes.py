@@ -1,6 +1,7 @@
 """What workers are given, and what they cannot do: refused in one line, before anything is made."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,15 @@ import torch
 from torch import nn
 
 import valueshare
+from valueshare import training
 from valueshare.errors import InvalidInput
-from valueshare.runs import checks, memory
+from valueshare.population import memory
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
 from valueshare.runs.shards import balanced
 from valueshare.runs.workers import processes
-from valueshare.runs.workers.processes import Processes
+from valueshare.runs.workers.processes import ProcessLauncher
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -29,7 +31,8 @@ def fitted(workers: int, algorithms: list[str], k: list[float], seeds: int, most
     """How many agents the populations have, once they are cut for so many workers."""
     plan = make_plan("CartPole-v1", algorithms, k=k, seeds=seeds, steps=1_000)
     options = LauncherOptions(workers=workers, population_agents=most)
-    return [part.agents.height for part in Processes(options).split(plan).populations.values()]
+    made = ProcessLauncher(options).split(plan)
+    return [spec.agents.height for spec in made.populations.values()]
 
 
 def test_populations_are_cut_for_the_workers() -> None:
@@ -50,26 +53,26 @@ def test_populations_are_cut_for_the_workers() -> None:
 
 
 def test_a_cut_that_is_there_stays() -> None:
-    plan = make_plan("CartPole-v1", seeds=8)._replace(pieces={"population-0": 4})
-    assert balanced(plan, 2).pieces == {"population-0": 4}
-    assert balanced(plan, 8).pieces == {"population-0": 8}
+    plan = replace(make_plan("CartPole-v1", seeds=8), chunks={"population-0": 4})
+    assert balanced(plan, 2).chunks == {"population-0": 4}
+    assert balanced(plan, 8).chunks == {"population-0": 8}
 
 
 def test_memory_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Processes(LauncherOptions(workers=2))
-    plan = engine.split(make_plan("CartPole-v1", seeds=2, steps=1_000))
+    launcher = ProcessLauncher(LauncherOptions(workers=2))
+    plan = launcher.split(make_plan("CartPole-v1", seeds=2, steps=1_000))
     one = memory.process_bytes(
         memory.need(plan.populations["population-0"])
     )  # with its process: 600 MB of libraries
     assert one > memory.PROCESS_BYTES
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(2.02 * one / memory.USABLE))
-    said = engine.check(plan, ExecutionOptions())
+    said = launcher.check(plan, ExecutionOptions())
     assert said.startswith(
         f"{memory.shown(2 * one)} needed by 2 populations at once (600.0 MB for each process), "
     )
     monkeypatch.setattr(memory, "free_bytes", lambda _: int(1.98 * one / memory.USABLE))
     with pytest.raises(InvalidInput, match=r"workers = 2: .* are free; write fewer"):
-        engine.check(plan, ExecutionOptions())
+        launcher.check(plan, ExecutionOptions())
 
 
 gymnasium.register("tests/Own-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
@@ -91,13 +94,13 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "workers = 0: write a number >= 1" in refused(*TRAIN, "--workers", "0")
     assert "workers = -2: write a number >= 1" in refused(*TRAIN, "--workers", "-2")
     assert "--workers" in refused(*TRAIN, "--workers", "two")
-    assert "is for the local engine" in refused(*TRAIN, *TWO, "--launcher", "ray")
+    assert "is for the local launcher" in refused(*TRAIN, *TWO, "--launcher", "ray")
     assert "leave out --workers" in refused("tabular", *TWO)
     with pytest.raises(InvalidInput, match="a network of one's own trains in this process alone"):
         valueshare.train("CartPole-v1", network=network, launcher=LauncherOptions(workers=2))
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
-    for module in (processes, checks):
+    for module in (processes, training):
         monkeypatch.setattr(module, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

@@ -17,10 +17,10 @@ from valueshare.records import read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan
-from valueshare.runs.progress import Progress, read_progress
+from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
-from valueshare.schema import Invalid, body_checksum, read_object
+from valueshare.schema import Invalid, Progress, body_checksum, read_object
 
 Cli = Callable[..., tuple[int, str, str]]
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -10,13 +10,13 @@ import pytest
 import valueshare
 from valueshare import training
 from valueshare.errors import InvalidInput
-from valueshare.runs import directory, run_folder
+from valueshare.runs import directory, locks, run_folder
 from valueshare.runs.launch import launch
 
 
 def is_held(folder: Path) -> bool:
     try:
-        with run_folder.held(folder):
+        with locks.held(folder):
             return False
     except InvalidInput:
         return True
@@ -32,7 +32,7 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
     assert not run.finished
     assert not is_held(folder)
     log: list[str] = []
-    hold, note = run_folder.held, run_folder.note_resumption
+    hold, note = locks.held, run_folder.note_resumption
 
     @contextmanager
     def logged_hold(where: Path) -> Iterator[None]:
@@ -49,7 +49,7 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
         log.append("launched")
         return launch(*args)
 
-    monkeypatch.setattr(run_folder, "held", logged_hold)
+    monkeypatch.setattr(training, "held", logged_hold)
     monkeypatch.setattr(run_folder, "note_resumption", logged_note)
     monkeypatch.setattr(training, "launch", logged_launch)
     assert valueshare.resume(folder, progress=False).finished
@@ -60,17 +60,17 @@ def test_a_new_run_is_held_when_it_appears(
     tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    take_place, seen = directory._take_place, []
+    move, seen = directory._move, []
 
-    def appear(target: Path, staging: Path) -> None:
-        take_place(target, staging)
+    def appear(staging: Path, target: Path) -> None:
+        move(staging, target)
         seen.append(is_held(folder))  # nobody can come between this and the first step
 
     def logged_launch(*args: Any) -> run_folder.Run:
         seen.append(is_held(folder))
         return launch(*args)
 
-    monkeypatch.setattr(directory, "_take_place", appear)
+    monkeypatch.setattr(directory, "_move", appear)
     monkeypatch.setattr(training, "launch", logged_launch)
     valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, **tiny)
     assert seen == [True, True]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,16 +19,18 @@ from msgspec.structs import asdict
 
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
+from valueshare.population import memory
 from valueshare.population.checkpoint import Folder
 from valueshare.population.phase import records_schema
-from valueshare.runs import locks, memory, speed
-from valueshare.runs.execution import ExecutionOptions, Listener
+from valueshare.runs import locks, speed
+from valueshare.runs.execution import Callbacks, ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
-from valueshare.runs.progress import Progress, ProgressFile, read_progress
-from valueshare.runs.workers import cluster, ray, sight
+from valueshare.runs.progress import ProgressFile, read_progress
+from valueshare.runs.workers import cluster, ray, storage_check
 from valueshare.runs.workers.cluster import Node, Slot, slot_of
-from valueshare.runs.workers.tasks import Task, tell
+from valueshare.runs.workers.tasks import Task, relay_progress
+from valueshare.schema import Progress
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -46,10 +49,10 @@ def test_a_lock_does_not_outlive_its_holder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert locks.is_taken(path)
-        with pytest.raises(locks.Taken), locks.locked(path, patience_seconds=0.3):
+        with pytest.raises(locks.Taken), locks.locked(path, wait_seconds=0.3):
             pass
         holder.send_signal(signal.SIGKILL)
-        with locks.locked(path, patience_seconds=10):  # the file is still there, and free
+        with locks.locked(path, wait_seconds=10):  # the file is still there, and free
             assert locks.is_taken(path)
         assert not locks.is_taken(path)
     finally:
@@ -118,9 +121,9 @@ def test_progress_counts_every_attempt(tmp_path: Path) -> None:
 
 def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     part = PLAN.populations["population-0"]
-    part = part._replace(settings=PLAN.settings["CartPole-v1"])
+    part = replace(part, settings=PLAN.settings["CartPole-v1"])
     heard: list[Any] = []
-    listener = Listener(
+    listener = Callbacks(
         on_step=lambda name, step: heard.append((name, step)),
         on_phase=lambda name, step, records: heard.append((name, step, records.height)),
     )
@@ -131,24 +134,24 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
         path.write_text(json.dumps(asdict(Progress(**values))))
 
     told = Progress()
-    told = tell(tmp_path, part, told, listener)
+    told = relay_progress(tmp_path, part, told, listener)
     assert heard == []  # nothing is there yet
     written(step=5, seconds=1.0, attempts=1)
-    told = tell(tmp_path, part, told, listener)
+    told = relay_progress(tmp_path, part, told, listener)
     assert heard == [(part.name, 5)]
     end = part.settings.phase_end(0)
     written(step=end, phases=0, seconds=2.0, attempts=1)  # it evaluates, at the same step
-    told = tell(tmp_path, part, told, listener)
+    told = relay_progress(tmp_path, part, told, listener)
     heard.clear()
     written(step=end, phases=1, seconds=3.0, attempts=1)
     before = told
-    told = tell(tmp_path, part, told, listener)
+    told = relay_progress(tmp_path, part, told, listener)
     assert told == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
     records_schema().to_frame().write_parquet(Folder(tmp_path, part.name).records(0))
-    told = tell(tmp_path, part, told, listener)
+    told = relay_progress(tmp_path, part, told, listener)
     assert heard == [(part.name, end, 0)]
-    assert tell(tmp_path, part, told, listener) == told
+    assert relay_progress(tmp_path, part, told, listener) == told
     assert len(heard) == 1
 
 
@@ -160,15 +163,15 @@ def test_expected_hours_by_hand(tmp_path: Path) -> None:
         values = asdict(Progress(step, 1, 3_600.0, 1))
         (tmp_path / "progress" / f"{name}.json").write_text(json.dumps(values))
     two = Node("a", "10.0.0.1", 2, 0, 8e9)
-    engine = ray.OnRay(None, LauncherOptions(launcher="ray"), [two])
-    line = engine.estimate(PLAN, tmp_path, measure=False)
+    launcher = ray.RayLauncher(None, LauncherOptions(launcher="ray"), [two])
+    line = launcher.estimate(PLAN, tmp_path, measure=False)
     assert line == "expected: 3:00:00, 4:00:00 of workers, without evaluations"
-    one = ray.OnRay(None, LauncherOptions(launcher="ray"), [two._replace(cpus=1.0)])
+    one = ray.RayLauncher(None, LauncherOptions(launcher="ray"), [two._replace(cpus=1.0)])
     assert one.estimate(PLAN, tmp_path, measure=False) == line.replace("3:00:00", "4:00:00")
-    gpu = ray.OnRay(None, LauncherOptions("ray", ray_gpus=0.5), [two._replace(gpus=1.0)])
-    on_gpu = gpu.estimate(PLAN._replace(device="cuda"), tmp_path, measure=False)
+    gpu = ray.RayLauncher(None, LauncherOptions("ray", ray_gpus=0.5), [two._replace(gpus=1.0)])
+    on_gpu = gpu.estimate(replace(PLAN, device="cuda"), tmp_path, measure=False)
     assert on_gpu == line.replace("4:00:00 of workers", "2.00 GPU-hours")  # half a GPU for 4 hours
-    assert engine.took(PLAN, tmp_path, 7_200.0) == "took: 2:00:00, 2:00:00 of workers"
+    assert launcher.time_taken(PLAN, tmp_path, 7_200.0) == "took: 2:00:00, 2:00:00 of workers"
 
 
 def test_populations_are_cut_to_fit_a_node() -> None:
@@ -177,11 +180,11 @@ def test_populations_are_cut_to_fit_a_node() -> None:
     # Room for 3 of the 4 agents of the first population; the second has 2.
     cpu = import_module("torch").device("cpu")
     room = (memory.process_bytes(need._replace(agents=3)) + need.each(cpu) / 2) / memory.USABLE
-    engine = ray.OnRay(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, room)])
-    assert engine.split(PLAN).pieces == {"population-0": 2}
-    least = engine.split(PLAN._replace(pieces={"population-1": 2}))
-    assert least.pieces == {"population-0": 2, "population-1": 2}
-    tiny = ray.OnRay(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, 1e6)])
+    launcher = ray.RayLauncher(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, room)])
+    assert launcher.split(PLAN).chunks == {"population-0": 2}
+    least = launcher.split(replace(PLAN, chunks={"population-1": 2}))
+    assert least.chunks == {"population-0": 2, "population-1": 2}
+    tiny = ray.RayLauncher(None, LauncherOptions(), [Node("a", "10.0.0.1", 1, 0, 1e6)])
     with pytest.raises(InvalidInput, match="one agent of CartPole-v1 needs"):
         tiny.split(PLAN)
 
@@ -189,7 +192,7 @@ def test_populations_are_cut_to_fit_a_node() -> None:
 def test_a_speed_is_measured() -> None:
     part = list(PLAN.populations.values())[1]
     began = time.perf_counter()
-    rate = speed.measured_speed(json.loads(speed.request(PLAN, part, 1, seconds=0.3)))
+    rate = speed.measured_speed(json.loads(speed.request(PLAN, part.name, 1, seconds=0.3)))
     seconds = time.perf_counter() - began
     assert 0 < rate < 1e6
     # It made at least the steps of the measured time: 2 agents, and a step at most a minute.
@@ -236,11 +239,11 @@ def test_no_cluster_at_the_address(
 
 
 def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
-    engine = ray.OnRay(None, LauncherOptions(), [BIG_NODE])
+    launcher = ray.RayLauncher(None, LauncherOptions(), [BIG_NODE])
     with pytest.raises(InvalidInput, match="a network of one's own trains here alone"):
-        engine.check(PLAN._replace(network="my.network"), ExecutionOptions())
+        launcher.check(replace(PLAN, network="my.network"), ExecutionOptions())
     with pytest.raises(InvalidInput, match="write cpu or cuda; Ray chooses the GPU"):
-        engine.check(PLAN._replace(device="cuda:1"), ExecutionOptions())
+        launcher.check(replace(PLAN, device="cuda:1"), ExecutionOptions())
 
 
 def test_a_node_that_is_lost_before_the_run_begins(
@@ -261,6 +264,7 @@ def test_a_node_that_is_lost_before_the_run_begins(
         def get(self, *_: object, **__: object) -> None:
             raise self.fails
 
+    node = SMALL_NODE._replace(id="a" * 56)
     left, young = tmp_path / ".valueshare-abcdefgh", tmp_path / ".valueshare-12345678"
     for file in (left, young, tmp_path / ".valueshare-notes"):
         file.write_text("")
@@ -271,5 +275,5 @@ def test_a_node_that_is_lost_before_the_run_begins(
     ):
         monkeypatch.setattr(Cluster, "fails", error, raising=False)
         with pytest.raises(InvalidInput, match=words):
-            sight.check_sight(Cluster(), tmp_path, [SMALL_NODE._replace(id="a" * 56)])
+            storage_check.check_shared_folder(Cluster(), tmp_path, [node])
     assert {path.name for path in tmp_path.iterdir()} == {young.name, ".valueshare-notes"}

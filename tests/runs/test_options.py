@@ -13,7 +13,8 @@ from valueshare.population.agents import AgentSettings
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.options import Options, Settings
-from valueshare.runs.planning import OWN, make_plan
+from valueshare.runs.planning import make_plan
+from valueshare.runs.variants import AGENT_SETTINGS
 
 
 def test_every_setting_is_an_option() -> None:
@@ -46,7 +47,7 @@ def test_arguments_from_python_have_the_options_types(name: str) -> None:
         item: Any = get_args(kind)[0]
         # An agent's own is one value or several; `hidden` is a list by nature.
         several = listed[item]
-        expected = item | several if name in OWN else several
+        expected = item | several if name in AGENT_SETTINGS else several
     assert get_type_hints(Settings)[name] == expected
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import valueshare
 from valueshare import MeanExpansion
-from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
@@ -42,7 +41,7 @@ def check(network: Any, algorithm: str = "ib-dqn", k: tuple[float, ...] = (0, 4)
     """CartPole-v1: observations [4], 2 actions; algorithms without a k are given none."""
     own = k if ALGORITHMS[algorithm].uses_k else 0.0
     for part in make_plan("CartPole-v1", algorithm, k=own, seeds=1).populations.values():
-        check_network(part, environment_spec("CartPole-v1"), network)
+        check_network(part, network)
 
 
 def linear(outputs: int, *more: nn.Module) -> nn.Module:
@@ -202,5 +201,5 @@ def test_the_shape_has_the_settings() -> None:
         return linear(2)
 
     plan = make_plan("CartPole-v1", "dqn", seeds=1, hidden=[7, 9], observation_scale=0.5)
-    check_network(plan.populations["population-0"], environment_spec("CartPole-v1"), network)
+    check_network(plan.populations["population-0"], network)
     assert set(seen) == {NetworkShape((4,), 2, (7, 9), 0.5, "pytorch")}

@@ -17,9 +17,9 @@ import pytest
 
 from valueshare import open_run
 from valueshare.population import checkpoint
-from valueshare.runs import run_folder
+from valueshare.runs import locks, run_folder
 from valueshare.runs.signals import Stopped, stop_on_signals
-from valueshare.runs.workers import here
+from valueshare.runs.workers import local
 from valueshare.schema import FORMAT
 
 Same = Callable[[Path, Path], None]
@@ -213,7 +213,7 @@ def test_ended_by_somebody_else(
     small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
-    monkeypatch.setattr(here, "run_part", lambda *task: False)
+    monkeypatch.setattr(local, "run_population", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
     assert (code, "go on with: valueshare resume" in err) == (1, True)
 
@@ -245,14 +245,14 @@ def test_a_run_of_which_nothing_is_learned_goes_on(
     """As one that was ended before its first phase was finished."""
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(here, "run_part", lambda *task: False)
+        patch.setattr(local, "run_population", lambda *task: False)
         assert cli(*small, "--out", folder)[0] == 1
     code, _, err = cli(*small, "--first-seed", "1", "--out", folder)
     assert (code, "holds a run with other settings" in err) == (2, True)
     for other in (["--replay-device", "disk"], ["--population-agents", "1"]):  # not in silence
         code, _, err = cli(*small, *other, "--out", folder)
         assert (code, "unfinished: write valueshare resume" in err) == (2, True), err
-    with run_folder.held(folder):
+    with locks.held(folder):
         code, _, err = cli(*small, "--out", folder)
     assert (code, "is being trained by another process" in err) == (2, True)
     assert cli(*small, "--out", folder)[0] == 0
@@ -421,7 +421,7 @@ def test_old_checkpoints_stay_while_another_process_holds_the_run(
     shutil.copytree(uninterrupted, folder)
     old = folder / "checkpoints" / "population-1" / "state-000001.safetensors"
     old.write_text("old")
-    with run_folder.held(folder):
+    with locks.held(folder):
         assert cli("resume", folder)[0] == 0
         assert old.exists()
     assert cli("resume", folder)[0] == 0
@@ -450,7 +450,7 @@ def test_what_cannot_be_resumed(
     edited(folder, **json.loads(before) | {"settings": settings})
     assert "batch_size was 8 and is now 16" in refused(cli, folder)
     (folder / "config.json").write_text(before)
-    with run_folder.held(folder):
+    with locks.held(folder):
         assert "another process" in refused(cli, folder)
     assert sorted(path for path in folder.rglob("*")) == files
 

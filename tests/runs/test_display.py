@@ -135,7 +135,7 @@ def test_events_are_means_of_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: A
     monkeypatch.setattr(events, "import_module", lambda name: module)
     before = records(100, {0: 1.0, 1: 3.0, 2: None, 3: None})
     written = events.Events(tmp_path, PLAN.agents, before)
-    written.on_phase(records(200, {2: 5.0, 3: 9.0}))
+    written.write(records(200, {2: 5.0, 3: 9.0}))
     assert written._writer.scalars == [
         ("score/CartPole-v1 ib-dqn k=0", 2.0, 100),
         ("score/CartPole-v1 ib-dqn k=8", 7.0, 200),

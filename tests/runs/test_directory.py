@@ -16,12 +16,11 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.report.folder import filled_whole
 from valueshare.runs.directory import (
-    CONFIG,
     holds,
     remove_leftovers,
     results_folder,
 )
-from valueshare.schema import read_config
+from valueshare.schema import CONFIG, read_config
 
 SETTINGS: dict[str, Any] = {"valueshare": "1", "k": (0.0, 1.6), "seeds": 8}
 OTHERS: dict[str, Any] = {"k": (0.0, 1.6), "seeds": 9}

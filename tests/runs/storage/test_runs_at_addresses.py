@@ -190,7 +190,7 @@ def test_a_driver_that_lost_its_lease_ends(
 ) -> None:
     url = f"local://{tmp_path}/there"
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
-    push = Copy.push_part
+    push = Copy.push_population
 
     def pushed(self: Copy, part: str) -> None:
         push(self, part)
@@ -198,7 +198,7 @@ def test_a_driver_that_lost_its_lease_ends(
         other.write()
         time.sleep(0.5)
 
-    monkeypatch.setattr(Copy, "push_part", pushed)
+    monkeypatch.setattr(Copy, "push_population", pushed)
     code, _, err = cli(*small, "--out", url)
     assert (code, err.count("\n")) == (2, 1)
     assert f"{url} was taken by another process while this one was not heard of" in err
