@@ -87,7 +87,7 @@ def test_a_cut_keeps_the_order_and_is_stored() -> None:
     )  # 4 in halves, not 3 and 1
     again = from_config(config(fine), fine.agents)
     assert [part.name for part in again.populations.values()] == names
-    assert split(fine, 100).chunks == fine.pieces  # never back to larger ones
+    assert split(fine, 100).chunks == fine.chunks  # never back to larger ones
     assert split(PLAN, {"population-2": 1}).chunks == {"population-2": 4}
 
 

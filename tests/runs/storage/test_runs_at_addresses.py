@@ -201,7 +201,7 @@ def test_a_driver_that_lost_its_lease_ends(
     monkeypatch.setattr(Copy, "push_population", pushed)
     code, _, err = cli(*small, "--out", url)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{url} was taken by another process while this one was not heard of" in err
+    assert f"{url} was taken by another process, as this one did not renew its lease" in err
     assert manifests(tmp_path / "there", "population-0") == ["checkpoint-000000.json"]
 
 

@@ -122,7 +122,7 @@ def check_unfilled(copy: Copy | None) -> None:
     """Refuse an address where another process has put a run since; call with its lease held."""
     if copy is not None and stored_config(copy.url) is not None:
         raise InvalidInput(
-            f"{copy.url} was filled by another run meanwhile: nothing is changed there"
+            f"{copy.url} was filled by another run meanwhile: it stays"
         )
 
 
