@@ -104,7 +104,7 @@ def test_arrows_point_down() -> None:
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("runs/plan.py", "from valueshare.experiments import plans"),
+        ("runs/plan.py", "from valueshare.experiments import studies"),
         ("runs/plan.py", "import valueshare.cli"),
         ("nn/heads.py", "def late():\n    from valueshare.learning.losses import huber"),
         ("nn/heads.py", "if TYPE_CHECKING:\n    from valueshare.population.state import State"),
@@ -162,12 +162,12 @@ def test_a_detour_is_found(text: str) -> None:
     assert sorted(set(detour([*inner(), *more]))) == circle
 
 
-def test_launching_and_engines_meet_at_their_contract_alone() -> None:
-    """runs/execution.py: no module beside workers/ imports an engine, and no engine launches."""
+def test_launching_and_launchers_meet_at_their_contract_alone() -> None:
+    """runs/execution.py: no module beside workers/ imports a launcher, and no launcher launches."""
     for each in inner():
         if room_of(each.path) == "runs":
-            is_engine = each.path.parent.name == "workers"
-            not_for_it = "valueshare.runs.launch" if is_engine else "valueshare.runs.workers"
+            is_worker = each.path.parent.name == "workers"
+            not_for_it = "valueshare.runs.launch" if is_worker else "valueshare.runs.workers"
             assert not f"{each.module}.".startswith(f"{not_for_it}."), str(each)
 
 

@@ -35,7 +35,7 @@ from valueshare.commands.training import resume, train
 from valueshare.commands.watch import watch
 from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
-from valueshare.runs.signals import INTERRUPTED, Stopped
+from valueshare.signals import INTERRUPTED, Stopped
 
 RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
 

@@ -1,4 +1,4 @@
-"""The Atari studies by every engine and in shards: the same agents, the same numbers."""
+"""The Atari studies by every launcher and in shards: the same agents, the same numbers."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def test_shards_of_the_papers_study_are_an_exact_partition(count: int) -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_every_study_takes_the_engines_options(study: str, cli: Cli) -> None:
+def test_every_study_takes_the_launchers_options(study: str, cli: Cli) -> None:
     code, text, _ = cli("reproduce", study, *PLAN, "--population-agents", "1")
     assert code == 0
     assert "4 agents in 4 populations of at most 1," in text or (
@@ -78,7 +78,7 @@ def test_memory_is_that_of_all_workers(cli: Cli) -> None:
 def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
     for words, message in (
         (["--launcher", "ray", "--rate", "5"], "--rate is of one machine: leave it out"),
-        (["--shard", "0/3"], "parts are counted from 1"),
+        (["--shard", "0/3"], "shards are counted from 1"),
         (["--shard", "1/9"], "the table has 4 agents; write at most so many shards"),
     ):
         out = tmp_path / "study"

@@ -199,10 +199,10 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"env": []}, "no env is given"),
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
         ({"device": 5.5}, "device = '5.5': write cpu, cuda or cuda:0"),
-        ({"out": 5}, "5 is no place for a run: write a folder or an address"),
+        ({"out": 5}, "5 is no location of a run: write a folder or an address"),
         ({"threads": "x"}, "threads = 'x': write a whole number"),
         ({"groups": "x"}, "groups = 'x': write a whole number"),
-        ({"engine": "ray"}, r"engine is given as str: write LauncherOptions\(...\)"),
+        ({"launcher": "ray"}, r"launcher is given as str: write LauncherOptions\(...\)"),
         ({"network": 5}, r"network is given as int: write a function of \(shape, k\)"),
         ({"network": nn.Linear(4, 2)}, "network is given as Linear: write a function of"),
     ],
@@ -219,7 +219,7 @@ def test_values_of_another_kind_from_python(
 
 
 @pytest.mark.parametrize("name", ["workers", "ray_cpus", "ray_gpus", "population_agents", "shard"])
-def test_engine_options_of_another_kind(name: str) -> None:
+def test_launcher_options_of_another_kind(name: str) -> None:
     with pytest.raises(InvalidInput, match=name.replace("_", "-") + " = .* write a "):
         LauncherOptions(**{name: 2 if name == "shard" else "2"})  # type: ignore[arg-type]
 

@@ -18,9 +18,9 @@ import pytest
 from valueshare import open_run
 from valueshare.population import checkpoint
 from valueshare.runs import locks, run_folder
-from valueshare.runs.signals import Stopped, stop_on_signals
 from valueshare.runs.workers import local
 from valueshare.schema import FORMAT
+from valueshare.signals import Stopped, stop_on_signals
 
 Same = Callable[[Path, Path], None]
 Cli = Callable[..., tuple[int, str, str]]

@@ -130,9 +130,9 @@ def test_shards_of_different_tables(
 ) -> None:
     """Of 4 agents and of 8: 0 and 1 with 4 to 7, or 2 and 3 with 0 to 3."""
     for shard, ks in ((small, [0, 4]), (large, [1, 2, 8, 16])):
-        engine = LauncherOptions(shard=f"{shard}/2")
+        launcher = LauncherOptions(shard=f"{shard}/2")
         valueshare.train(
-            "CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", launcher=engine, **tiny
+            "CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", launcher=launcher, **tiny
         )
     code, out, err = cli("report", tmp_path / "all")
     assert (code, out) == (2, "")

@@ -91,6 +91,22 @@ def test_a_run_can_be_opened(uninterrupted: Path) -> None:
     assert scale[0].keys() == scale[2].keys()
 
 
+def test_a_run_shows_where_it_is_and_its_last_scores(uninterrupted: Path) -> None:
+    run = open_run(uninterrupted)
+    head, *scores = repr(run).splitlines()
+    assert head == f"Run({str(uninterrupted)!r}, 8 agents, finished); last scores:"
+    assert [line.partition(": ")[0] for line in scores] == [
+        *("  CartPole-v1 ib-dqn k=0", "  CartPole-v1 ib-dqn k=4"),
+        *("  CartPole-v1 double-dqn k=0",),
+    ]
+    last = run.records.filter(pl.col("step") == 400).join(run.agents, on="agent")
+    mean = last.filter(algorithm="double-dqn")["score"].mean()
+    assert scores[-1].endswith(f": {mean:.1f}")
+    run.failures = {"population-1": "its worker was lost"}
+    run.finished = False
+    assert "not finished, 1 population failed)" in repr(run)
+
+
 def test_presets_are_by_environment_and_settings_replace_them() -> None:
     plan = make_plan(["LunarLander-v3", "CartPole-v1"], "dqn", seeds=1, batch_size=32)
     for env, preset in {"LunarLander-v3": lunarlander(), "CartPole-v1": cartpole()}.items():

@@ -17,8 +17,8 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.options import NameList, NumberList
-from valueshare.runs.signals import stop_on_signals
 from valueshare.runs.storage.locations import Location
+from valueshare.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from valueshare.commands.arguments import Flag, LauncherArguments, OutFolder, writable
 from valueshare.commands.training import holds_run, run_and_report, training_library
 from valueshare.runs.options import Count
-from valueshare.runs.signals import stop_on_signals
+from valueshare.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.runs.run_folder import Run

@@ -21,8 +21,8 @@ from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.options import Options
-from valueshare.runs.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.runs.storage.locations import Location
+from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.wording import exact, how_many
 
 if TYPE_CHECKING:

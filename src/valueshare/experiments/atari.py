@@ -74,19 +74,19 @@ def atari_study(
         k=_coefficients(algorithms or design.algorithms, k, design.k),
         beta=tuple(beta or design.beta),
     )
-    runs, said = [], []
+    runs, sentences = [], []
     for members in _run_apart(chosen.algorithms, kind.preset):
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
-        said += _differences(preset.settings, settings, members)
+        sentences += _differences(preset.settings, settings, members)
     epsilon = EPSILON_STEPS.get(options.scale)
     if epsilon is not None:
-        said.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
-    said += _counted(chosen, paper)
-    said += _guessed(chosen, kind)
-    return AtariStudy(name, tuple(runs), (*dict.fromkeys(said), *_OF_THIS_IMPLEMENTATION))
+        sentences.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
+    sentences += _counted(chosen, paper)
+    sentences += _guessed(chosen, kind)
+    return AtariStudy(name, tuple(runs), (*dict.fromkeys(sentences), *_OF_THIS_IMPLEMENTATION))
 
 
 def evaluation_steps(settings: TrainingSettings) -> int:
@@ -187,28 +187,28 @@ def _differences(
 
 def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
     """Algorithms, k, beta, games and seeds that are not those of the paper."""
-    said = []
+    sentences = []
     dropped = [name for name in paper.algorithms if name not in chosen.algorithms]
     if dropped:
-        said.append(f"without {', '.join(dropped)}")
+        sentences.append(f"without {', '.join(dropped)}")
     more = [name for name in chosen.algorithms if name not in paper.algorithms]
     if more:
-        said.append(f"with {', '.join(more)}, which is not in the paper's study")
+        sentences.append(f"with {', '.join(more)}, which is not in the paper's study")
     for name, ks in chosen.k.items():
         own = paper.k.get(name) if name in paper.algorithms else None
         if own is not None and set(ks) != set(own):
-            said.append(f"{name} with k = {_listed(ks)} instead of {_listed(own)}")
+            sentences.append(f"{name} with k = {_listed(ks)} instead of {_listed(own)}")
     if set(chosen.beta) != set(paper.beta):
         own_beta = _listed(paper.beta) if paper.beta else "0.001"
-        said.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
+        sentences.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
     if set(chosen.games) != set(paper.games):
         missing = set(chosen.games) - set(paper.games)
         games, in_all = how_many(len(chosen.games), "game"), len(paper.games)
         count = f"{games}, not all of them the paper's {in_all}"
-        said.append(count if missing else f"{len(chosen.games)} of {in_all} games")
+        sentences.append(count if missing else f"{len(chosen.games)} of {in_all} games")
     if chosen.seeds != paper.seeds:
-        said.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
-    return said
+        sentences.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
+    return sentences
 
 
 def _guessed(chosen: StudyDesign, kind: StudyKind) -> list[str]:

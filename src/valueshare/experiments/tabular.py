@@ -25,11 +25,11 @@ TASK_STEP_SIZES = 16  # of a cluster's task: tenths of a second for the paper's 
 
 @dataclass(frozen=True)
 class TabularResult:
-    """What came out of studies that differ in their environment alone."""
+    """The results of studies that differ in their environment alone."""
 
     studies: tuple[TabularStudy, ...]
-    runs: pl.DataFrame  # a row a run and regime
-    norms: pl.DataFrame  # a row a case, k and moment: each k at its best step size
+    runs: pl.DataFrame  # one row per run and regime
+    norms: pl.DataFrame  # one row per case, k and moment: each k at its best step size
     figure: pl.DataFrame  # step size chosen and scored on all seeds
     held_out: pl.DataFrame  # each half of the seeds scored at what the other half chose
     seconds: float  # of the sweeps in `runs`, without compilation
@@ -62,7 +62,7 @@ def run_studies(
 ) -> TabularResult:
     """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
 
-    The sweeps run here, or where the launcher says; that changes no bit of them.
+    The launcher says where the sweeps run; that changes no bit of them.
     """
     launcher = LauncherOptions() if launcher is None else launcher
     runs, seconds = sweep_studies(studies, progress=progress, launcher=launcher)
@@ -82,7 +82,7 @@ def sweep_studies(
 
 
 def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
-    """What the runs of whole studies say."""
+    """The results of whole studies, from their runs."""
     norms, figure, held_out = [], [], []
     for study in studies:
         case = pl.lit(study.case, pl.Float64).alias("step_reward")
@@ -105,7 +105,7 @@ def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: floa
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
-    """What one shard has of the grids, laid end to end; every k and step size is in one shard.
+    """One shard of the grids, laid end to end; every k and step size is in one shard.
 
     All of them are equally long but for the steps of their study, which are alike.
     """
@@ -121,7 +121,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
                 f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most "
                 "so many shards"
             )
-        first, last = (len(grid) * place // shard.of for place in (shard.number - 1, shard.number))
+        first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]
     rows = [
         (number, k, tuple(step_size for *_, step_size in own))
@@ -134,7 +134,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
 
 
 def sweep_rows(text: str) -> bytes:
-    """Some k and step sizes of a study, as a worker of a cluster learns them: Parquet."""
+    """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
     study = TabularStudy(**{name: _tuples(value) for name, value in values["study"].items()})
     threads = int(values["threads"])
@@ -153,10 +153,10 @@ def _tables(
     progress: bool,
     launcher: LauncherOptions,
 ) -> tuple[list[pl.DataFrame], float]:
-    """A table a cell, and the seconds they took, without compilation where it is here."""
+    """One table per cell, and the seconds they took, in this process without compilation."""
     if launcher.launcher == "ray":
         return _on_cluster(studies, cells, progress, launcher)
-    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
+    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that it is not measured
     began = time.perf_counter()
     tables = [
         _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.moments, progress)
@@ -203,13 +203,13 @@ def _on_cluster(
     ]
     began = time.perf_counter()
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
-        answers = spread(
+        results = spread(
             launcher,
             sweep_rows,
             texts,
             lambda task: advance(cell_timesteps(studies, [tasks[task][1]])),
         )
-    tables = [pl.read_parquet(answer) for answer in answers]
+    tables = [pl.read_parquet(result) for result in results]
     whole = [
         pl.concat([table for table, (own, _) in zip(tables, tasks, strict=True) if own == number])
         for number in range(len(cells))

@@ -17,7 +17,7 @@ from valueshare.population.settings import TrainingSettings
 
 
 class Preset(NamedTuple):
-    """What a population shares, and what each of its agents has of its own."""
+    """The settings of a population, and those of each of its agents."""
 
     settings: TrainingSettings
     own: AgentSettings

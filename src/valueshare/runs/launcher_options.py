@@ -16,6 +16,7 @@ from valueshare.files import refuse_link
 from valueshare.runs.storage.locations import Location
 
 _MOST_SHARDS = 100_000
+_LEAST = {"workers": 1, "ray_cpus": 0, "ray_retries": 0, "population_agents": 0}
 
 
 class Shard(NamedTuple):
@@ -52,31 +53,25 @@ class LauncherOptions:
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):
             raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
-        for name in ("workers", "ray_cpus", "ray_gpus", "ray_retries", "population_agents"):
-            value = getattr(self, name)
-            if not isinstance(value, Real if name == "ray_gpus" else Integral):
-                raise InvalidInput(f"{name.replace('_', '-')} = {value!r}: write a number")
+        for name, least in _LEAST.items():
+            value, option = getattr(self, name), name.replace("_", "-")
+            if not isinstance(value, Integral):
+                raise InvalidInput(f"{option} = {value!r}: write a number")
+            if value < least:
+                wanted = "0" if name == "ray_retries" else "1, or leave it out"
+                raise InvalidInput(f"{option} = {value}: write a number >= {wanted}")
         if not isinstance(self.shard, str):
             raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
-        if self.workers < 1:
-            raise InvalidInput(f"workers = {self.workers}: write a number >= 1, or leave it out")
         if self.workers > 1 and self.launcher != "local":
             raise InvalidInput(
                 f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
                 "task already; leave it out"
             )
-        if self.ray_cpus < 0:
-            raise InvalidInput(f"ray-cpus = {self.ray_cpus}: write a number >= 1, or leave it out")
+        if not isinstance(self.ray_gpus, Real):
+            raise InvalidInput(f"ray-gpus = {self.ray_gpus!r}: write a number")
         if not (0 < self.ray_gpus < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
             raise InvalidInput(
                 f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1"
-            )
-        if self.ray_retries < 0:
-            raise InvalidInput(f"ray-retries = {self.ray_retries}: write a number >= 0")
-        if self.population_agents < 0:
-            raise InvalidInput(
-                f"population-agents = {self.population_agents}: write a number >= 1, or leave it "
-                "out"
             )
         if self.launcher != "ray":
             self._refuse_ray_options()

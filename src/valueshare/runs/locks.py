@@ -51,7 +51,7 @@ def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
 
 def is_taken(path: Path) -> bool:
-    """Whether another process holds the lock, as far as this machine can tell."""
+    """Whether another process holds the lock, as seen from this machine."""
     try:
         with locked(path):
             return False

@@ -47,7 +47,7 @@ def make_plan(
     backend: Backend | None = None,
     **settings: Unpack[Settings],
 ) -> Plan:
-    """The plan of a run: presets by environment, with the given settings in their place."""
+    """The plan of a run: presets by environment, overridden by the given settings."""
     given: dict[str, Any] = {**settings}
     _check_names(given)
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
@@ -93,9 +93,9 @@ def make_plan(
 def _environment(
     env: str, algorithms: Sequence[str], backend: Backend | None, given: dict[str, Any]
 ) -> tuple[Preset, EnvironmentSpec]:
-    """The preset of an environment with the given settings in their place, and its spec.
+    """The preset of an environment, overridden by the given settings, and its spec.
 
-    Pong becomes ALE/Pong-v5, with a protocol that is said even where it is the usual one.
+    Pong becomes ALE/Pong-v5, and its protocol is always named.
     """
     found = environment_spec(env, backend)
     name = found.name if found.backend == "ale" else env
@@ -119,10 +119,10 @@ def _environment(
 def families(
     settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]
 ) -> dict[str, str]:
-    """Which Atari games can share populations: by game, the first game of its kind.
+    """Atari games that can share populations: by game, the first game of its family.
 
-    Games are of one kind if all but their names is equal: protocol and other settings, frames and
-    actions. Other environments share with none: a backend steps one name at a time.
+    Games are of one family if all but their names is equal: settings, protocol, frames and actions.
+    Other environments share with none: a backend steps one name at a time.
     """
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec], str] = {}
     return {
@@ -133,9 +133,9 @@ def families(
 
 
 def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
-    """A preset with the given settings in the place of its own.
+    """A preset overridden by the given settings.
 
-    A new evaluation interval is the phase too, and evaluating by timesteps is not by episodes.
+    A new eval_interval is the checkpoint_interval too, and eval_timesteps replace eval_episodes.
     """
     shared = {name: value for name, value in given.items() if name not in AGENT_SETTINGS}
     if "steps" in shared:

@@ -29,7 +29,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
         handle = -1
         try:
             handle = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with suppress(OSError):  # NFS cannot lock folders, so nobody removes it there
+            with suppress(OSError):  # NFS cannot lock folders, so it is never removed there
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             unnamed.rename(staging)  # it has this name only while it is locked
         except BaseException as error:

@@ -136,7 +136,7 @@ def test_a_node_is_killed_during_the_run(
     ray_cluster.remove_node(doomed, allow_graceful=False)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert "was lost and goes on from its last checkpoint" in out
+    assert "was lost and resumes from its last checkpoint" in out
     assert sum(read_progress(folder, name).attempts for name in names) == 5
     run, whole = valueshare.open_run(folder), valueshare.open_run(long_run)
     assert run.records.equals(whole.records)
@@ -192,7 +192,7 @@ def test_a_worker_that_is_lost_too_often_is_reported_and_the_rest_goes_on(
     )
     assert read_progress(folder, "population-0").step == 3_000
     assert not valueshare.open_run(folder).finished
-    assert cli("resume", folder)[0] == 0  # here: the engine is no part of a run
+    assert cli("resume", folder)[0] == 0  # here: the launcher is no part of a run
     assert_same_end(folder, long_run)
 
 
@@ -255,7 +255,7 @@ def test_a_run_at_an_address(
     kill_worker("/there", "population-1")
     out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
-    assert "population-1 was lost and goes on from its last checkpoint" in out
+    assert "population-1 was lost and resumes from its last checkpoint" in out
     for number in (1, 2):
         assert f"population {number} of 2 | 2 agents at step 3,000 of 3,000" in out
     assert_same_end(there, long_run)

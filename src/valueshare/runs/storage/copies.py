@@ -39,11 +39,11 @@ def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
         except InvalidInput as error:
             raise InvalidInput(_renamed(str(error), copy)) from error
         except OSError as error:
-            said = _renamed(error.strerror or str(error), copy)
+            message = _renamed(error.strerror or str(error), copy)
             if keep and copy.has_unsent():
                 kept = _kept(copy.folder)
-                said += f"; what it lacks is in {kept}: copy these files there before you resume"
-            raise OSError(error.errno, said) from error
+                message += f"; what it lacks is in {kept}: copy these files there before you resume"
+            raise OSError(error.errno, message) from error
 
 
 class ReadingCopies:
@@ -121,9 +121,7 @@ def check_free(copy: Copy) -> None:
 def check_unfilled(copy: Copy | None) -> None:
     """Refuse an address where another process has put a run since; call with its lease held."""
     if copy is not None and stored_config(copy.url) is not None:
-        raise InvalidInput(
-            f"{copy.url} was filled by another run meanwhile: it stays"
-        )
+        raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
 
 
 @contextmanager
@@ -144,7 +142,7 @@ def _copies() -> Path:
     above = Path(tempfile.gettempdir()) / f"{COPIES}-{os.getuid()}"
     above.mkdir(mode=0o700, exist_ok=True)
     if above.is_symlink() or above.stat().st_uid != os.getuid():
-        raise InvalidInput(f"{above} belongs to somebody else: set TMPDIR to a folder of your own")
+        raise InvalidInput(f"{above} belongs to another user: set TMPDIR to a folder of your own")
     return above
 
 

@@ -50,8 +50,8 @@ class Url:
         """A text about the address without the secret in it."""
         text = text.replace(self.full, str(self))
         for word in (f"{self.secret}@", self.secret, self.secret.partition(":")[2]):
-            for said in (word, unquote(word)):
-                text = text.replace(said, "") if said.strip("@") else text
+            for secret in (word, unquote(word)):
+                text = text.replace(secret, "") if secret.strip("@") else text
         return text
 
 

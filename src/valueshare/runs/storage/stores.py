@@ -223,8 +223,8 @@ def _is_final(error: Exception) -> bool:
 def _reason(url: Url, error: BaseException) -> str:
     number = getattr(error, "errno", None)
     if isinstance(error, OSError) and number:  # name servers have numbers below 0
-        said = os.strerror(number) if number > 0 else url.scrubbed(str(error.strerror))
-        return said.lower()
+        text = os.strerror(number) if number > 0 else url.scrubbed(str(error.strerror))
+        return text.lower()
     return url.scrubbed(first_line(error))
 
 

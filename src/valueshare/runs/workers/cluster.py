@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import install_command
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.signals import EXIT_CODES
+from valueshare.signals import EXIT_CODES
 
 CONNECT_SECONDS = 5.0
 STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load itself

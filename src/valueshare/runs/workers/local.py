@@ -36,8 +36,9 @@ class LocalLauncher(Launcher):
     def run(
         self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
     ) -> None:
+        threads, groups, url = execution.threads, execution.groups, execution.url
         for name in plan.populations:
-            task = Task.of(execution, str(folder), name, plan.device, execution.threads)
+            task = Task(str(folder), name, plan.device, threads, groups, url)
             try:
                 finished = run_population(task, callbacks, execution.network, plan)
             except (MemoryError, RuntimeError) as error:  # PyTorch raises the latter

@@ -82,7 +82,8 @@ class ProcessLauncher(Launcher):
     def run(
         self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
     ) -> None:
-        specs = plan.populations
+        specs, where = plan.populations, str(folder.resolve())
+        groups, url = execution.groups, execution.url
         workers = min(self._workers, len(specs))
         threads = execution.threads or max(1, available_cores() // workers)
         waiting = longest_first({name: length(spec) for name, spec in specs.items()})
@@ -95,7 +96,7 @@ class ProcessLauncher(Launcher):
                     if is_population_finished(folder, specs[name]):
                         callbacks.on_end(name, Outcome(finished=True))
                         continue
-                    task = Task.of(execution, str(folder.resolve()), name, plan.device, threads)
+                    task = Task(where, name, plan.device, threads, groups, url)
                     running[name] = Child(worker.__name__, task.to_json())
                 ended = [name for name, process in running.items() if process.has_ended()]
                 for name in running:

@@ -164,7 +164,7 @@ class RayLauncher(Launcher):
                 "max_retries": self._options.ray_retries,
                 "name": name,
             }
-            task = Task.of(execution, shared, name, device, threads)
+            task = Task(shared, name, device, threads, execution.groups, url)
             tasks[remote.options(**options).remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in specs}
         progress, noted = dict(before), dict.fromkeys(specs, 0)

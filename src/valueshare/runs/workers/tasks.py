@@ -16,7 +16,7 @@ from valueshare.population.checkpoint import Folder
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
-from valueshare.runs.execution import Callbacks, ExecutionOptions
+from valueshare.runs.execution import Callbacks
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Plan
 from valueshare.runs.progress import ProgressFile, progress_lock, read_progress
@@ -40,19 +40,8 @@ class Task(NamedTuple):
     groups: int | None = None  # of agents, each at its own pace; None: chosen automatically
     url: Url | None = None  # the run's address, if the folder is a copy; no folder: make a copy
 
-    @classmethod
-    def of(
-        cls,
-        execution: ExecutionOptions,
-        folder: str,
-        population: str,
-        device: str,
-        threads: int | None,
-    ) -> "Task":
-        return cls(folder, population, device, threads, execution.groups, execution.url)
-
     def to_json(self) -> str:
-        """For the process that runs it, and nobody else: an address may have a password."""
+        """For the process that runs it alone: an address may have a password."""
         return json.dumps({**self._asdict(), "url": self.url and self.url.full})
 
     @classmethod

@@ -10,7 +10,7 @@ import pytest
 
 from valueshare.commands.training import run_and_report
 from valueshare.errors import EnvironmentFailed
-from valueshare.runs.signals import stop_on_signals
+from valueshare.signals import stop_on_signals
 
 TRAIN = "train --env CartPole-v1 --seeds 1 --steps 100 --eval-interval 50 --learning-starts 20"
 

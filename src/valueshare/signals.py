@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: it stops at the next tick, with all finished phases safe."""
+"""Signals that end a command: a run stops at its next step, with all finished phases safe."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-INTERRUPTED = 130  # what a shell answers for a command that Ctrl-C ended
+INTERRUPTED = 130  # a shell's exit code for a command that Ctrl-C ended
 PREEMPTED = 75  # EX_TEMPFAIL: try again later
 
 EXIT_CODES = {
@@ -18,17 +18,16 @@ EXIT_CODES = {
     signal.SIGTERM: PREEMPTED,
     signal.SIGUSR1: PREEMPTED,
 }
-# A compilation or a checkpoint may keep a run from its next tick. After this many seconds it is
-# ended where it is: a phase that is not finished leaves no trace.
-PATIENCE_SECONDS = 10
+# A compilation or a checkpoint may delay the next step. After this many seconds the run is ended
+# at once: an unfinished phase leaves no trace.
+GRACE_SECONDS = 10
 
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(BaseException):
-    """Asked to end where it is: a run that did not come to its next tick in time, and every command
-    that is no run."""
+    """Ends a command at once: a run that did not reach its next step in time, or any other."""
 
     def __init__(self, *words: str, exit_code: int = INTERRUPTED) -> None:
         super().__init__(*words)
@@ -36,20 +35,19 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """Whether a signal has asked the run to end; call it to find out.
+    """Called by a run at every step: whether a signal has asked it to end.
 
-    Before it is called for the first time nothing is written, and a signal ends the process itself.
-    From then on it is a request, and the run has some seconds to come to its end: signals that come
-    meanwhile ask for nothing new, and could only leave something half-done.
+    Before the first call nothing is written, and a signal ends the process at once. From then on it
+    is a request, and the run has some seconds to end; further signals in that time are ignored.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._is_heard = False
-        self.is_over = False  # the run has ended: what comes now is not for it
+        self._is_polled = False
+        self.is_over = False  # the run has ended: later signals are ignored
 
     def __call__(self) -> bool:
-        self._is_heard = True
+        self._is_polled = True
         return self.signal is not None
 
     @property
@@ -59,29 +57,29 @@ class StopRequest:
     def receive(self, number: int, _frame: FrameType | None) -> None:
         if self.is_over:
             return
-        if not self._is_heard:
+        if not self._is_polled:
             _end_process(EXIT_CODES[signal.Signals(number)])
         if self.signal is None:
             self.signal = signal.Signals(number)
-            signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         elif not signal.getitimer(signal.ITIMER_REAL)[0]:
             raise Stopped(exit_code=self.exit_code)
 
-    def lose_patience(self, _number: int, _frame: FrameType | None) -> None:
+    def time_out(self, _number: int, _frame: FrameType | None) -> None:
         raise Stopped(exit_code=self.exit_code)
 
 
 def ended_by_signal() -> Handler:
-    """A handler that ends a command like an exception does, so that nothing half-written stays.
+    """A handler that ends a command by an exception, so that no half-written files stay.
 
-    While that is being removed it is not asked again: `timeout`, say, sends every signal twice.
+    Further signals are ignored while files are removed: `timeout`, for one, sends each twice.
     """
     ending = -math.inf
 
     def receive(number: int, _frame: FrameType | None) -> None:
         nonlocal ending
         now = time.monotonic()
-        if now - ending >= PATIENCE_SECONDS:
+        if now - ending >= GRACE_SECONDS:
             ending = now
             raise KeyboardInterrupt if number == signal.SIGINT else Stopped(exit_code=128 + number)
 
@@ -90,7 +88,7 @@ def ended_by_signal() -> Handler:
 
 @contextmanager
 def loading(exit_codes: Mapping[signal.Signals, int] = EXIT_CODES) -> Iterator[None]:
-    """While libraries are being loaded, a signal ends the process itself, with one line."""
+    """While libraries are loaded, a signal ends the process at once, with one line."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         _end_process(exit_codes[signal.Signals(number)])
@@ -104,7 +102,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     """Turn SIGINT, SIGTERM and SIGUSR1 into a request to stop; afterwards all is as before."""
     request = StopRequest()
     handlers: dict[signal.Signals, Handler] = dict.fromkeys(EXIT_CODES, request.receive)
-    handlers[signal.SIGALRM] = request.lose_patience
+    handlers[signal.SIGALRM] = request.time_out
     with _handled(handlers):
         try:
             yield request
@@ -114,7 +112,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def end_with(exit_code: int) -> None:
-    """A command has ended with this: signals change nothing of it, and hurry what is left to do."""
+    """After a command has ended, a signal ends the process at once with the same exit code."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -127,15 +125,15 @@ def end_with(exit_code: int) -> None:
 
 
 def ignore_signals() -> None:
-    """For the very end: the interpreter would give them back their power to kill."""
+    """At exit: the interpreter would restore the default handlers, which kill the process."""
     for number in EXIT_CODES:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _end_process(exit_code: int) -> NoReturn:
-    """End at once, where nothing is there to be removed.
+    """End the process at once, where there are no files to remove.
 
-    An exception would not do: libraries that are being loaded lose it, show it, or abort.
+    Libraries that are being loaded would swallow an exception, print it, or abort.
     """
     os.write(2, b"valueshare: interrupted\n")
     os._exit(exit_code)
