@@ -49,13 +49,13 @@ def make_plan(
 ) -> Plan:
     """The plan of a run: presets by environment, overridden by the given settings."""
     given: dict[str, Any] = {**settings}
-    _check_names(given)
+    for name in given:
+        _check_known("setting", name, Settings.__annotations__)
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
-        _check_algorithm(name)
+        _check_known("algorithm", name, ALGORITHMS)
     _check_is_read(algorithms, k, given)
-    if network is not None:
-        _check_factory(network)
+    network_name = None if network is None else _factory_name(network)
     first_seed = whole("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
         seeds = whole("seeds", seeds)
@@ -85,7 +85,7 @@ def make_plan(
         backends={name: spec.backend for name, spec in specs.items()},
         device=str(device),  # PyTorch's own too
         compiled=compiled,
-        network=None if network is None else _name_of(network),
+        network=network_name,
         families=families(shared, specs),
     )
 
@@ -214,13 +214,11 @@ def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
     return [replace(preset.own, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
-def _check_names(given: dict[str, Any]) -> None:
-    known = list(Settings.__annotations__)
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(known)}"
-            raise InvalidInput(f"there is no setting {name!r}: {hint}")
+def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    if name not in (known := list(known)):
+        near = get_close_matches(name.lower(), known, 2)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(known)}"
+        raise InvalidInput(f"there is no {kind} {name!r}: {hint}")
 
 
 def _names(kind: str, given: str | Sequence[str]) -> list[str]:
@@ -236,22 +234,6 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
                 f"{kind} is given as {type(name).__name__}: write its name, like {example!r}{hint}"
             )
     return names
-
-
-def _check_factory(network: NetworkFactory) -> None:
-    if isinstance(network, nn.Module) or not callable(network):
-        raise InvalidInput(
-            f"network is given as {type(network).__name__}: write a function of (shape, k) that "
-            "makes one agent's module"
-        )
-
-
-def _check_algorithm(name: str) -> None:
-    if name not in ALGORITHMS:
-        near = get_close_matches(name.lower(), ALGORITHMS, 2)
-        known = ", ".join(ALGORITHMS)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"write one of {known}"
-        raise InvalidInput(f"there is no algorithm {name!r}: {hint}")
 
 
 def _check_is_read(
@@ -284,6 +266,11 @@ def _check_episodes_end(spec: EnvironmentSpec, settings: TrainingSettings) -> No
         )
 
 
-def _name_of(network: NetworkFactory) -> str:
+def _factory_name(network: NetworkFactory) -> str:
+    if isinstance(network, nn.Module) or not callable(network):
+        raise InvalidInput(
+            f"network is given as {type(network).__name__}: write a function of (shape, k) that "
+            "makes one agent's module"
+        )
     name = getattr(network, "__qualname__", type(network).__qualname__)
     return f"{network.__module__}.{name}"

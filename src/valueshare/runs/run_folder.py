@@ -17,9 +17,8 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -33,12 +32,7 @@ from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state, remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import (
-    CHECKPOINTS,
-    RECORDS,
-    TENSORBOARD,
-    read_tables,
-)
+from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import LOCK, held
@@ -59,22 +53,15 @@ WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 ROWS = 10  # of scores in the repr of a run
 
 
+@dataclass(eq=False, repr=False)
 class Run:
     """A training run on disk or at an address: finished, or as far as it got."""
 
-    def __init__(
-        self,
-        folder: Location,
-        agents: pl.DataFrame,
-        records: pl.DataFrame,
-        finished: bool,
-        failures: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.folder = folder
-        self.agents = agents  # the table
-        self.records = records  # one row per agent and evaluation
-        self.finished = finished
-        self.failures = failures  # why populations failed, by name; the others continued
+    folder: Location
+    agents: pl.DataFrame  # the table
+    records: pl.DataFrame  # one row per agent and evaluation
+    finished: bool
+    failures: Mapping[str, str] = field(default_factory=dict)  # why populations failed, by name
 
     def __repr__(self) -> str:
         """The folder, how far it is, and the last score of every variant."""
