@@ -126,13 +126,13 @@ def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(mo
     options = AtariOptions(scale="paper", agents_at_once=most)
     for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
         study = atari_study(name, options)
-        tables = [part.agents for run in study.runs for part in run.plan.populations.values()]
+        tables = [spec.agents for run in study.runs for spec in run.plan.populations.values()]
         who = ["env", "algorithm", "k", "beta", "seed"]
         rows = pl.concat(tables).select(who)
         assert not rows.is_duplicated().any()
         assert set(rows.rows()) == set(all_agents(atari_study(name, PAPER)).select(who).rows())
         for run in study.runs:  # as few as can be
-            sizes = [part.agents.height for part in run.plan.populations.values()]
+            sizes = [spec.agents.height for spec in run.plan.populations.values()]
             assert max(sizes) <= most
             assert len(sizes) == -(-sum(sizes) // most)
 
@@ -155,11 +155,11 @@ def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> N
         scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal"
     )
     (run,) = atari_study("atari57", options).runs
-    by_game = {part.label: set(part.agents["k"]) for part in run.plan.populations.values()}
+    by_game = {spec.label: set(spec.agents["k"]) for spec in run.plan.populations.values()}
     assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
     (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs
-    (part,) = full.plan.populations.values()  # 18 actions in both: one population
-    assert set(part.agents["k"]) == {0.0, 18.0}
+    (spec,) = full.plan.populations.values()  # 18 actions in both: one population
+    assert set(spec.agents["k"]) == {0.0, 18.0}
 
 
 def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
@@ -174,10 +174,10 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     )
     study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
     (run,) = study.runs
-    (part,) = run.plan.populations.values()
-    assert part.agents.height == 16
-    assert (part.settings.total_steps, part.settings.checkpoint_interval) == (500_000, 100_000)
-    assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
+    (spec,) = run.plan.populations.values()
+    assert spec.agents.height == 16
+    assert (spec.settings.total_steps, spec.settings.checkpoint_interval) == (500_000, 100_000)
+    assert evaluation_steps(spec.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
         "total steps 500,000 instead of 50,000,000",
         "checkpoint interval 100,000 instead of 250,000",

@@ -45,7 +45,7 @@ def test_shards_of_the_papers_study_are_an_exact_partition(count: int) -> None:
         assert max(sum(plan is not None for plan in shard) for shard in shards) == 2
     for shard in shards:
         for each in (each for each in shard if each is not None):
-            assert max(part.agents.height for part in each.populations.values()) <= 16
+            assert max(spec.agents.height for spec in each.populations.values()) <= 16
             assert set(each.settings) == set(each.agents["env"])
 
 

@@ -33,12 +33,12 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn", "dueling-dqn"])
 def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
     plan = make_plan("CartPole-v1", algorithm, seeds=5, steps=20_000, checkpoint_interval=5_000)
-    (part,) = plan.populations.values()
+    (spec,) = plan.populations.values()
     population = make_population(
-        part.agents, part.settings, environment_spec("CartPole-v1"), CPU, None
+        spec.agents, spec.settings, environment_spec("CartPole-v1"), CPU, None
     )
     state = sum(tensor.nbytes for tensor in all_tensors(initial_state(population)))
-    need = memory.need(part)
+    need = memory.need(spec)
     passing = need.agents * need.per_agent - state
     weights = sum(p.nbytes for p in initial_state(population).online.parameters.values())
     # Gradients at least, and the rows of a phase: 5,000 x (4 observations + action, reward,
@@ -47,14 +47,14 @@ def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
 
 
 def test_replay_dominates_and_is_counted_by_hand() -> None:
-    (part,) = make_plan(
+    (spec,) = make_plan(
         "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6
     ).populations.values()
     (half,) = make_plan(
         "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2
     ).populations.values()
     # Half a million transitions: 24 bytes each, and 1.125 rows of 4 floats.
-    assert memory.need(part).per_agent - memory.need(half).per_agent == pytest.approx(
+    assert memory.need(spec).per_agent - memory.need(half).per_agent == pytest.approx(
         500_000 * (24 + 1.125 * 16), rel=0.01
     )
 
@@ -76,8 +76,8 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     assert "100,000 agents in 1 population" in plan
     assert "replay_capacity = " in plan
     assert not (tmp_path / "run").exists()
-    (part,) = make_plan("CartPole-v1", "dqn", seeds=fit).populations.values()
-    memory.check(memory.need(part), CPU)
+    (spec,) = make_plan("CartPole-v1", "dqn", seeds=fit).populations.values()
+    memory.check(memory.need(spec), CPU)
     (more,) = make_plan("CartPole-v1", "dqn", seeds=fit + 1).populations.values()
     with pytest.raises(InvalidInput, match=f"{fit:,} would fit"):
         memory.check(memory.need(more), CPU)
@@ -86,8 +86,8 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
 def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600_000_000)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
-    (part,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
-    need = memory.need(part)
+    (spec,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
+    need = memory.need(spec)
     growth = 3 * need.each(CPU) + memory.FIXED_BYTES["cpu"]
     assert need.total(CPU) == 600_000_000 + growth
     assert memory.check(need, CPU) == (
@@ -104,8 +104,8 @@ from valueshare.runs.planning import make_plan
 from valueshare.population import memory
 env, algorithm, settings = json.loads(sys.argv[1])
 settings |= {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1}
-(part,) = make_plan(env, algorithm, **settings).populations.values()
-print(memory.need(part).total(torch.device("cpu")))
+(spec,) = make_plan(env, algorithm, **settings).populations.values()
+print(memory.need(spec).total(torch.device("cpu")))
 train(env, algorithm, out="run", progress=False, **settings)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024)
 """
@@ -229,23 +229,23 @@ def test_advice_is_on_what_needs_most(
     free: int, settings: dict[str, Any], advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    (part,) = make_plan(
+    (spec,) = make_plan(
         "CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings
     ).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
-        memory.check(memory.need(part), CPU)
+        memory.check(memory.need(spec), CPU)
     assert caught.value.one_fits == ("0 would fit" not in str(caught.value))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_weights_are_those_of_a_network_drawn_by_hand(algorithm: str) -> None:
     """Whatever is built on the meta device before, an agent's seed decides its weights."""
-    (part,) = make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]).populations.values()
-    memory.need(part)
+    (spec,) = make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]).populations.values()
+    memory.need(spec)
     spec = environment_spec("CartPole-v1")
-    state = initial_state(make_population(part.agents, part.settings, spec, CPU))
+    state = initial_state(make_population(spec.agents, spec.settings, spec, CPU))
     torch.manual_seed(stream_key(3, "weights"))
-    own = ALGORITHMS[algorithm].build(network_shape(part.settings, spec), 0.0)
+    own = ALGORITHMS[algorithm].build(network_shape(spec.settings, spec), 0.0)
     for name, value in own.named_parameters():
         assert torch.equal(state.online.parameters[name][0], value), name
 

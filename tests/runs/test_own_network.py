@@ -40,8 +40,8 @@ def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def check(network: Any, algorithm: str = "ib-dqn", k: tuple[float, ...] = (0, 4)) -> None:
     """CartPole-v1: observations [4], 2 actions; algorithms without a k are given none."""
     own = k if ALGORITHMS[algorithm].uses_k else 0.0
-    for part in make_plan("CartPole-v1", algorithm, k=own, seeds=1).populations.values():
-        check_network(part, network)
+    for spec in make_plan("CartPole-v1", algorithm, k=own, seeds=1).populations.values():
+        check_network(spec, network)
 
 
 def linear(outputs: int, *more: nn.Module) -> nn.Module:

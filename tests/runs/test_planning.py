@@ -35,16 +35,16 @@ def plan(specs: list[EnvironmentSpec], changed: dict[str, TrainingSettings]) -> 
 def shared(made: Plan, algorithm: str = "ib-dqn") -> list[list[str]]:
     """The environments of each population of an algorithm."""
     return [
-        part.agents["env"].to_list()
-        for part in made.populations.values()
-        if algorithm in part.agents["algorithm"]
+        spec.agents["env"].to_list()
+        for spec in made.populations.values()
+        if algorithm in spec.agents["algorithm"]
     ]
 
 
 def test_games_of_one_kind_share_a_population() -> None:
     made = plan([game("Pong"), game("Breakout"), game("Alien")], {})
     assert shared(made) == [["Pong", "Breakout", "Alien"]]
-    assert [part.agents["algorithm"].unique().to_list() for part in made.populations.values()] == [
+    assert [spec.agents["algorithm"].unique().to_list() for spec in made.populations.values()] == [
         ["ib-dqn"],
         ["double-dqn"],
     ]
@@ -69,7 +69,7 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
         *(["A-v1"], ["B-v1"]),
     ]
     assert {
-        part.settings.total_steps for part in made.populations.values() if part.env == "Long"
+        spec.settings.total_steps for spec in made.populations.values() if spec.env == "Long"
     } == {2_000}
 
 

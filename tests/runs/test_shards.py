@@ -1,4 +1,4 @@
-"""Shards and cuts: every agent exactly once, and no number changed."""
+"""Shards and splits: every agent exactly once, and no number changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 def plan(long: int = 1_000) -> Plan:
-    """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as told."""
+    """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as given."""
     made = make_plan(["CartPole-v1", "Acrobot-v1"], ["ib-dqn", "double-dqn"], k=[0, 4], seeds=2)
     settings = {
         env: replace(own, total_steps=1_000 if env == "CartPole-v1" else long)
@@ -37,7 +37,7 @@ PLAN = plan()
 
 
 def agents(made: Plan) -> list[int]:
-    return [int(agent) for part in made.populations.values() for agent in part.agents["agent"]]
+    return [int(agent) for spec in made.populations.values() for agent in spec.agents["agent"]]
 
 
 @settings(deadline=None)
@@ -63,30 +63,30 @@ def test_shards_are_equally_long() -> None:
 
 
 def test_populations_stay_together() -> None:
-    # 12 agents in populations of 4, 2, 4 and 2: cut in the middle, no population is cut.
+    # 12 agents in populations of 4, 2, 4 and 2: divided in the middle, no population is split.
     first, second = (shard_plan(PLAN, Shard(i, 2)) for i in (1, 2))
-    assert [part.agents.height for part in first.populations.values()] == [4, 2]
+    assert [spec.agents.height for spec in first.populations.values()] == [4, 2]
     assert list(first.settings) == ["CartPole-v1"]
     assert list(second.settings) == ["Acrobot-v1"]
-    # A cut that was there stays as fine.
+    # A split that was there stays as fine.
     fine = shard_plan(split(PLAN, 3), Shard(1, 2))
-    assert [part.agents.height for part in fine.populations.values()] == [2, 2, 2]
+    assert [spec.agents.height for spec in fine.populations.values()] == [2, 2, 2]
 
 
-def test_a_cut_keeps_the_order_and_is_stored() -> None:
+def test_a_split_keeps_the_order_and_is_stored() -> None:
     fine = split(PLAN, 3)
     assert fine.chunks == {"population-0": 2, "population-2": 2}
-    names = [part.name for part in fine.populations.values()]
+    names = [spec.name for spec in fine.populations.values()]
     assert names == [
         *("population-0-0", "population-0-1", "population-1"),
         *("population-2-0", "population-2-1", "population-3"),
     ]
     assert agents(fine) == agents(PLAN)
     assert (
-        max(part.agents.height for part in fine.populations.values()) == 2
+        max(spec.agents.height for spec in fine.populations.values()) == 2
     )  # 4 in halves, not 3 and 1
     again = from_config(config(fine), fine.agents)
-    assert [part.name for part in again.populations.values()] == names
+    assert [spec.name for spec in again.populations.values()] == names
     assert split(fine, 100).chunks == fine.chunks  # never back to larger ones
     assert split(PLAN, {"population-2": 1}).chunks == {"population-2": 4}
 
@@ -101,7 +101,7 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
 
     whole = train(tmp_path / "whole").records
     assert whole.height == 4 * 3
-    assert train(tmp_path / "cut", population_agents=1).records.equals(whole)
+    assert train(tmp_path / "split", population_agents=1).records.equals(whole)
     tables = [train(tmp_path / "all", shard=f"{i}/3").records for i in (1, 2, 3)]
     assert pl.concat(tables).sort("agent", "step").equals(whole)
     folders = [f"shard-{i}-of-3" for i in (1, 2, 3)]

@@ -114,7 +114,7 @@ def test_presets_are_by_environment_and_settings_replace_them() -> None:
         own = plan.agents.filter(pl.col("env") == env).row(0, named=True)
         assert own["step_size"] == preset.own.step_size
     assert plan.agents["agent"].to_list() == [0, 1]
-    assert [part.env for part in plan.populations.values()] == ["LunarLander-v3", "CartPole-v1"]
+    assert [spec.env for spec in plan.populations.values()] == ["LunarLander-v3", "CartPole-v1"]
 
 
 def test_seeds_and_lists_are_crossed() -> None:

@@ -4,6 +4,7 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 """
 
 import math
+import re
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
@@ -92,18 +93,17 @@ class LauncherOptions:
 
 def parse_shard(text: str) -> Shard:
     """2/8 -> the second of eight."""
-    number, slash, count = text.partition("/")
-    if not (slash and number.strip().isdecimal() and count.strip().isdecimal()):
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*", text)
+    if found is None:
         raise InvalidInput(f"shard = {text!r}: write its number and how many there are, like 2/8")
-    shard = Shard(int(number), int(count))
-    if not 1 <= shard.number <= shard.of or shard.of > _MOST_SHARDS:
+    number, of = int(found[1]), int(found[2])
+    if not 1 <= of <= _MOST_SHARDS:
+        raise InvalidInput(f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards")
+    if not 1 <= number <= of:
         raise InvalidInput(
-            f"shard = {text!r}: shards are counted from 1, so write 1/{shard.of} to "
-            f"{shard.of}/{shard.of}"
-            if 1 <= shard.of <= _MOST_SHARDS
-            else f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards"
+            f"shard = {text!r}: shards are counted from 1, so write 1/{of} to {of}/{of}"
         )
-    return shard
+    return Shard(number, of)
 
 
 def shard_folder(out: Location, shard: Shard | None) -> Location:

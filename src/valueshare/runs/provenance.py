@@ -57,26 +57,20 @@ def machine_line() -> str:
 
 def source_commit() -> str | None:
     """The commit of the source tree this package runs from, marked if the tree has changes."""
-    source = Path(__file__).parents[1]
-    git = ["git", "-C", str(source)]
+    if _git("ls-files", "--error-unmatch", "_version.py") is None:
+        return None  # installed somewhere inside another project's repository
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", ".")
+    return None if commit is None else commit + ("+changes" if changes else "")
+
+
+def _git(*words: str) -> str | None:
+    """The output of a git command in the package's folder; None where it fails."""
+    command = ["git", "-C", str(Path(__file__).parents[1]), *words]
     try:
-        inside = subprocess.run(
-            [*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=False
-        )
-        if inside.returncode:
-            return None  # installed somewhere inside another project's repository
-        commit = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        )
-        changes = subprocess.run(
-            [*git, "status", "--porcelain", "--", str(source)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+    return done.stdout.strip()
 
 
 def _processor() -> str:

@@ -113,8 +113,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
     raise AssertionError("it does not come to that")
 
 
-def manifests(there: Path, part: str) -> list[str]:
-    return sorted(path.name for path in there.glob(f"checkpoints/{part}/checkpoint-*.json"))
+def manifests(there: Path, name: str) -> list[str]:
+    return sorted(path.name for path in there.glob(f"checkpoints/{name}/checkpoint-*.json"))
 
 
 def test_killed_and_resumed(
@@ -192,8 +192,8 @@ def test_a_driver_that_lost_its_lease_ends(
     monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
     push = Copy.push_population
 
-    def pushed(self: Copy, part: str) -> None:
-        push(self, part)
+    def pushed(self: Copy, name: str) -> None:
+        push(self, name)
         other = leases.Lease(self.store)
         other.write()
         time.sleep(0.5)

@@ -27,32 +27,32 @@ TRAIN = ("train", "--env", "CartPole-v1")
 TWO = ("--workers", "2")
 
 
-def fitted(workers: int, algorithms: list[str], k: list[float], seeds: int, most: int = 0) -> Any:
-    """How many agents the populations have, once they are cut for so many workers."""
+def sizes(workers: int, algorithms: list[str], k: list[float], seeds: int, most: int = 0) -> Any:
+    """How many agents the populations have, once they are split for so many workers."""
     plan = make_plan("CartPole-v1", algorithms, k=k, seeds=seeds, steps=1_000)
     options = LauncherOptions(workers=workers, population_agents=most)
     made = ProcessLauncher(options).split(plan)
     return [spec.agents.height for spec in made.populations.values()]
 
 
-def test_populations_are_cut_for_the_workers() -> None:
+def test_populations_are_split_for_the_workers() -> None:
     one = (["ib-dqn"], [0.0])
-    assert fitted(2, *one, 64) == [32, 32]
-    assert fitted(3, *one, 64) == [21, 21, 22]
-    assert fitted(4, *one, 2) == [1, 1]
-    assert fitted(2, *one, 64, most=8) == [8] * 8  # as small as they were told to be
-    # Enough for all workers: two of the same size are not cut, for four workers each is halved.
+    assert sizes(2, *one, 64) == [32, 32]
+    assert sizes(3, *one, 64) == [21, 21, 22]
+    assert sizes(4, *one, 2) == [1, 1]
+    assert sizes(2, *one, 64, most=8) == [8] * 8  # as small as asked for
+    # Enough for all workers: two of the same size are not split, for four workers each is halved.
     two = (["ib-dqn", "double-dqn"], [0.0])
-    assert fitted(2, *two, 16) == [16, 16]
-    assert fitted(4, *two, 16) == [8, 8, 8, 8]
+    assert sizes(2, *two, 16) == [16, 16]
+    assert sizes(4, *two, 16) == [8, 8, 8, 8]
     # One twice as large as the other. A tick costs as much as 8 agents: 4 + 8 is sooner done than
-    # any cut, but 128 + 8 is not: halves of both take 64 + 8 and 32 + 8, one after the other.
+    # any split, but 128 + 8 is not: halves of both take 64 + 8 and 32 + 8, one after the other.
     uneven = (["ib-dqn", "double-dqn"], [0.0, 4.0])
-    assert fitted(2, *uneven, 2) == [4, 2]
-    assert fitted(2, *uneven, 64) == [64, 64, 32, 32]
+    assert sizes(2, *uneven, 2) == [4, 2]
+    assert sizes(2, *uneven, 64) == [64, 64, 32, 32]
 
 
-def test_a_cut_that_is_there_stays() -> None:
+def test_a_split_that_is_there_stays() -> None:
     plan = replace(make_plan("CartPole-v1", seeds=8), chunks={"population-0": 4})
     assert balanced(plan, 2).chunks == {"population-0": 4}
     assert balanced(plan, 8).chunks == {"population-0": 8}

@@ -120,38 +120,38 @@ def test_progress_counts_every_attempt(tmp_path: Path) -> None:
 
 
 def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
-    part = PLAN.populations["population-0"]
-    part = replace(part, settings=PLAN.settings["CartPole-v1"])
+    spec = PLAN.populations["population-0"]
+    spec = replace(spec, settings=PLAN.settings["CartPole-v1"])
     heard: list[Any] = []
-    listener = Callbacks(
+    callbacks = Callbacks(
         on_step=lambda name, step: heard.append((name, step)),
         on_phase=lambda name, step, records: heard.append((name, step, records.height)),
     )
 
     def written(**values: Any) -> None:
         (tmp_path / "progress").mkdir(exist_ok=True)
-        path = tmp_path / "progress" / f"{part.name}.json"
+        path = tmp_path / "progress" / f"{spec.name}.json"
         path.write_text(json.dumps(asdict(Progress(**values))))
 
-    told = Progress()
-    told = relay_progress(tmp_path, part, told, listener)
+    progress = Progress()
+    progress = relay_progress(tmp_path, spec, progress, callbacks)
     assert heard == []  # nothing is there yet
     written(step=5, seconds=1.0, attempts=1)
-    told = relay_progress(tmp_path, part, told, listener)
-    assert heard == [(part.name, 5)]
-    end = part.settings.phase_end(0)
+    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    assert heard == [(spec.name, 5)]
+    end = spec.settings.phase_end(0)
     written(step=end, phases=0, seconds=2.0, attempts=1)  # it evaluates, at the same step
-    told = relay_progress(tmp_path, part, told, listener)
+    progress = relay_progress(tmp_path, spec, progress, callbacks)
     heard.clear()
     written(step=end, phases=1, seconds=3.0, attempts=1)
-    before = told
-    told = relay_progress(tmp_path, part, told, listener)
-    assert told == before  # the records cannot be seen from here yet
+    before = progress
+    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    assert progress == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
-    records_schema().to_frame().write_parquet(Folder(tmp_path, part.name).records(0))
-    told = relay_progress(tmp_path, part, told, listener)
-    assert heard == [(part.name, end, 0)]
-    assert relay_progress(tmp_path, part, told, listener) == told
+    records_schema().to_frame().write_parquet(Folder(tmp_path, spec.name).records(0))
+    progress = relay_progress(tmp_path, spec, progress, callbacks)
+    assert heard == [(spec.name, end, 0)]
+    assert relay_progress(tmp_path, spec, progress, callbacks) == progress
     assert len(heard) == 1
 
 
@@ -190,9 +190,9 @@ def test_populations_are_cut_to_fit_a_node() -> None:
 
 
 def test_a_speed_is_measured() -> None:
-    part = list(PLAN.populations.values())[1]
+    spec = list(PLAN.populations.values())[1]
     began = time.perf_counter()
-    rate = speed.measured_speed(json.loads(speed.request(PLAN, part.name, 1, seconds=0.3)))
+    rate = speed.measured_speed(json.loads(speed.request(PLAN, spec.name, 1, seconds=0.3)))
     seconds = time.perf_counter() - began
     assert 0 < rate < 1e6
     # It made at least the steps of the measured time: 2 agents, and a step at most a minute.
@@ -249,7 +249,7 @@ def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
 def test_a_node_that_is_lost_before_the_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose worker cannot run the package is another matter: that is told as it is."""
+    """Whose worker cannot run the package is another matter: that is reported as it is."""
     real = pytest.importorskip("ray")
 
     class Cluster:

@@ -116,8 +116,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
     raise AssertionError("it does not come to that")
 
 
-def phases(folder: Path, part: str) -> int:
-    return read_progress(folder, part).phases
+def phases(folder: Path, name: str) -> int:
+    return read_progress(folder, name).phases
 
 
 def test_a_node_is_killed_during_the_run(
@@ -145,12 +145,12 @@ def test_a_node_is_killed_during_the_run(
         assert all((mine[name] == theirs[name]).all() for name in theirs)
 
 
-def worker_of(folder: Path | str, part: str) -> int | None:
+def worker_of(folder: Path | str, name: str) -> int | None:
     """The process that holds the population's lock, which is open nowhere else.
 
     At an address, the lock is in a copy of the run with the same name.
     """
-    lock = f"{folder}/progress/{part}.lock"
+    lock = f"{folder}/progress/{name}.lock"
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -162,8 +162,8 @@ def worker_of(folder: Path | str, part: str) -> int | None:
     return None
 
 
-def kill_worker(folder: Path | str, part: str) -> None:
-    pid = worker_of(folder, part)
+def kill_worker(folder: Path | str, name: str) -> None:
+    pid = worker_of(folder, name)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 

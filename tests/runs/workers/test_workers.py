@@ -90,7 +90,7 @@ def gone(pids: dict[str, int], seconds: float) -> bool:
 
 
 def assert_same_agents(one: Path, other: Path) -> None:
-    """Records and all that is kept of every agent are equal to the bit, however it was cut."""
+    """Records and all that is kept of every agent are equal to the bit, however it was split."""
     mine, theirs = valueshare.open_run(one), valueshare.open_run(other)
     assert mine.finished
     assert mine.records.height > 0
@@ -109,7 +109,7 @@ def test_the_same_answer(long_run: Path, tmp_path: Path, cli: Cli) -> None:
     for number in (1, 2):  # both are in one display, to their ends
         assert f"population {number} of 2 | 2 agents at step 1,000 of 1,000" in out
     assert_same_agents(tmp_path / "run", long_run)
-    for words in (LONG, [*LONG, *TWO]):  # however it was cut, it is the same run
+    for words in (LONG, [*LONG, *TWO]):  # however it was split, it is the same run
         code, _, err = cli(*words, "--out", tmp_path / "run")
         assert (code, "holds this run, finished: choose another --out" in err) == (2, True), err
 
@@ -118,7 +118,7 @@ def test_the_same_answer(long_run: Path, tmp_path: Path, cli: Cli) -> None:
 def test_from_python_with_as_many_populations_as_workers(
     uninterrupted: Path, tmp_path: Path, assert_same_end: Callable[[Path, Path], None]
 ) -> None:
-    """Of the two populations neither is cut: files have the same names, and the same bits."""
+    """Of the two populations neither is split: files have the same names, and the same bits."""
     run = valueshare.train(
         "CartPole-v1",
         ["ib-dqn", "double-dqn"],

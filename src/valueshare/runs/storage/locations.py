@@ -13,7 +13,7 @@ from valueshare.errors import InvalidInput
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive of Windows
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # CONTAINER@ACCOUNT: no secret before the @
 _HOSTS = ("sftp", "ssh", "smb", "http", "https", "webhdfs")  # addresses that need a host
-_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "oss", "oci", "r2", *_CONTAINERS)  # or a bucket
+BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "oss", "oci", "r2", *_CONTAINERS)  # or a bucket
 _REFUSED = ("ftp",)  # fsspec reports a lost connection as a missing file
 
 
@@ -91,6 +91,6 @@ def resolve_location(folder: str | Path | Url) -> Location:
         )
     first = "HOST" if scheme in _HOSTS else "BUCKET"
     host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]
-    if not rest.strip("/") or (not host and scheme in (*_HOSTS, *_BUCKETS)):
+    if not rest.strip("/") or (not host and scheme in (*_HOSTS, *BUCKETS)):
         raise InvalidInput(f"{url} is no location of a run: write {scheme}://{first}/RUN")
     return url

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import install_command
 from valueshare.files import refuse_links, temporary_file
-from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.locations import BUCKETS, Url
 
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
-# Folders are parts of names there, and making one could make a bucket.
-_BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "r2", "memory")
+# Folders are only prefixes of names there, and making one could make a bucket.
+_WITHOUT_FOLDERS = (*BUCKETS, "adl", "memory")
 # Errors that another attempt does not fix.
 _FINAL = (
     PermissionError,
@@ -142,7 +142,7 @@ class Store:
             try:
                 write(path)
             except FileNotFoundError:
-                if self.url.scheme in _BUCKETS:
+                if self.url.scheme in _WITHOUT_FOLDERS:
                     raise
                 self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
                 write(path)
