@@ -26,7 +26,7 @@ _TEMPORARY = re.compile(r"(?P<name>.+)\.[0-9a-f]{16}\.partial")
 
 
 class NoRoom(OSError):
-    """The disk is full; what was under way has left nothing behind."""
+    """The disk is full; the unfinished file is removed."""
 
 
 def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:

@@ -6,8 +6,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 from rich.console import Console
 
@@ -151,20 +152,21 @@ def start(
     if not splits and isinstance(location, Path) and run_folder.is_untrained(location, plan):
         return _resume(location, execution, command)
     console = Console(quiet=not execution.progress)
-    with _workspace(location, execution) as (own, copy):
-        if copy is not None:
-            check_free(copy)
-        run_folder.check_absent(own, plan, copied=copy is not None)
+    events = execution.tensorboard
+    with _workspace(location, execution) as work:
+        if work.copy is not None:
+            check_free(work.copy)
+        run_folder.check_absent(work.folder, plan, copied=work.copied)
         _check_compiler(plan, execution.launcher)
         _poll_stop(execution)
         with launcher_for(execution.launcher) as launcher:
             plan = launcher.split(plan)
-            _announce(console, plan, location, execution, launcher, None)
+            _announce(console, plan, work, execution, launcher, begun=False)
             with run_folder.created(
-                own, plan, command, tensorboard=execution.tensorboard, deviations=deviations
+                work.folder, plan, command, tensorboard=events, deviations=deviations
             ):
                 return _launch(
-                    plan, own, copy, execution, console, launcher, lambda: check_unfilled(copy)
+                    plan, work, execution, console, launcher, lambda: check_unfilled(work.copy)
                 )
 
 
@@ -224,77 +226,79 @@ def _resume(
 ) -> Run:
     console = Console(quiet=not execution.progress)
     run_folder.check_links(location)
-    with _workspace(location, execution) as (own, copy):
+    with _workspace(location, execution) as work:
+        folder, copy = work.folder, work.copy
         if copy is not None:
             copy.pull(is_small)
-        plan = run_folder.open_plan(own)
-        _check_stored(own, plan, execution)
-        if run_folder.is_finished(own, plan, copied=copy is not None):
+        plan = run_folder.open_plan(folder)
+        _check_stored(folder, plan, execution)
+        if run_folder.is_finished(folder, plan, copied=work.copied):
             say(console, f"this run is finished: {location}")
-            return _finished(own, copy, plan, location, execution, console)
+            return _finished(plan, work, execution, console)
         say(console, *announced_imports(plan.backends))
         try:
             check_device(plan, execution.launcher)
         except InvalidInput as error:
             raise InvalidInput(
-                f"the run in {own} is on {plan.device}, and there is no such device here: resume "
-                "it on a machine that has one"
+                f"the run in {folder} is on {plan.device}, and there is no such device here: "
+                "resume it on a machine that has one"
             ) from error
         _check_compiler(plan, execution.launcher)
-        events = execution.tensorboard or _has_events(own, console)
+        events = execution.tensorboard or _has_events(folder, console)
         execution = execution._replace(tensorboard=events)
         _poll_stop(execution)
-        with launcher_for(execution.launcher) as launcher, held(own):
-            _announce(console, plan, location, execution, launcher, own)
+        with launcher_for(execution.launcher) as launcher, held(folder):
+            _announce(console, plan, work, execution, launcher, begun=True)
 
             def begin() -> None:
                 if copy is None:
-                    run_folder.remove_old_checkpoints(own, plan)
+                    run_folder.remove_old_checkpoints(folder, plan)
                 else:
                     copy.pull(is_small)  # another process may have resumed it meanwhile
-                run_folder.note_resumption(own, command, plan.device, events)
+                run_folder.note_resumption(folder, command, plan.device, events)
 
-            return _launch(plan, own, copy, execution, console, launcher, begin)
+            return _launch(plan, work, execution, console, launcher, begin)
 
 
-def _finished(
-    folder: Path,
-    copy: Copy | None,
-    plan: Plan,
-    location: Location,
-    execution: ExecutionOptions,
-    console: Console,
-) -> Run:
-    """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
-    records = run_folder.read_records(folder)
-    if copy is None:
-        # A process that holds the lock removes them too; a read-only folder stays as it is.
-        with suppress(OSError, InvalidInput), held(folder):
-            run_folder.remove_old_checkpoints(folder, plan)
-        if execution.tensorboard or _has_events(folder, console):
-            _poll_stop(execution)
-            Events(folder, plan.agents, records).close()
-    return Run(location, plan.agents, records, finished=True)
+class _Workspace(NamedTuple):
+    """Where the files of a run are written."""
+
+    location: Location
+    folder: Path  # the location itself, or a local copy of it
+    copy: Copy | None = None
+
+    @property
+    def copied(self) -> bool:
+        return self.copy is not None
 
 
 @contextmanager
-def _workspace(
-    location: Location, execution: ExecutionOptions
-) -> Iterator[tuple[Path, Copy | None]]:
-    """The folder that the run is written in, and the copy that it is of a run at an address."""
+def _workspace(location: Location, execution: ExecutionOptions) -> Iterator[_Workspace]:
     if isinstance(location, Path):
-        yield location, None
+        yield _Workspace(location, location)
         return
     run_folder.check_links(location)
     _poll_stop(execution)
     with working_copy(location, keep=True) as copy:
-        yield copy.folder, copy
+        yield _Workspace(location, copy.folder, copy)
+
+
+def _finished(plan: Plan, work: _Workspace, execution: ExecutionOptions, console: Console) -> Run:
+    """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
+    records = run_folder.read_records(work.folder)
+    if not work.copied:
+        # A process that holds the lock removes them too; a read-only folder stays as it is.
+        with suppress(OSError, InvalidInput), held(work.folder):
+            run_folder.remove_old_checkpoints(work.folder, plan)
+        if execution.tensorboard or _has_events(work.folder, console):
+            _poll_stop(execution)
+            Events(work.folder, plan.agents, records).close()
+    return Run(work.location, plan.agents, records, finished=True)
 
 
 def _launch(
     plan: Plan,
-    folder: Path,
-    copy: Copy | None,
+    work: _Workspace,
     execution: ExecutionOptions,
     console: Console,
     launcher: Launcher,
@@ -304,9 +308,10 @@ def _launch(
 
     `begin` is called once the folder's lock and the lease are held.
     """
+    copy = work.copy
     if copy is None:
         begin()
-        return launch(plan, folder, execution, console, launcher)
+        return launch(plan, work.folder, execution, console, launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// is of one process alone: leave out workers")
     with leased(copy.store, lambda line: say(console, line)) as lease:
@@ -314,35 +319,36 @@ def _launch(
         copy.push()
         stop = execution.should_stop or (lambda: False)
         execution = execution._replace(url=copy.url, should_stop=lambda: lease.lost or stop())
-        run = launch(plan, folder, execution, console, launcher)
+        run = launch(plan, work.folder, execution, console, launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: "
                 "let it end, then resume"
             )
         copy.push(lambda name: name.startswith("tensorboard/"))
-        run.folder = copy.url
-        return run
+        return replace(run, folder=copy.url)
 
 
 def _announce(
     console: Console,
     plan: Plan,
-    location: Location,
+    work: _Workspace,
     execution: ExecutionOptions,
     launcher: Launcher,
-    begun: Path | None,
+    *,
+    begun: bool,
 ) -> None:
     """Refuse a plan that cannot be run; print what will be, and how long it will take."""
     if execution.tensorboard:
         require_tensorboard()
     memory = launcher.check(plan, execution)
-    warning = launcher.check_location(location)
-    say(console, *described(plan), f"memory: {memory}", f"run folder: {location}")
+    warning = launcher.check_location(work.location)
+    say(console, *described(plan), f"memory: {memory}", f"run folder: {work.location}")
     if warning is not None:
         say(console, f"note: {warning}")
-    if (line := launcher.estimate(plan, begun, measure=False)) is not None:
-        say(console, line)
+    estimate = launcher.estimate(plan, work.folder if begun else None, measure=False)
+    if estimate is not None:
+        say(console, estimate)
 
 
 def _check_launcher(launcher: LauncherOptions) -> None:

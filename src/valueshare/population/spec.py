@@ -1,4 +1,4 @@
-"""One population before it is built: its rows of the table of agents and what they share."""
+"""One population before it is built: its rows of the table of agents and their settings."""
 
 from dataclasses import dataclass
 from functools import cached_property
