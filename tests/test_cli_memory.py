@@ -48,7 +48,7 @@ def test_training_that_runs_out_says_what_was_planned(
     def fail(*_: object) -> bool:
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes")
 
-    monkeypatch.setattr(local, "run_part", fail)
+    monkeypatch.setattr(local, "run_population", fail)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match=r"memory ran out \(planned: .* needed .* resume run"):
         train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="run", progress=False)
