@@ -242,10 +242,10 @@ def test_weights_are_those_of_a_network_drawn_by_hand(algorithm: str) -> None:
     """Whatever is built on the meta device before, an agent's seed decides its weights."""
     (spec,) = make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]).populations.values()
     memory.need(spec)
-    spec = environment_spec("CartPole-v1")
-    state = initial_state(make_population(spec.agents, spec.settings, spec, CPU))
+    env = spec.env_spec
+    state = initial_state(make_population(spec.agents, spec.settings, env, CPU))
     torch.manual_seed(stream_key(3, "weights"))
-    own = ALGORITHMS[algorithm].build(network_shape(spec.settings, spec), 0.0)
+    own = ALGORITHMS[algorithm].build(network_shape(spec.settings, env), 0.0)
     for name, value in own.named_parameters():
         assert torch.equal(state.online.parameters[name][0], value), name
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -100,7 +101,7 @@ def test_a_run_shows_where_it_is_and_its_last_scores(uninterrupted: Path) -> Non
         *("  CartPole-v1 double-dqn k=0",),
     ]
     last = run.records.filter(pl.col("step") == 400).join(run.agents, on="agent")
-    mean = last.filter(algorithm="double-dqn")["score"].mean()
+    mean = np.mean(last.filter(algorithm="double-dqn")["score"].to_numpy())
     assert scores[-1].endswith(f": {mean:.1f}")
     run.failures = {"population-1": "its worker was lost"}
     run.finished = False
