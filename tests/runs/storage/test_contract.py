@@ -14,7 +14,6 @@ from threading import Thread
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.storage import leases
 from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Url, resolve_location
 from valueshare.runs.storage.remote import Copy
@@ -91,9 +90,8 @@ def test_a_copy_is_fetched_as_it_was_sent(store: Store, tmp_path: Path) -> None:
         assert (fetched.folder / path.relative_to(sent)).read_bytes() == path.read_bytes()
 
 
-def test_a_lease_has_one_holder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("RENEW", 0.05), ("LEASE", 1.0), ("SETTLE", 0.05), ("LOOK", 0.02)):
-        monkeypatch.setattr(leases, f"{name}_SECONDS", seconds)
+@pytest.mark.usefixtures("quick")
+def test_a_lease_has_one_holder(store: Store) -> None:
     with leased(store, lambda line: None) as lease:
         with (
             pytest.raises(InvalidInput, match="is being trained by another process"),

@@ -14,12 +14,6 @@ from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store, Unreachable
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("RENEW", 0.05), ("LEASE", 1.0), ("SETTLE", 0.05), ("LOOK", 0.02)):
-        monkeypatch.setattr(leases, f"{name}_SECONDS", seconds)
-
-
 @pytest.mark.usefixtures("quick")
 def test_a_second_driver_is_refused_and_a_third_is_not(url: Url) -> None:
     store, said = Store(url), list[str]()
