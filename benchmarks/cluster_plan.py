@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from valueshare.experiments.atari import atari_study, evaluation_steps
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.plan import parts
-from valueshare.runs.shards import ends, longest_first
+from valueshare.runs.shards import end_times, longest_first
 
 CORES = 16  # of a GPU; emulators that have one each
 STEP = 0.6180339887498949  # spreads numbers evenly over [0, 1), always the same ones
@@ -35,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 def simulated(seconds: Sequence[float], gpus: int) -> Outcome:
-    done = ends(seconds, gpus)
+    done = end_times(seconds, gpus)
     return Outcome(done[-1], 1 - sum(seconds) / (done[-1] * gpus))
 
 
@@ -58,13 +57,13 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
     )
     found: dict[str, float] = {}
     for run in study.runs:
-        for part in parts(run.plan):
+        for spec in run.plan.populations.values():
             rate = options.iqn_rate if "iqn" in run.name else options.rate
-            agents, settings = part.agents.height, part.settings
+            agents, settings = spec.agents.height, spec.settings
             each = settings.total_steps + evaluation_steps(settings)
             steps = each * max(agents, CORES)  # a tick takes as long with fewer
             slower = 1 + options.spread * (2 * (len(found) * STEP % 1) - 1)
-            found[f"{run.name}/{part.name}"] = steps / rate * slower + options.start_seconds
+            found[f"{run.name}/{spec.name}"] = steps / rate * slower + options.start_seconds
     return found
 
 

@@ -23,7 +23,7 @@ fork (`forks.py`), in 6 GB of address space. Faults are:
 - anything changed outside the run folder, through a link in it;
 - on a disk that was full: a run that does not come to the same end once there is room.
 
-Left out are --compile and --engine ray, which start other programs for minutes; pauses between
+Left out are --compile and --launcher ray, which start other programs for minutes; pauses between
 attempts to reach a store are 0. Every fault prints what makes it again.
 """
 

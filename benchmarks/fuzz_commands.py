@@ -80,7 +80,7 @@ BASES: list[tuple[float, list[str]]] = [
     (1, ["--help"]),
 ]
 # A compiler works for minutes; a cluster is another program's to start.
-LEFT_OUT = ("compile", "engine", "ray_address")
+LEFT_OUT = ("compile", "launcher", "ray_address")
 
 
 class Option(NamedTuple):

@@ -56,7 +56,7 @@ class Scenario(NamedTuple):
 
     def words(self, root: Path, ray_address: str | None) -> list[str]:
         """The command that begins the run, or goes on with it where there is one."""
-        ray = ["--engine", "ray", "--ray-address", ray_address] if ray_address else []
+        ray = ["--launcher", "ray", "--ray-address", ray_address] if ray_address else []
         if self.again is None or not (root / RUN / "config.json").exists():
             return [*self.first, *ray, "--out", self.place(root)]
         return ["resume", self.place(root), *self.again, *ray]

@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "valueshare"
 # The front door names what is inside, by name and late; __main__ only opens it.
 FRONT = ("__init__.py", "__main__.py")
-# What any room may read of the front door, which is above all of them.
-OF_FRONT = {"__version__", "__file__"}
 
 
 class Import(NamedTuple):
@@ -106,7 +104,7 @@ def test_arrows_point_down() -> None:
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("runs/plan.py", "from valueshare.experiments import plans"),
+        ("runs/plan.py", "from valueshare.experiments import studies"),
         ("runs/plan.py", "import valueshare.cli"),
         ("nn/heads.py", "def late():\n    from valueshare.learning.losses import huber"),
         ("nn/heads.py", "if TYPE_CHECKING:\n    from valueshare.population.state import State"),
@@ -164,35 +162,21 @@ def test_a_detour_is_found(text: str) -> None:
     assert sorted(set(detour([*inner(), *more]))) == circle
 
 
-def test_launching_and_engines_meet_at_their_contract_alone() -> None:
-    """runs/execution.py: no module beside workers/ imports an engine, and no engine launches."""
+def test_launching_and_launchers_meet_at_their_contract_alone() -> None:
+    """runs/execution.py: no module beside workers/ imports a launcher, and no launcher launches."""
     for each in inner():
         if room_of(each.path) == "runs":
-            is_engine = each.path.parent.name == "workers"
-            not_for_it = "valueshare.runs.launch" if is_engine else "valueshare.runs.workers"
+            is_worker = each.path.parent.name == "workers"
+            not_for_it = "valueshare.runs.launch" if is_worker else "valueshare.runs.workers"
             assert not f"{each.module}.".startswith(f"{not_for_it}."), str(each)
 
 
-def test_rooms_take_little_from_the_front_door() -> None:
-    """`import valueshare` is for its version; everything else has a room to come from."""
+def test_no_room_imports_the_front_door() -> None:
+    """`valueshare/__init__.py` names what is inside; the version is in `_version.py`."""
     for path in sources():
         if path.parent == PACKAGE and path.name in FRONT:
             continue
-        tree = ast.parse(path.read_text())
-        taken = {
-            node.attr
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "valueshare"
-        } | {
-            alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module == "valueshare"
-            for alias in node.names
-            if not is_module(f"valueshare.{alias.name}")
-        }
-        assert taken <= OF_FRONT, f"{path}: {taken - OF_FRONT}"
+        assert [str(each) for each in own(imports(path)) if each.module == "valueshare"] == []
 
 
 def test_nothing_that_runs_code_when_it_is_read() -> None:

@@ -22,12 +22,11 @@ from valueshare.envs.atari import AtariEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.state import Population, initial_state
 from valueshare.replay import transitions
-from valueshare.runs import memory
-from valueshare.runs.plan import parts
 
 PARTS = "raw", "plain", "part", "loop"
 
@@ -76,7 +75,9 @@ def test_agents_take_the_games_in_turn() -> None:
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
     (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
-    settings = parts(run.plan)[0].settings  # replay starts at 100; an update every 4 steps
+    settings = next(
+        iter(run.plan.populations.values())
+    ).settings  # replay starts at 100; an update every 4 steps
     population = population_of(_table(bench, 2), settings, torch.device("cpu"))
     state = initial_state(population)
     engine = training_engine(population, state, LOOPS["lag-halves"], False, 2)
@@ -194,7 +195,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
 
     monkeypatch.setattr(atari_loop, "make_engine", noted)
     (run,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs
-    part = parts(run.plan)[0]
+    part = run.plan.populations["population-0"]
     rate = loop_rate(part, "cpu", compiled=False, seconds=0.1, threads=2, groups=groups)
     assert 0 < rate < 100_000
     assert seen == [(groups, 2, None if place == "auto" else "disk")]

@@ -15,9 +15,9 @@ from valueshare.benchmarks.population import (
 )
 from valueshare.benchmarks.training_loop import fill_with_copies
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import Preset
+from valueshare.population import memory
+from valueshare.population.presets import Preset
 from valueshare.replay import transitions
-from valueshare.runs import memory
 
 
 def small() -> Preset:

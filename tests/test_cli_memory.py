@@ -9,7 +9,7 @@ import pytest
 
 from valueshare import cli as command_line
 from valueshare.errors import InvalidInput, first_line
-from valueshare.runs.workers import here
+from valueshare.runs.workers import local
 from valueshare.training import train
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -48,7 +48,7 @@ def test_training_that_runs_out_says_what_was_planned(
     def fail(*_: object) -> bool:
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes")
 
-    monkeypatch.setattr(here, "run_part", fail)
+    monkeypatch.setattr(local, "run_population", fail)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match=r"memory ran out \(planned: .* needed .* resume run"):
         train("CartPole-v1", seeds=1, steps=100, eval_interval=100, out="run", progress=False)

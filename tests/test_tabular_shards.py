@@ -16,7 +16,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import TabularStudy, gridworld_studies
 from valueshare.experiments.tabular import cell_timesteps, run_studies, shard_cells
 from valueshare.report.tabular_shards import merged, tabular_shards
-from valueshare.runs.engines import Shard
+from valueshare.runs.launcher_options import Shard
 
 SMOKE = gridworld_studies("smoke")
 GRID = [(i, k, size) for i, study in enumerate(SMOKE) for k in study.k for size in study.step_sizes]

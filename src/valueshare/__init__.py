@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from valueshare import value_metrics
+from valueshare._version import __version__ as __version__
 from valueshare.errors import InvalidInput
 from valueshare.expansion import (
     baseline_fraction,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from valueshare.tabular.planning import optimal_values
     from valueshare.tabular.sweep import sweep
     from valueshare.training import resume, train
-
-__version__ = "0.2.0.dev0"
 
 __all__ = [
     "expand",
@@ -81,4 +80,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted(__all__)

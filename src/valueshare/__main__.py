@@ -19,7 +19,7 @@ import io
 import signal
 from contextlib import suppress
 
-from valueshare.runs.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading
+from valueshare.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading
 
 ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is no run
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import tyro
 
-import valueshare
+from valueshare._version import __version__
 from valueshare.commands.atari import (
     reproduce_atari57,
     reproduce_atari_rdq_beta,
@@ -35,7 +35,7 @@ from valueshare.commands.training import resume, train
 from valueshare.commands.watch import watch
 from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
-from valueshare.runs.signals import INTERRUPTED, Stopped
+from valueshare.signals import INTERRUPTED, Stopped
 
 RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
 
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _dispatch(words: list[str]) -> None:
     if words in (["--version"], ["-V"]):
-        print(f"valueshare {valueshare.__version__}")
+        print(f"valueshare {__version__}")
         return
     if not words:
         words = ["--help"]

@@ -1,8 +1,8 @@
 """Files that appear whole or not at all, and are still there after a power cut.
 
-A run folder may come from anybody, so no symbolic link inside it is followed by a write or a
-delete: temporary files are new files under random names, a rename replaces a link and not its
-target, and folders that are links are refused (`refuse_links`).
+A run folder is untrusted, so no symbolic link inside it is followed by a write or a delete:
+temporary files are new files under random names, a rename replaces a link and not its target, and
+folders that are links are refused (`refuse_links`).
 """
 
 import errno
@@ -26,14 +26,14 @@ _TEMPORARY = re.compile(r"(?P<name>.+)\.[0-9a-f]{16}\.partial")
 
 
 class NoRoom(OSError):
-    """The disk is full; what was under way has left nothing behind."""
+    """The disk is full; the unfinished file is removed."""
 
 
 def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:
-    """Write a file whole or not at all; its checksum.
+    """Write a file whole or not at all; return its checksum.
 
-    It is written under another name, synced and renamed. A chunk is asked for when the one before
-    it is written, so a file may be larger than memory.
+    It is written under another name, synced and renamed. Each chunk is written before the next is
+    produced, so a file may be larger than memory.
     """
     digest = checksum()
     try:
@@ -50,9 +50,9 @@ def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: boo
 
 @contextmanager
 def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, BinaryIO]]:
-    """A new file beside `path`, which takes its place when the context ends well.
+    """A new file beside `path`, which replaces it when the context ends well.
 
-    Its random name cannot be there before, as a link to somewhere else say, and O_EXCL makes sure.
+    Its name is random and O_EXCL refuses an existing file, such as a link that was put there.
     """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     new = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -73,8 +73,8 @@ def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, B
 def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0) -> None:
     """Delete the temporary files that killed processes left of the files with these names.
 
-    Only who is the one writer of these files may call it; others give `seconds` without a write,
-    after which a file is taken for left.
+    Only the one writer of these files may call it. Others give `seconds`: a file without a write
+    for so long counts as left behind.
     """
 
     def is_left(name: str) -> bool:
@@ -87,7 +87,7 @@ def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0)
 def remove_files(folder: Path, wanted: Callable[[str], bool], seconds: float = 0.0) -> None:
     """Delete the regular files of a folder with wanted names: no folder, no link, nothing else.
 
-    What cannot be deleted stays, and does not keep the others.
+    A file that cannot be deleted is skipped.
     """
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
@@ -102,7 +102,7 @@ def remove_files(folder: Path, wanted: Callable[[str], bool], seconds: float = 0
 def refuse_links(folder: Path, *names: str) -> None:
     """Refuse a symbolic link at these paths inside a folder, on the way to them, or below them.
 
-    The folder itself may be reached through links: that is its owner's choice.
+    The folder itself may be reached through links.
     """
     for name in names:
         path = folder
@@ -123,19 +123,19 @@ def refuse_link(path: Path) -> None:
 
 
 def write_json(path: Path, values: Any) -> str:
-    """Plain JSON for people too, whole or not at all; its checksum. NaN is refused: it is none."""
+    """Write indented JSON, whole or not at all; return its checksum. NaN is refused."""
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     return write_whole(path, [text.encode()])
 
 
 def file_digest(path: Path) -> str:
-    """The checksum of a file as it is now; what `write_whole` answered, if nothing changed it."""
+    """The checksum of a file as it is now; that of `write_whole` if nothing changed it."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, checksum).hexdigest()
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a file for reading, if it is one: a pipe would wait, and a device would never end."""
+    """Open a regular file for reading: a pipe would block, and a device might never end."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -149,19 +149,19 @@ def checksum(data: bytes = b"") -> "hashlib.blake2b":
 
 
 def sync_directory(directory: Path) -> None:
-    """Wait until the names in a folder are on the disk; a rename is not before."""
+    """Wait until the names in a folder are on the disk, and so a rename in it."""
     _sync(directory)
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until every file and name below a folder is on the disk, whoever wrote it."""
+    """Wait until every file and name below a folder is on the disk."""
     for path in folder.rglob("*"):
         _sync(path)
     _sync(folder)
 
 
 def make_parents(target: Path) -> list[Path]:
-    """Create the folders above the target; answer those that were missing, innermost first."""
+    """Create the folders above the target; return those that were missing, innermost first."""
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def reason(error: OSError) -> str:
-    """What the system says of a failure, as part of a line."""
+    """The system's message of a failure, in lower case."""
     return (error.strerror or str(error)).lower()
 
 

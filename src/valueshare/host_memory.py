@@ -1,4 +1,4 @@
-"""Memory of this machine and of this process: what is held, what is free, and when it ran out."""
+"""Memory of this machine and process: held and free bytes, and errors when it ran out."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def resident_bytes() -> int:
 
 
 def free_bytes() -> int | None:
-    """Memory that this process could still get, in bytes; None where the system does not tell."""
+    """Memory that this process could still get, in bytes; None where it is unknown."""
     available = _available()
     limits = (
         _installed() if available is None else available,
@@ -50,7 +50,7 @@ def is_address_limited() -> bool:
 
 
 def shown(count: int) -> str:
-    """Bytes for people: 1.5 GB."""
+    """Bytes as text: 1.5 GB."""
     for unit in ("TB", "GB", "MB"):
         if count >= UNITS[unit]:
             return f"{count / UNITS[unit]:,.1f} {unit}"
@@ -68,8 +68,8 @@ def byte_count(name: str, given: int | str) -> int:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out; not all libraries have a type for it."""
-    said = str(error).lower()
-    return isinstance(error, MemoryError) or any(words.lower() in said for words in _RAN_OUT)
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words.lower() in text for words in _RAN_OUT)
 
 
 def refuse_without_memory(library: str, error: BaseException) -> None:
@@ -91,7 +91,7 @@ def _available() -> int | None:
 
 
 def _installed() -> int | None:
-    """All memory of the machine: more than is free, where the system does not tell that."""
+    """All memory of the machine, where the free memory is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

@@ -2,9 +2,8 @@
 
 import io
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -14,37 +13,7 @@ from valueshare.files import file_digest, write_whole
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
-FORMAT = 2  # of the run folder: 1 had other names for settings. Other formats are refused
 _log = logging.getLogger(__name__)
-
-
-def check_format(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a run folder of another format; `config` is what its config.json says."""
-    found = config.get("format")
-    if type(found) is not int:
-        raise InvalidInput(
-            f"{folder / 'config.json'} is damaged: its format is {found!r}, not {FORMAT}; put it "
-            "back as it was"
-        )
-    writer = f"valueshare {config.get('valueshare')}"
-    if found > FORMAT:
-        raise InvalidInput(
-            f"{folder} was written by a newer version ({writer}), in run-folder format {found}; "
-            f"this one reads format {FORMAT}: upgrade valueshare"
-        )
-    if found < FORMAT:
-        raise InvalidInput(
-            f"{folder} was written by an earlier version ({writer}), in run-folder format {found}; "
-            f"this one reads format {FORMAT}: read it with that one"
-        )
-
-
-def run_config(folder: Path) -> dict[str, Any] | None:
-    """The settings of a run folder, None where none are; refuses damage and other formats."""
-    values = schema.run_config(folder)
-    if values is not None and "format" in values:  # folders that others made in this form have none
-        check_format(folder, values)
-    return values
 
 
 def read_tables(

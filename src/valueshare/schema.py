@@ -1,6 +1,6 @@
-"""The JSON files of a run folder as types: whatever is read is checked against them first.
+"""The JSON files of a run folder as types: everything that is read is checked against them.
 
-A run folder may come from anybody. So types, ranges and names are checked before a value is used,
+A run folder is untrusted. So types, ranges and names are checked before a value is used,
 and a file name in it is a plain name: no path, no `..`.
 """
 
@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum, open_regular, reason
 
+CONFIG = "config.json"
+FORMAT = 2  # of the run folder: 1 had other names for settings. Other formats are refused
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
@@ -48,14 +50,14 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     network: str | None
     agents: str
     families: dict[str, str] = {}
-    pieces: dict[str, Positive] = {}
+    chunks: dict[str, Positive] = field(default_factory=dict, name="pieces")
     shard: str | None = None
     protocols: dict[str, StoredProtocol] = {}
 
     def __post_init__(self) -> None:
         if not self.settings or self.settings.keys() != self.backends.keys():
             raise ValueError("settings and backends must name the same environments")
-        # A family goes by the name of one of its environments, which may be in another shard.
+        # A family has the name of one of its environments, which may be in another shard.
         if not self.families.keys() <= self.settings.keys():
             raise ValueError("families must name environments of the run")
         for name, value, pattern, example in (
@@ -65,13 +67,13 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ):
             if not re.fullmatch(pattern, value):
                 raise ValueError(f"{name} is {value[:60]!r}, not like {example}")
-        for name in self.pieces:
+        for name in self.chunks:
             if not re.fullmatch(r"population-[0-9]{1,9}", name):
                 raise ValueError(f"pieces are of {name[:60]!r}, not of a population")
 
 
 class Segment(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint's manifest says of one segment of replay."""
+    """One segment of replay in a checkpoint's manifest."""
 
     file: FileName
     digest: Digest
@@ -91,14 +93,14 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ManifestRecords(Struct, frozen=True):
-    """What readers of records need of a manifest."""
+    """The fields of a manifest that readers of records need."""
 
     phase: Count
     records: dict[FileName, Digest]
 
 
 class Progress(Struct, frozen=True):
-    """How far a population is, and what it has taken so far, attempts that were lost included."""
+    """The step of a population, and the time it has taken, with attempts that were lost."""
 
     step: Count = 0
     phases: Count = 0  # that are finished
@@ -111,7 +113,7 @@ class Invalid(ValueError):
 
 
 def checked(values: object, kind: type[T]) -> T:
-    """Values as they come from JSON as that type; `Invalid` where they are not of it."""
+    """Values from JSON converted to a type; `Invalid` where they do not fit it."""
     try:
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -136,7 +138,7 @@ def read_checksummed(file: Path) -> dict[str, Any]:
 
 
 def body_checksum(body: Mapping[str, Any]) -> str:
-    """The checksum that stands in a manifest, of all else in it."""
+    """The checksum in a manifest, of everything else in it."""
     return checksum(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -162,18 +164,42 @@ def _finite(text: str) -> float:
     return value
 
 
-def run_config(folder: Path) -> dict[str, Any] | None:
-    """What config.json of a folder says, unchecked; None where there is none.
+def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] | None:
+    """The JSON object in config.json of a results folder; None where there is none.
 
-    This is the one reader of that file in a folder; `checked(..., TrainingConfig)` is for a
-    training run's.
+    A damaged file and a run folder of another format are refused; with `skip_damaged` a damaged
+    file is None too, and any format is read. This is the one reader of that file.
     """
-    file = folder / "config.json"
+    file = folder / CONFIG
     try:
-        return read_object(file)
+        values = read_object(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
-    except Invalid as error:
+    except (OSError, Invalid) as error:
+        if skip_damaged:
+            return None
+        if isinstance(error, OSError):
+            raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
         raise InvalidInput(f"{file} is damaged ({error}): it says what ran, put it back") from error
+    if "format" in values and not skip_damaged:  # results of tabular studies have no format
+        check_format(folder, values)
+    return values
+
+
+def check_format(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a run folder of another format; `config` is the content of its config.json."""
+    found = config.get("format")
+    if type(found) is not int:
+        raise InvalidInput(
+            f"{folder / CONFIG} is damaged: its format is {found!r}, not {FORMAT}; put it "
+            "back as it was"
+        )
+    if found == FORMAT:
+        return
+    other, way = ("a newer", "upgrade valueshare")
+    if found < FORMAT:
+        other, way = "an earlier", "read it with that one"
+    raise InvalidInput(
+        f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
+        f"run-folder format {found}; this one reads format {FORMAT}: {way}"
+    )

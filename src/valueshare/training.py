@@ -1,4 +1,4 @@
-"""Train a whole table of agents: `train` begins a run, `resume` resumes one.
+"""Train a whole table of agents: `train` starts a run, `resume` resumes one.
 
 >>> run = valueshare.train("CartPole-v1", "ib-dqn", k=[0, 4], seeds=8, steps=20_000)
 >>> run.records.join(run.agents, on="agent").group_by("k", "step").agg(pl.col("score").mean())
@@ -6,43 +6,41 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 from rich.console import Console
 
 from valueshare.envs import announced_imports
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import default_folder, described, in_full, make_plan
+from valueshare.population.graph import check_compiler
+from valueshare.population.memory import DoesNotFit
 from valueshare.population.state import NetworkFactory
+from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
-from valueshare.runs.checks import (
-    check_compiles,
-    check_device,
-    check_device_of,
-    check_engine,
-    check_network,
-)
-from valueshare.runs.engines import EngineOptions, shard_folder
+from valueshare.runs.display import say
 from valueshare.runs.events import Events, require_tensorboard
-from valueshare.runs.execution import Engine, Execution
-from valueshare.runs.groups import group_scores, label, shown_score
-from valueshare.runs.launch import launch, say
-from valueshare.runs.memory import DoesNotFit
+from valueshare.runs.execution import ExecutionOptions, Launcher
+from valueshare.runs.launch import launch
+from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.locks import held
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
+from valueshare.runs.planning import default_folder, described, in_full, make_plan
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
 from valueshare.runs.storage.leases import leased
-from valueshare.runs.storage.places import Place, located
+from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import Copy, is_small
-from valueshare.runs.workers.here import Local
-from valueshare.runs.workers.processes import Processes
+from valueshare.runs.variants import label, shown_score, variant_scores
+from valueshare.runs.workers.local import LocalLauncher
+from valueshare.runs.workers.processes import ProcessLauncher
 from valueshare.wording import how_many
 
-LOCAL = EngineOptions()
+LOCAL = LauncherOptions()
 
 
 def train(
@@ -62,7 +60,7 @@ def train(
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
-    engine: EngineOptions = LOCAL,
+    launcher: LauncherOptions = LOCAL,
     **settings: Unpack[Settings],
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
@@ -70,10 +68,10 @@ def train(
     `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_interval`, `step_size`,
     ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
     on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
-    algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;
+    algorithm's own. `should_stop` is called at every step, with several workers ten times a second;
     a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of the
-    environments, and `groups` of agents go at their own pace (None: as many as suit). `engine` says
-    where populations run, and which.
+    environments, and `groups` of agents step at their own pace (None: chosen automatically).
+    `launcher` says where populations run, and which.
     """
     plan = make_plan(
         env,
@@ -87,91 +85,17 @@ def train(
         backend=backend,
         **settings,
     )
-    plan, folder = placed(plan, default_folder(plan) if out is None else out, engine)
+    plan, location = select_shard(plan, default_folder(plan) if out is None else out, launcher)
     return start(
         plan,
-        folder,
+        location,
         "valueshare.train(...) from Python; config.json has the settings",
-        Execution(network, threads, tensorboard, progress, should_stop, groups, engine),
+        ExecutionOptions(network, threads, tensorboard, progress, should_stop, groups, launcher),
     )
 
 
-def placed(plan: Plan, folder: str | Place, engine: EngineOptions) -> tuple[Plan, Place]:
-    """The plan to run and where: all of it in the folder, or a shard in one within it."""
-    check_engine(engine)
-    shard = engine.own_shard
-    place = shard_folder(located(folder), shard)
-    if shard is not None and isinstance(place, Path):
-        for other in sorted(place.parent.glob("shard-*-of-*")):
-            if not other.name.endswith(f"-of-{shard.of}"):
-                raise InvalidInput(
-                    f"shard = {shard}: {place.parent} holds {other.name}, of another number of "
-                    "shards; write that number, or choose another --out"
-                )
-    return shard_plan(plan, shard), place
-
-
-def start(
-    plan: Plan, folder: Place, command: str, how: Execution, deviations: Sequence[str] = ()
-) -> Run:
-    """Begin the run of a plan in a new folder or at an address, once all is checked that can be.
-
-    In a folder that holds it already, with no phase finished, it resumes, unless it is to be cut in
-    another way. `deviations` from the paper are noted with it.
-    """
-    check_device(plan, how.engine)
-    place = located(folder)
-    as_it_was_cut = not how.engine.population_agents
-    if as_it_was_cut and isinstance(place, Path) and run_folder.is_untrained(place, plan):
-        return _resumed(place, how, command)
-    console = Console(quiet=not how.progress)
-    with _copied(place, how) as (own, copy):
-        if copy is not None:
-            check_free(copy)
-        run_folder.check_absent(own, plan, copied=copy is not None)
-        check_compiles(plan, how.engine)
-        _ask_from_now_on(how)
-        with running(how.engine) as engine:
-            plan = engine.fitted(plan)
-            _announce(console, plan, place, how, engine)
-            _expect(console, plan, None, engine)
-            with run_folder.created(
-                own, plan, command, tensorboard=how.tensorboard, deviations=deviations
-            ):
-                return _launched(
-                    plan, own, copy, how, console, engine, lambda: check_unfilled(copy)
-                )
-
-
-def planned(plan: Plan, how: Execution) -> Iterator[str]:
-    """Everything a plan will run, the memory it needs, and how long it will take if that is known.
-
-    What does not fit is refused once its plan is told. Nothing is written.
-    """
-    with running(how.engine) as engine:
-        plan = engine.fitted(plan)
-        try:
-            memory = engine.check(plan, how)
-        except DoesNotFit:
-            yield from in_full(plan)
-            raise
-        expected = engine.expect(plan, None, measure=True)
-    yield from (*in_full(plan), f"memory: {memory}")
-    if expected is not None:
-        yield expected
-
-
-def running(options: EngineOptions) -> AbstractContextManager[Engine]:
-    """The engine that the options name; a cluster is left when the context ends."""
-    if options.engine == "local":
-        return nullcontext(Local(options) if options.workers == 1 else Processes(options))
-    from valueshare.runs.workers.ray import connected
-
-    return connected(options)
-
-
 def resume(
-    folder: str | Place,
+    folder: str | Location,
     *,
     network: NetworkFactory | None = None,
     threads: int | None = None,
@@ -179,113 +103,111 @@ def resume(
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
-    engine: EngineOptions = LOCAL,
+    launcher: LauncherOptions = LOCAL,
 ) -> Run:
-    """Go on with a run from its last finished phase; it ends as if it had never stopped.
+    """Resume a run from its last finished phase; it ends as if it had never stopped.
 
-    Settings are the run's own, and so are TensorBoard events. A run with a network of its caller's
-    own needs it here again.
+    Settings and TensorBoard events are the run's. A run with a caller's own network needs it again.
     """
-    check_engine(engine)
-    place = shard_folder(located(folder), engine.own_shard)
-    how = Execution(network, threads, tensorboard, progress, should_stop, groups, engine)
-    return _resumed(place, how)
+    _check_launcher(launcher)
+    location = shard_folder(resolve_location(folder), launcher.own_shard)
+    execution = ExecutionOptions(
+        network, threads, tensorboard, progress, should_stop, groups, launcher
+    )
+    return _resume(location, execution)
 
 
-def _resumed(place: Place, how: Execution, command: str = "valueshare resume") -> Run:
-    console = Console(quiet=not how.progress)
-    run_folder.check_links(place)
-    with _copied(place, how) as (own, copy):
-        if copy is not None:
-            copy.pull(is_small)
-        plan = run_folder.open_plan(own)
-        check_network(own, plan, how.network)
-        done = run_folder.is_finished if copy is None else run_folder.is_committed
-        if done(own, plan):
-            say(console, f"this run is finished: {place}")
-            if copy is None:
-                # Who holds it already deletes them too; a folder that cannot be held stays.
-                with suppress(OSError, InvalidInput), run_folder.held(own):
-                    run_folder.remove_old_checkpoints(own, plan)
-            records = run_folder.read_records(own)
-            if copy is None and (how.tensorboard or _events_resume(own, console)):
-                _ask_from_now_on(how)
-                Events(own, plan.agents, records).close()  # all of them, whatever was lost
-            return Run(place, plan.agents, records, finished=True)
-        say(console, *announced_imports(plan.backends))
-        check_device_of(own, plan, how.engine)
-        check_compiles(plan, how.engine)
-        how = how._replace(tensorboard=how.tensorboard or _events_resume(own, console))
-        _ask_from_now_on(how)
-        with running(how.engine) as runs, run_folder.held(own):
-            _announce(console, plan, place, how, runs)
-            _expect(console, plan, own, runs)
-
-            def note() -> None:
-                if copy is None:
-                    run_folder.remove_old_checkpoints(own, plan)
-                else:
-                    copy.pull(is_small)  # who held it before may have resumed it
-                run_folder.note_resumption(own, command, plan.device, how.tensorboard)
-
-            # Once it is held: what is noted is what this process then does.
-            return _launched(plan, own, copy, how, console, runs, note)
+def select_shard(
+    plan: Plan, folder: str | Location, launcher: LauncherOptions
+) -> tuple[Plan, Location]:
+    """The plan to run and its location: the whole in the folder, or a shard in one within it."""
+    _check_launcher(launcher)
+    shard = launcher.own_shard
+    location = shard_folder(resolve_location(folder), shard)
+    if shard is not None and isinstance(location, Path):
+        for other in sorted(location.parent.glob("shard-*-of-*")):
+            if not other.name.endswith(f"-of-{shard.of}"):
+                raise InvalidInput(
+                    f"shard = {shard}: {location.parent} holds {other.name}, of another number of "
+                    "shards; write that number, or choose another --out"
+                )
+    return shard_plan(plan, shard), location
 
 
-@contextmanager
-def _copied(place: Place, how: Execution) -> Iterator[tuple[Path, Copy | None]]:
-    """The folder that is worked in, and the copy that it is of a run at an address."""
-    if isinstance(place, Path):
-        yield place, None
-        return
-    run_folder.check_links(place)
-    _ask_from_now_on(how)
-    with working_copy(place, keep=True) as copy:
-        yield copy.folder, copy
-
-
-def _launched(
+def start(
     plan: Plan,
-    folder: Path,
-    copy: Copy | None,
-    how: Execution,
-    console: Console,
-    engine: Engine,
-    begin: Callable[[], None],
+    folder: str | Location,
+    command: str,
+    execution: ExecutionOptions,
+    deviations: Sequence[str] = (),
 ) -> Run:
-    """Run the plan; at an address, with its lease held and everything new sent there.
+    """Start the run of a plan in a new folder or at an address, after all checks.
 
-    `begin` is called once it is held.
+    A folder that holds it already, without a finished phase, is resumed, unless populations are to
+    be split differently. `deviations` from the paper are stored with the run.
     """
-    if copy is None:
-        begin()
-        return launch(plan, folder, how, console, engine)
-    if copy.url.scheme == "memory" and how.engine.workers > 1:
-        raise InvalidInput("memory:// is of one process alone: leave out workers")
-    with leased(copy.store, lambda line: say(console, line)) as lease:
-        begin()
-        copy.push()
-        asked = how.should_stop or (lambda: False)
-        how = how._replace(url=copy.url, should_stop=lambda: lease.lost or asked())
-        run = launch(plan, folder, how, console, engine)
-        if lease.lost:
-            raise InvalidInput(
-                f"{copy.url} was taken by another process while this one was not heard of: let it "
-                "end, then resume"
-            )
-        copy.push(lambda name: name.startswith("tensorboard/"))
-        return run._replace(folder=copy.url)
+    check_device(plan, execution.launcher)
+    location = resolve_location(folder)
+    splits = execution.launcher.population_agents
+    if not splits and isinstance(location, Path) and run_folder.is_untrained(location, plan):
+        return _resume(location, execution, command)
+    console = Console(quiet=not execution.progress)
+    events = execution.tensorboard
+    with _workspace(location, execution) as work:
+        if work.copy is not None:
+            check_free(work.copy)
+        run_folder.check_absent(work.folder, plan, copied=work.copied)
+        _check_compiler(plan, execution.launcher)
+        _poll_stop(execution)
+        with launcher_for(execution.launcher) as launcher:
+            plan = launcher.split(plan)
+            _announce(console, plan, work, execution, launcher, begun=False)
+            with run_folder.created(
+                work.folder, plan, command, tensorboard=events, deviations=deviations
+            ):
+                return _launch(
+                    plan, work, execution, console, launcher, lambda: check_unfilled(work.copy)
+                )
+
+
+def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
+    """Every setting of a plan, the memory it needs, and how long it will take if that is known.
+
+    A plan that does not fit is refused after its lines. Nothing is written.
+    """
+    with launcher_for(execution.launcher) as launcher:
+        plan = launcher.split(plan)
+        try:
+            memory = launcher.check(plan, execution)
+        except DoesNotFit:
+            yield from in_full(plan)
+            raise
+        estimate = launcher.estimate(plan, None, measure=True)
+    yield from (*in_full(plan), f"memory: {memory}")
+    if estimate is not None:
+        yield estimate
+
+
+def launcher_for(options: LauncherOptions) -> AbstractContextManager[Launcher]:
+    """The launcher that the options name; it leaves a cluster when the context ends."""
+    if options.launcher == "local":
+        return nullcontext(
+            LocalLauncher(options) if options.workers == 1 else ProcessLauncher(options)
+        )
+    from valueshare.runs.workers.ray import connected
+
+    return connected(options)
 
 
 def summary(run: Run) -> list[str]:
-    """How a run ended: the last score of each group, and how many agents diverged."""
-    groups = group_scores(run.agents, run.records)
+    """How a run ended: the last score of each variant, and how many agents diverged."""
+    variants = variant_scores(run.agents, run.records)
     lines = [
         f"{row['env']} {label(row)}: score {shown_score(row['score'])} at step {row['step']:,}, "
         f"{how_many(row['agents'], 'agent')}"
-        for row in groups.to_dicts()
+        for row in variants.to_dicts()
     ]
-    diverged = groups["diverged"].sum()
+    diverged = variants["diverged"].sum()
     if diverged:
         lines.append(f"{diverged:,} of {run.agents.height:,} agents diverged and were frozen")
     else:
@@ -293,30 +215,175 @@ def summary(run: Run) -> list[str]:
     return [*lines, f"records: {run.folder / 'records'}"]
 
 
-def _announce(console: Console, plan: Plan, folder: Place, how: Execution, engine: Engine) -> None:
-    """Refuse what cannot be run; say what will be."""
-    if how.tensorboard:
+def check_device(plan: Plan, launcher: LauncherOptions) -> None:
+    """Refuse a device that is not here; the nodes of a cluster may have it."""
+    if launcher.launcher == "local":
+        checked_device(plan.device)
+
+
+def _resume(
+    location: Location, execution: ExecutionOptions, command: str = "valueshare resume"
+) -> Run:
+    console = Console(quiet=not execution.progress)
+    run_folder.check_links(location)
+    with _workspace(location, execution) as work:
+        folder, copy = work.folder, work.copy
+        if copy is not None:
+            copy.pull(is_small)
+        plan = run_folder.open_plan(folder)
+        _check_stored(folder, plan, execution)
+        if run_folder.is_finished(folder, plan, copied=work.copied):
+            say(console, f"this run is finished: {location}")
+            return _finished(plan, work, execution, console)
+        say(console, *announced_imports(plan.backends))
+        try:
+            check_device(plan, execution.launcher)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"the run in {folder} is on {plan.device}, and there is no such device here: "
+                "resume it on a machine that has one"
+            ) from error
+        _check_compiler(plan, execution.launcher)
+        events = execution.tensorboard or _has_events(folder, console)
+        execution = execution._replace(tensorboard=events)
+        _poll_stop(execution)
+        with launcher_for(execution.launcher) as launcher, held(folder):
+            _announce(console, plan, work, execution, launcher, begun=True)
+
+            def begin() -> None:
+                if copy is None:
+                    run_folder.remove_old_checkpoints(folder, plan)
+                else:
+                    copy.pull(is_small)  # another process may have resumed it meanwhile
+                run_folder.note_resumption(folder, command, plan.device, events)
+
+            return _launch(plan, work, execution, console, launcher, begin)
+
+
+class _Workspace(NamedTuple):
+    """Where the files of a run are written."""
+
+    location: Location
+    folder: Path  # the location itself, or a local copy of it
+    copy: Copy | None = None
+
+    @property
+    def copied(self) -> bool:
+        return self.copy is not None
+
+
+@contextmanager
+def _workspace(location: Location, execution: ExecutionOptions) -> Iterator[_Workspace]:
+    if isinstance(location, Path):
+        yield _Workspace(location, location)
+        return
+    run_folder.check_links(location)
+    _poll_stop(execution)
+    with working_copy(location, keep=True) as copy:
+        yield _Workspace(location, copy.folder, copy)
+
+
+def _finished(plan: Plan, work: _Workspace, execution: ExecutionOptions, console: Console) -> Run:
+    """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
+    records = run_folder.read_records(work.folder)
+    if not work.copied:
+        # A process that holds the lock removes them too; a read-only folder stays as it is.
+        with suppress(OSError, InvalidInput), held(work.folder):
+            run_folder.remove_old_checkpoints(work.folder, plan)
+        if execution.tensorboard or _has_events(work.folder, console):
+            _poll_stop(execution)
+            Events(work.folder, plan.agents, records).close()
+    return Run(work.location, plan.agents, records, finished=True)
+
+
+def _launch(
+    plan: Plan,
+    work: _Workspace,
+    execution: ExecutionOptions,
+    console: Console,
+    launcher: Launcher,
+    begin: Callable[[], None],
+) -> Run:
+    """Run the plan; at an address, with its lease held and all new files sent there.
+
+    `begin` is called once the folder's lock and the lease are held.
+    """
+    copy = work.copy
+    if copy is None:
+        begin()
+        return launch(plan, work.folder, execution, console, launcher)
+    if copy.url.scheme == "memory" and execution.launcher.workers > 1:
+        raise InvalidInput("memory:// is of one process alone: leave out workers")
+    with leased(copy.store, lambda line: say(console, line)) as lease:
+        begin()
+        copy.push()
+        stop = execution.should_stop or (lambda: False)
+        execution = execution._replace(url=copy.url, should_stop=lambda: lease.lost or stop())
+        run = launch(plan, work.folder, execution, console, launcher)
+        if lease.lost:
+            raise InvalidInput(
+                f"{copy.url} was taken by another process, as this one did not renew its lease: "
+                "let it end, then resume"
+            )
+        copy.push(lambda name: name.startswith("tensorboard/"))
+        return replace(run, folder=copy.url)
+
+
+def _announce(
+    console: Console,
+    plan: Plan,
+    work: _Workspace,
+    execution: ExecutionOptions,
+    launcher: Launcher,
+    *,
+    begun: bool,
+) -> None:
+    """Refuse a plan that cannot be run; print what will be, and how long it will take."""
+    if execution.tensorboard:
         require_tensorboard()
-    memory = engine.check(plan, how)
-    note = engine.check_folder(folder)
-    say(console, *described(plan), f"memory: {memory}", f"run folder: {folder}")
-    if note is not None:
-        say(console, f"note: {note}")
+    memory = launcher.check(plan, execution)
+    warning = launcher.check_location(work.location)
+    say(console, *described(plan), f"memory: {memory}", f"run folder: {work.location}")
+    if warning is not None:
+        say(console, f"note: {warning}")
+    estimate = launcher.estimate(plan, work.folder if begun else None, measure=False)
+    if estimate is not None:
+        say(console, estimate)
 
 
-def _expect(console: Console, plan: Plan, folder: Path | None, engine: Engine) -> None:
-    if (line := engine.expect(plan, folder, measure=False)) is not None:
-        say(console, line)
+def _check_launcher(launcher: LauncherOptions) -> None:
+    if not isinstance(launcher, LauncherOptions):
+        raise InvalidInput(
+            f"launcher is given as {type(launcher).__name__}: write LauncherOptions(...) of "
+            "valueshare.runs.launcher_options, like LauncherOptions(workers=2)"
+        )
 
 
-def _ask_from_now_on(how: Execution) -> None:
-    """Before something is written or begun: who can end this process leaves its end to us now."""
-    if how.should_stop is not None:
-        how.should_stop()
+def _check_compiler(plan: Plan, launcher: LauncherOptions) -> None:
+    """Refuse to compile without a compiler; the nodes of a cluster may have one."""
+    if plan.compiled and launcher.launcher == "local":
+        check_compiler(checked_device(plan.device))
 
 
-def _events_resume(folder: Path, console: Console) -> bool:
-    """Whether a run has events; where nothing can write them they wait, and nothing is lost."""
+def _check_stored(folder: Path, plan: Plan, execution: ExecutionOptions) -> None:
+    """Refuse a stored run without the network of its own that it needs, or with one too many."""
+    if plan.network is not None and execution.network is None:
+        raise InvalidInput(
+            f"the run in {folder} has a network of its own, {plan.network}: resume it from Python, "
+            "valueshare.resume(folder, network=...)"
+        )
+    if plan.network is None and execution.network is not None:
+        raise InvalidInput(f"the run in {folder} has no network of its own: leave network out")
+
+
+def _poll_stop(execution: ExecutionOptions) -> None:
+    """Call `should_stop` before anything is written: from then on, signals are requests to stop."""
+    if execution.should_stop is not None:
+        execution.should_stop()
+
+
+def _has_events(folder: Path, console: Console) -> bool:
+    """Whether a run has events that can be written here; otherwise they can be written later."""
     if not run_folder.has_events(folder):
         return False
     try:
@@ -324,8 +391,8 @@ def _events_resume(folder: Path, console: Console) -> bool:
     except InvalidInput:
         say(
             console,
-            "note: TensorBoard is not installed here, so the run's events wait: `valueshare resume`"
-            " where it is installed makes up for them",
+            "note: TensorBoard is not installed here, so no events are written: `valueshare resume`"
+            " where it is installed writes all of them",
         )
         return False
     return True

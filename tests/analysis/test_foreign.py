@@ -13,8 +13,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
-from valueshare.records import FORMAT
-from valueshare.schema import body_checksum
+from valueshare.schema import FORMAT, body_checksum
 
 HEADER = "environment,algorithm,seed,step,score\n"
 

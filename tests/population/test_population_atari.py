@@ -11,14 +11,14 @@ import torch
 from valueshare.envs import atari_protocol, environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
+from valueshare.population import memory
 from valueshare.population.agents import AgentSettings, agent_table, populations
 from valueshare.population.fingerprint import PROTOCOL, check_fingerprint, fingerprint
 from valueshare.population.settings import TrainingSettings
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
 from valueshare.population.train import Trained, train_population
 from valueshare.replay import transitions
-from valueshare.runs import memory
-from valueshare.runs.plan import Part
 
 GAMES = ["ALE/Pong-v5", "ALE/Breakout-v5"]
 SETTINGS = TrainingSettings(
@@ -94,7 +94,7 @@ def test_games_that_differ_in_more_than_their_name_are_refused() -> None:
         make_population(TABLE, SETTINGS, [specs[0], other], torch.device("cpu"))
 
 
-def a_part(agents: int, replay_device: str | None) -> Part:
+def a_part(agents: int, replay_device: str | None) -> PopulationSpec:
     settings = dataclasses.replace(
         SETTINGS,
         total_steps=50_000_000,
@@ -103,7 +103,7 @@ def a_part(agents: int, replay_device: str | None) -> Part:
         replay_device=replay_device,
     )
     table = agent_table("ALE/Pong-v5", "dqn", seeds=range(agents), own=OWN)
-    return Part("population-0", table, settings, "ale")
+    return PopulationSpec("population-0", table, settings, "ale")
 
 
 def test_replay_is_counted_where_it_is() -> None:

@@ -5,8 +5,8 @@ import dataclasses
 import polars as pl
 import pytest
 
-from valueshare.experiments.presets import cartpole
 from valueshare.population.agents import agent_table
+from valueshare.population.presets import cartpole
 from valueshare.population.train import train_population
 
 BAR = 400.0  # of 500: the mean over 16 agents and the last three evaluations

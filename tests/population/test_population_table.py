@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import PRESETS, generic, lunarlander_paper
 from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.presets import PRESETS, generic, lunarlander_paper
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.train import train_population
 

@@ -18,7 +18,7 @@ from valueshare.errors import InvalidInput
 from valueshare.report import write
 from valueshare.report.folder import filled_whole
 from valueshare.report.style import save
-from valueshare.runs.signals import EXIT_CODES
+from valueshare.signals import EXIT_CODES
 
 SCORES = [
     ("Catch", name, seed, step, seed + step / 10)

@@ -39,7 +39,7 @@ from valueshare.report.playing import Moment, Values, load_agent, moments, value
 from valueshare.report.stage import make_stage
 from valueshare.report.video import check_target, play, write_video
 from valueshare.runs.run_folder import read_weights
-from valueshare.runs.signals import Stopped
+from valueshare.signals import Stopped
 
 ALGORITHMS_PLAYED = ("ib-dqn", "dueling-dqn", "rdq", "ib-iqn")
 HIDDEN = (16, 16)

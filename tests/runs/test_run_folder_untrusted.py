@@ -20,7 +20,7 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.population import checkpoint
 from valueshare.report.page_live import Follower
-from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -168,12 +168,12 @@ def test_a_shard_that_is_a_link_is_refused(run: Path, cli: Cli) -> None:
 
 def test_workers_refuse_links_too(run: Path, outside: Path) -> None:
     """A worker of a cluster may see another filesystem than the driver does."""
-    from valueshare.runs.workers.tasks import Task, run_part
+    from valueshare.runs.workers.tasks import Task, run_population
 
     before = tree(outside)
     replace_by_link(run / "progress", outside)
     with pytest.raises(InvalidInput, match=re.escape(f"{run / 'progress'} {LINKED}")):
-        run_part(Task(str(run), "population-0", "cpu"))
+        run_population(Task(str(run), "population-0", "cpu"))
     assert tree(outside) == before
 
 

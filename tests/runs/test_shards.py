@@ -1,4 +1,4 @@
-"""Shards and cuts: every agent exactly once, and no number changed."""
+"""Shards and splits: every agent exactly once, and no number changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,30 +14,30 @@ from hypothesis import strategies as st
 import valueshare
 from valueshare.analysis.foreign import read_results
 from valueshare.errors import InvalidInput
-from valueshare.experiments.plans import make_plan
-from valueshare.runs.engines import EngineOptions, Shard, parse_shard, shard_folder
-from valueshare.runs.plan import Plan, config, from_config, parts
+from valueshare.runs.launcher_options import LauncherOptions, Shard, parse_shard, shard_folder
+from valueshare.runs.plan import Plan, config, from_config, split
+from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import Run
-from valueshare.runs.shards import cut, ends, longest_first, shard_plan
+from valueshare.runs.shards import end_times, longest_first, shard_plan
 
 Cli = Callable[..., tuple[int, str, str]]
 
 
 def plan(long: int = 1_000) -> Plan:
-    """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as told."""
+    """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as given."""
     made = make_plan(["CartPole-v1", "Acrobot-v1"], ["ib-dqn", "double-dqn"], k=[0, 4], seeds=2)
     settings = {
         env: replace(own, total_steps=1_000 if env == "CartPole-v1" else long)
         for env, own in made.settings.items()
     }
-    return made._replace(settings=settings)
+    return replace(made, settings=settings)
 
 
 PLAN = plan()
 
 
 def agents(made: Plan) -> list[int]:
-    return [int(agent) for part in parts(made) for agent in part.agents["agent"]]
+    return [int(agent) for spec in made.populations.values() for agent in spec.agents["agent"]]
 
 
 @settings(deadline=None)
@@ -63,30 +63,32 @@ def test_shards_are_equally_long() -> None:
 
 
 def test_populations_stay_together() -> None:
-    # 12 agents in populations of 4, 2, 4 and 2: cut in the middle, no population is cut.
+    # 12 agents in populations of 4, 2, 4 and 2: divided in the middle, no population is split.
     first, second = (shard_plan(PLAN, Shard(i, 2)) for i in (1, 2))
-    assert [part.agents.height for part in parts(first)] == [4, 2]
+    assert [spec.agents.height for spec in first.populations.values()] == [4, 2]
     assert list(first.settings) == ["CartPole-v1"]
     assert list(second.settings) == ["Acrobot-v1"]
-    # A cut that was there stays as fine.
-    fine = shard_plan(cut(PLAN, 3), Shard(1, 2))
-    assert [part.agents.height for part in parts(fine)] == [2, 2, 2]
+    # A split that was there stays as fine.
+    fine = shard_plan(split(PLAN, 3), Shard(1, 2))
+    assert [spec.agents.height for spec in fine.populations.values()] == [2, 2, 2]
 
 
-def test_a_cut_keeps_the_order_and_is_stored() -> None:
-    fine = cut(PLAN, 3)
-    assert fine.pieces == {"population-0": 2, "population-2": 2}
-    names = [part.name for part in parts(fine)]
+def test_a_split_keeps_the_order_and_is_stored() -> None:
+    fine = split(PLAN, 3)
+    assert fine.chunks == {"population-0": 2, "population-2": 2}
+    names = [spec.name for spec in fine.populations.values()]
     assert names == [
         *("population-0-0", "population-0-1", "population-1"),
         *("population-2-0", "population-2-1", "population-3"),
     ]
     assert agents(fine) == agents(PLAN)
-    assert max(part.agents.height for part in parts(fine)) == 2  # 4 in halves, not 3 and 1
+    assert (
+        max(spec.agents.height for spec in fine.populations.values()) == 2
+    )  # 4 in halves, not 3 and 1
     again = from_config(config(fine), fine.agents)
-    assert [part.name for part in parts(again)] == names
-    assert cut(fine, 100).pieces == fine.pieces  # never back to larger ones
-    assert cut(PLAN, {"population-2": 1}).pieces == {"population-2": 4}
+    assert [spec.name for spec in again.populations.values()] == names
+    assert split(fine, 100).chunks == fine.chunks  # never back to larger ones
+    assert split(PLAN, {"population-2": 1}).chunks == {"population-2": 4}
 
 
 def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -94,12 +96,12 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
 
     def train(out: Path, **options: Any) -> Run:
         return valueshare.train(
-            "CartPole-v1", "ib-dqn", out=out, engine=EngineOptions(**options), **tiny
+            "CartPole-v1", "ib-dqn", out=out, launcher=LauncherOptions(**options), **tiny
         )
 
     whole = train(tmp_path / "whole").records
     assert whole.height == 4 * 3
-    assert train(tmp_path / "cut", population_agents=1).records.equals(whole)
+    assert train(tmp_path / "split", population_agents=1).records.equals(whole)
     tables = [train(tmp_path / "all", shard=f"{i}/3").records for i in (1, 2, 3)]
     assert pl.concat(tables).sort("agent", "step").equals(whole)
     folders = [f"shard-{i}-of-3" for i in (1, 2, 3)]
@@ -114,7 +116,9 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
         train(tmp_path / "all", shard="2/3")
     with pytest.raises(InvalidInput, match="holds a run with other settings"):
         valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **tiny)
-    again = valueshare.resume(tmp_path / "all", engine=EngineOptions(shard="2/3"), progress=False)
+    again = valueshare.resume(
+        tmp_path / "all", launcher=LauncherOptions(shard="2/3"), progress=False
+    )
     assert again.finished
 
 
@@ -126,8 +130,10 @@ def test_shards_of_different_tables(
 ) -> None:
     """Of 4 agents and of 8: 0 and 1 with 4 to 7, or 2 and 3 with 0 to 3."""
     for shard, ks in ((small, [0, 4]), (large, [1, 2, 8, 16])):
-        engine = EngineOptions(shard=f"{shard}/2")
-        valueshare.train("CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", engine=engine, **tiny)
+        launcher = LauncherOptions(shard=f"{shard}/2")
+        valueshare.train(
+            "CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", launcher=launcher, **tiny
+        )
     code, out, err = cli("report", tmp_path / "all")
     assert (code, out) == (2, "")
     assert err == (
@@ -152,15 +158,15 @@ def test_list_scheduling_by_hand() -> None:
     seconds = {"a": 3.0, "b": 4.0, "c": 5.0, "d": 7.0}
     order = longest_first(seconds)
     assert order == ["d", "c", "b", "a"]
-    assert ends([seconds[name] for name in order], 2) == [9.0, 10.0]
-    assert ends(list(seconds.values()), 2) == [8.0, 11.0]
-    assert ends([2.0], 3) == [0.0, 0.0, 2.0]
+    assert end_times([seconds[name] for name in order], 2) == [9.0, 10.0]
+    assert end_times(list(seconds.values()), 2) == [8.0, 11.0]
+    assert end_times([2.0], 3) == [0.0, 0.0, 2.0]
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 3))
 def test_longest_first_is_within_four_thirds_of_the_best(tasks: list[int], places: int) -> None:
     """Graham's bound, against every order there is."""
     named = {str(i): float(task) for i, task in enumerate(tasks)}
-    ours = ends([named[name] for name in longest_first(named)], places)[-1]
-    best = min(ends(order, places)[-1] for order in permutations(map(float, tasks)))
+    ours = end_times([named[name] for name in longest_first(named)], places)[-1]
+    best = min(end_times(order, places)[-1] for order in permutations(map(float, tasks)))
     assert ours <= best * (4 / 3 - 1 / (3 * places)) + 1e-9

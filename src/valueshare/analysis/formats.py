@@ -14,9 +14,9 @@ import polars as pl
 from valueshare.analysis.cells import METRICS, REQUIRED, printable, read_table, short, typed
 from valueshare.analysis.tidy import OWN, listed
 from valueshare.errors import InvalidInput
-from valueshare.records import RECORDS, read_tables, run_config
+from valueshare.records import RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
-from valueshare.schema import Invalid, read_object
+from valueshare.schema import Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
 OPTIONAL = (
@@ -63,7 +63,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Part:
 
 def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Part:
     """A run folder of this package, finished or as far as its last whole phase."""
-    config = run_config(folder)
+    config = read_config(folder)
     limit = SizeLimit() if limit is None else limit
     agents = read_agents(folder, limit)
     tables = [table for table in read_tables(folder, limit=limit) if not table.is_empty()]

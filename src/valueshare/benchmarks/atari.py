@@ -26,18 +26,18 @@ from valueshare.benchmarks.population import versions_line
 from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies, turns_per_second
 from valueshare.envs import atari_game
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import atari
 from valueshare.learning.algorithms import algorithm_named
+from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine
 from valueshare.population.graph import check_compiler
 from valueshare.population.groups import choose_actions
+from valueshare.population.presets import atari
 from valueshare.population.settings import TrainingSettings
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import update
-from valueshare.runs import memory
-from valueshare.runs.plan import Part
 from valueshare.wording import how_many
 
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
@@ -119,7 +119,7 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
     """Measure everything; `say` gets a line of text for each row as soon as it is known."""
     device = checked_device(bench.device)
     settings = _settings(bench)
-    one = Part("population-0", _table(bench, 1), settings, "ale")
+    one = PopulationSpec("population-0", _table(bench, 1), settings, "ale")
     need = memory.need(one)._replace(agents=bench.agents)
     fits = memory.check(need, device, "give fewer agents or a smaller replay-capacity")
     if bench.compiled:

@@ -16,9 +16,9 @@ from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.learning.randomness import stream_key
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.settings import TrainingSettings
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.runs.plan import Part
 
 
 class Loop(NamedTuple):
@@ -30,7 +30,7 @@ class Loop(NamedTuple):
 
 
 def loop_rate(
-    part: Part,
+    part: PopulationSpec,
     device: str,
     compiled: bool,
     seconds: float = 4.0,

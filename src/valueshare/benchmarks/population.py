@@ -17,17 +17,17 @@ from rich.table import Table
 from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import PRESETS, Preset, generic, lunarlander_paper
 from valueshare.learning.randomness import stream_key
+from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, begin, make_engine
 from valueshare.population.graph import check_compiler
 from valueshare.population.groups import choose_actions
+from valueshare.population.presets import PRESETS, Preset, generic, lunarlander_paper
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.population.updates import update_due
-from valueshare.runs import memory
-from valueshare.runs.plan import Part
 from valueshare.runs.provenance import library_versions, machine_line
 
 PARTS = ("environments", "learning", "acting", "storing", "whole loop")
@@ -177,7 +177,7 @@ def run(
 def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
     """Refuse what does not fit, by what one agent needs: the table of too many would not fit."""
     one = agent_table(env, "ib-dqn", seeds=[0], own=preset.own)
-    part = Part("benchmark", one, preset.settings, environment_spec(env).backend)
+    part = PopulationSpec("benchmark", one, preset.settings, environment_spec(env).backend)
     memory.check(memory.need(part)._replace(agents=agents), device, "write fewer agents")
 
 

@@ -10,9 +10,9 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, arg
 
 from valueshare.errors import InvalidInput
 from valueshare.files import reason
-from valueshare.runs.engines import EngineOptions
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.staging import UNNAMED, remove_unnamed
-from valueshare.runs.storage.places import Place, Url, located
+from valueshare.runs.storage.locations import Location, Url, resolve_location
 
 Flag = FlagCreatePairsOff[bool]  # --name, without --no-name beside it
 # A path would lose a slash of s3://bucket.
@@ -24,16 +24,16 @@ RunFolders = Annotated[
     tuple[str | Path, ...],
     arg(metavar="PATH|URL [PATH|URL ...]", help_behavior_hint="(required)"),
 ]
-EngineArguments = OmitArgPrefixes[EngineOptions]  # --engine, --ray-address, --shard, ...
+LauncherArguments = OmitArgPrefixes[LauncherOptions]  # --launcher, --ray-address, --shard, ...
 
 PASSING = ("memory",)  # what is there ends with its process
 
 
-def lasting(given: str | Path) -> Place:
+def lasting(given: str | Path) -> Location:
     """The folder or address that is meant; one that would end with the command is refused."""
     if given == "":
         raise InvalidInput("'' is no folder: write its name, like runs/first")
-    place = located(given)
+    place = resolve_location(given)
     if isinstance(place, Url) and place.scheme in PASSING:
         raise InvalidInput(
             f"{place} is in this command's own memory, and would be gone with it: write a folder, "
@@ -42,7 +42,7 @@ def lasting(given: str | Path) -> Place:
     return place
 
 
-def writable(given: str | Path) -> Place:
+def writable(given: str | Path) -> Location:
     """The same of a place to write to; where no folder can be made, it is refused at once."""
     place = lasting(given)
     if not isinstance(place, Path):

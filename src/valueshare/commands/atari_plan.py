@@ -8,12 +8,12 @@ from valueshare.commands.arguments import Flag, OutFolder
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.options import Number
-from valueshare.runs.storage.places import Place
+from valueshare.runs.storage.locations import Location
 from valueshare.wording import how_many
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
-    from valueshare.runs.execution import Engine, Execution
+    from valueshare.runs.execution import ExecutionOptions, Launcher
     from valueshare.runs.plan import Plan
 
 
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
     name: str
     plan: "Plan"
-    folder: Place
+    folder: Location
     begun: bool  # a run of this very plan is in the folder
 
 
@@ -47,8 +47,8 @@ def print_plan(
     pieces: Sequence[Piece],
     options: AtariOptions,
     running: Running,
-    how: "Execution",
-    runs: "Engine",
+    execution: "ExecutionOptions",
+    runs: "Launcher",
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
@@ -57,14 +57,13 @@ def print_plan(
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
-    from valueshare.runs.plan import parts
 
-    plans = [runs.fitted(piece.plan) for piece in pieces]
-    needs, refusal = _memory(plans, how, runs, at_once=not running.plan)
+    plans = [runs.split(piece.plan) for piece in pieces]
+    needs, refusal = _memory(plans, execution, runs, at_once=not running.plan)
     goes_on = any(piece.begun for piece in pieces)
     seconds = 0.0
     for piece, plan, memory in zip(pieces, plans, needs, strict=True):
-        populations = parts(plan)
+        populations = list(plan.populations.values())
         sizes = [part.agents.height for part in populations]
         settings = populations[0].settings
         own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
@@ -76,8 +75,8 @@ def print_plan(
         print(f"  memory: {memory}")
         if goes_on or (refusal and not running.rate):  # what does not fit cannot be measured
             continue
-        if how.engine.engine == "ray":  # each run says so itself when it begins
-            if running.plan and (line := runs.expect(plan, None, measure=True)) is not None:
+        if execution.launcher.launcher == "ray":  # each run says so itself when it begins
+            if running.plan and (line := runs.estimate(plan, None, measure=True)) is not None:
                 print(f"  {line}")
             continue
         rate = running.rate or _measured(plan, running)
@@ -87,7 +86,7 @@ def print_plan(
         print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
     agents = how_many(sum(plan.agents.height for plan in plans), "agent")
     in_all = f", {_duration(seconds)}" if seconds else ""
-    share = f" of shard {how.engine.shard}" if how.engine.shard else ""
+    share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
     print(f"{study.name}: {agents} in all{share}{in_all}, on {options.device}")
     print(*atari_protocol(options.atari_protocol).described(), sep="\n")
     print(*_departures(study, options, in_full=running.plan), sep="\n", flush=True)
@@ -106,10 +105,9 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
 def _measured(plan: "Plan", running: Running) -> float:
     """Agent-steps a second of the first population, here."""
     from valueshare.benchmarks.atari_loop import loop_rate
-    from valueshare.runs.plan import parts
 
     return loop_rate(
-        parts(plan)[0],
+        next(iter(plan.populations.values())),
         plan.device,
         plan.compiled,
         threads=running.threads or None,
@@ -118,16 +116,16 @@ def _measured(plan: "Plan", running: Running) -> float:
 
 
 def _memory(
-    plans: "Sequence[Plan]", how: "Execution", runs: "Engine", *, at_once: bool
+    plans: "Sequence[Plan]", execution: "ExecutionOptions", runs: "Launcher", *, at_once: bool
 ) -> tuple[list[str], InvalidInput | None]:
     """A line of memory for each plan, and the first refusal if one is not to be `at_once`."""
-    from valueshare.runs.memory import DoesNotFit
+    from valueshare.population.memory import DoesNotFit
 
     lines: list[str] = []
     refusal: InvalidInput | None = None
     for plan in plans:
         try:
-            lines.append(runs.check(plan, how))
+            lines.append(runs.check(plan, execution))
         except DoesNotFit as error:
             fewer = ", or a smaller agents-at-once" if error.one_fits else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")

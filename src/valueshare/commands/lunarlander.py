@@ -3,17 +3,17 @@
 import shlex
 from typing import TYPE_CHECKING, Literal
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, writable
-from valueshare.commands.training import holds_run, to_the_end, training_library
+from valueshare.commands.arguments import Flag, LauncherArguments, OutFolder, writable
+from valueshare.commands.training import holds_run, run_and_report, training_library
 from valueshare.runs.options import Count
-from valueshare.runs.signals import stop_on_signals
+from valueshare.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.runs.run_folder import Run
 
 
 def reproduce_lunarlander(
-    engine: EngineArguments,
+    launcher: LauncherArguments,
     scale: Literal["smoke", "small", "paper"] = "small",
     out: OutFolder = None,
     eval_episodes: Count = None,
@@ -28,7 +28,7 @@ def reproduce_lunarlander(
     A run that was stopped goes on when the same command is given again.
 
     Args:
-        engine: Where it runs.
+        launcher: Where it runs.
         scale: smoke: seconds; small: 5 k x 8 seeds, minutes; paper: 17 k x 120 seeds, for a GPU.
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
         eval_episodes: Episodes of an evaluation; left out: the scale's own.
@@ -41,36 +41,40 @@ def reproduce_lunarlander(
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.lunarlander import write_lunarlander_report
-    from valueshare.runs.execution import Execution
+    from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
-    from valueshare.runs.storage.copies import filled
+    from valueshare.runs.storage.copies import synced_folder
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
     whole = writable(f"results/lunarlander-{scale}" if out is None else out)
-    plan, folder = training.placed(plan, whole, engine)
+    plan, folder = training.select_shard(plan, whole, launcher)
     words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
     for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):
         words += [] if value is None else [f"--{name}", str(value)]
     words += ["--compile"] if compile else []
     words += ["--tf32"] if tf32 else []
-    words += ["--shard", engine.shard] if engine.shard else []
+    words += ["--shard", launcher.shard] if launcher.shard else []
 
     def work() -> "Run":
         run: Run
-        if holds_run(folder, plan, engine):
-            run = training.resume(whole, threads=threads or None, should_stop=stop, engine=engine)
+        if holds_run(folder, plan, launcher):
+            run = training.resume(
+                whole, threads=threads or None, should_stop=stop, launcher=launcher
+            )
         else:
-            how = Execution(threads=threads or None, should_stop=stop, engine=engine)
-            run = training.start(plan, folder, shlex.join(words), how)
+            execution = ExecutionOptions(
+                threads=threads or None, should_stop=stop, launcher=launcher
+            )
+            run = training.start(plan, folder, shlex.join(words), execution)
         return run
 
     with stop_on_signals() as stop:
-        to_the_end(work, folder, stop)
-    if engine.shard:
+        run_and_report(work, folder, stop)
+    if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    with filled(folder) as own:
+    with synced_folder(folder) as own:
         for line in write_lunarlander_report(own)["verdict"]:
             print(line)
     print(f"figure: {folder / 'figures' / 'sensitivity.png'}")

@@ -11,7 +11,7 @@ from valueshare.commands.training import let_threads_sleep
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.runs.options import Count, Number
-from valueshare.runs.signals import Stopped, stop_on_signals
+from valueshare.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.report.playing import Moment

@@ -5,7 +5,7 @@ from tyro.conf import Positional
 from valueshare.commands.arguments import ReportFolder, RunFolders, lasting
 from valueshare.errors import InvalidInput
 from valueshare.runs.options import NameList
-from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.locations import Url
 
 
 def report(

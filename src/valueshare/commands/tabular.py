@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from tyro.conf import OmitArgPrefixes
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, writable
+from valueshare.commands.arguments import Flag, LauncherArguments, OutFolder, RunFolder, writable
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     Scale,
@@ -14,12 +14,12 @@ from valueshare.experiments.studies import (
     gridworld_studies,
     results_config,
 )
-from valueshare.runs.engines import EngineOptions, shard_folder
-from valueshare.runs.storage.places import Place
+from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.storage.locations import Location
 
 
 def reproduce_gridworld(
-    engine: EngineArguments,
+    launcher: LauncherArguments,
     scale: Scale = "paper",
     out: RunFolder = "results/gridworld",
     overwrite: Flag = False,
@@ -27,18 +27,18 @@ def reproduce_gridworld(
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
-        engine: Where it runs.
+        launcher: Where it runs.
         scale: The paper's full grid, or a smoke test of a few seconds.
         out: Folder for records, figures and report.
         overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    _run(gridworld_studies(scale), writable(out), overwrite, command, engine)
+    _run(gridworld_studies(scale), writable(out), overwrite, command, launcher)
 
 
 def tabular(
     study: OmitArgPrefixes[TabularStudy],
-    engine: EngineArguments,
+    launcher: LauncherArguments,
     out: OutFolder = None,
     overwrite: Flag = False,
 ) -> None:
@@ -46,36 +46,36 @@ def tabular(
 
     Args:
         study: What is run.
-        engine: Where it runs.
+        launcher: Where it runs.
         out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
         overwrite: Run again, and replace the results in that folder.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = writable(f"results/{name}" if out is None else out)
-    _run((study,), folder, overwrite, _tabular_command(study), engine)
+    _run((study,), folder, overwrite, _tabular_command(study), launcher)
 
 
 def _run(
     studies: Sequence[TabularStudy],
-    out: Place,
+    out: Location,
     overwrite: bool,
     command: str,
-    engine: EngineOptions,
+    launcher: LauncherOptions,
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
     from valueshare.report.tabular import figure_name, headlines, write_results
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
-    from valueshare.runs.storage.copies import filled
+    from valueshare.runs.storage.copies import synced_folder
 
-    if engine.population_agents:
+    if launcher.population_agents:
         raise InvalidInput("tabular learners are no populations: leave out --population-agents")
-    if engine.workers > 1:
+    if launcher.workers > 1:
         raise InvalidInput("a tabular sweep has a thread for every core: leave out --workers")
-    if engine.shard:
-        _run_shard(studies, out, overwrite, f"{command} --shard {engine.shard}", engine)
+    if launcher.shard:
+        _run_shard(studies, out, overwrite, f"{command} --shard {launcher.shard}", launcher)
         return
     config = results_config(studies)
-    with filled(out) as here:
+    with synced_folder(out) as here:
         remove_leftovers(here)
         if holds(here, config) and not overwrite:
             print(f"these results are there already (--overwrite runs them again): {out}")
@@ -86,7 +86,7 @@ def _run(
             try:
                 with results_folder(here, config, overwrite=overwrite) as folder:
                     print(f"{runs:,} runs, {total:,} timesteps")
-                    result = run_studies(studies, progress=True, engine=engine)
+                    result = run_studies(studies, progress=True, launcher=launcher)
                     write_results(result, folder, command=command)
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end
@@ -100,29 +100,29 @@ def _run(
 
 def _run_shard(
     studies: Sequence[TabularStudy],
-    whole: Place,
+    whole: Location,
     overwrite: bool,
     command: str,
-    engine: EngineOptions,
+    launcher: LauncherOptions,
 ) -> None:
     """One part of the grid, in a folder of its own; all of them together are the study."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
     from valueshare.report.tabular_shards import write_shard
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
-    from valueshare.runs.storage.copies import filled
+    from valueshare.runs.storage.copies import synced_folder
 
-    timesteps = cell_timesteps(studies, shard_cells(studies, engine.own_shard))
-    out = shard_folder(whole, engine.own_shard)
-    config = results_config(studies, engine.shard)
-    with filled(out) as here:
+    timesteps = cell_timesteps(studies, shard_cells(studies, launcher.own_shard))
+    out = shard_folder(whole, launcher.own_shard)
+    config = results_config(studies, launcher.shard)
+    with synced_folder(out) as here:
         remove_leftovers(here)
         if holds(here, config) and not overwrite:
             print(f"this shard is there already (--overwrite runs it again): {out}")
         else:
             try:
                 with results_folder(here, config, overwrite=overwrite) as folder:
-                    print(f"shard {engine.shard}: {timesteps:,} timesteps")
-                    runs, seconds = sweep_studies(studies, progress=True, engine=engine)
+                    print(f"shard {launcher.shard}: {timesteps:,} timesteps")
+                    runs, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     write_shard(runs, folder, timesteps, seconds, command=command)
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end

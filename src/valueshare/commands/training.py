@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from tyro.conf import OmitArgPrefixes, Positional
 
 from valueshare.commands.arguments import (
-    EngineArguments,
     Flag,
+    LauncherArguments,
     OutFolder,
     RunFolder,
     lasting,
@@ -19,10 +19,10 @@ from valueshare.commands.arguments import (
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
-from valueshare.runs.engines import EngineOptions, shard_folder
+from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.options import Options
-from valueshare.runs.signals import Stopped, StopRequest, loading, stop_on_signals
-from valueshare.runs.storage.places import Place
+from valueshare.runs.storage.locations import Location
+from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.wording import exact, how_many
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ FAILED = 1
 def train(
     env: tuple[str, ...],
     settings: OmitArgPrefixes[Options],
-    engine: EngineArguments,
+    launcher: LauncherArguments,
     algorithm: tuple[str, ...] = ("ib-dqn",),
     k: tuple[float, ...] = (0.0,),
     seeds: int = 8,
@@ -56,7 +56,7 @@ def train(
     Args:
         env: With Box observations and Discrete actions, like LunarLander-v3; or games, like Pong.
         settings: What is left out is the environment's preset; --plan shows it.
-        engine: Where it runs.
+        launcher: Where it runs.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients of the ib- algorithms; 0 shares no value: ib-dqn is then dqn.
         seeds: How many agents of each combination ...
@@ -72,8 +72,8 @@ def train(
     """
     with stop_on_signals() as stop:
         training = training_library()
-        from valueshare.experiments.plans import default_folder, make_plan
-        from valueshare.runs.execution import Execution
+        from valueshare.runs.execution import ExecutionOptions
+        from valueshare.runs.planning import default_folder, make_plan
 
         made = make_plan(
             env,
@@ -88,16 +88,16 @@ def train(
         )
         chosen = default_folder(made) if out is None else out
         place = lasting(chosen) if plan else writable(chosen)
-        made, folder = training.placed(made, place, engine)
-        how = Execution(
+        made, folder = training.select_shard(made, place, launcher)
+        execution = ExecutionOptions(
             threads=threads or None,
             tensorboard=tensorboard,
             should_stop=stop,
             groups=groups or None,
-            engine=engine,
+            launcher=launcher,
         )
         if plan:
-            for line in training.planned(made, how):
+            for line in training.plan_lines(made, execution):
                 print(line, flush=True)  # before a refusal
             return
         shown: dict[str, Any] = {
@@ -110,19 +110,19 @@ def train(
             "compile": compile,
             "backend": backend,
             **settings.given(),
-            **({"shard": engine.shard} if engine.shard else {}),
+            **({"shard": launcher.shard} if launcher.shard else {}),
         }
 
         def run() -> "Run":
-            started: Run = training.start(made, folder, _command(shown), how)
+            started: Run = training.start(made, folder, _command(shown), execution)
             return started
 
-        to_the_end(run, folder, stop)
+        run_and_report(run, folder, stop)
 
 
 def resume(
     run: Positional[RunFolder],
-    engine: EngineArguments,
+    launcher: LauncherArguments,
     threads: int = 0,
     groups: int = 0,
     tensorboard: Flag = False,
@@ -131,7 +131,7 @@ def resume(
 
     Args:
         run: The run's folder or address, or with --shard the one that holds its shards.
-        engine: Where it runs.
+        launcher: Where it runs.
         threads: Of the environments; 0 is one a core.
         groups: Of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.
         tensorboard: Write TensorBoard events too.
@@ -147,17 +147,17 @@ def resume(
                 tensorboard=tensorboard,
                 should_stop=stop,
                 groups=groups or None,
-                engine=engine,
+                launcher=launcher,
             )
             return resumed
 
-        to_the_end(go_on, shard_folder(place, engine.own_shard), stop)
+        run_and_report(go_on, shard_folder(place, launcher.own_shard), stop)
 
 
-def to_the_end(
-    work: "Callable[[], Run]", folder: Place, stop: StopRequest, *, in_study: bool = False
+def run_and_report(
+    work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False
 ) -> bool:
-    """Run, then say how it ended; one that can go on says how, with an exit code of its own.
+    """Run, then say how it ended; a run that can be resumed has an exit code of its own.
 
     In a study others follow: populations that failed do not end the program, False is the answer.
     """
@@ -195,25 +195,25 @@ def to_the_end(
     return True
 
 
-def holds_run(place: Place, plan: "Plan", engine: EngineOptions) -> bool:
+def holds_run(place: Location, plan: "Plan", launcher: LauncherOptions) -> bool:
     """Whether a run of this very plan is there, finished or not; another one is refused."""
-    from valueshare.runs.checks import check_device
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
+    from valueshare.training import check_device
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:
         return False
     other = difference(stored, config(plan))
     if other is not None:
-        check_device(plan, engine)  # without it, other settings would not help
+        check_device(plan, launcher)  # without it, other settings would not help
         raise InvalidInput(
             f"{place} holds a run with other settings ({other}): choose another --out"
         )
     return True
 
 
-def _is_there(place: Place) -> bool:
+def _is_there(place: Location) -> bool:
     """Whether a run is there; of a store that does not answer, it is said to be."""
     from valueshare.runs.storage.copies import stored_config
 

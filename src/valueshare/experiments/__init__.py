@@ -1,1 +1,1 @@
-"""The experiments as data, and running them: tabular studies, training presets, LunarLander."""
+"""The studies as data, and running the tabular ones."""

@@ -1,8 +1,8 @@
 """The Atari studies as data: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta.
 
 A study is a few runs: algorithms with settings or a network of their own are a run each. The agents
-of a run are cut into populations that fit a GPU. The cut is part of the plan, not of the machine:
-the same command goes on with the same folders elsewhere.
+of a run are split into populations that fit a GPU. The split is in the plan and does not depend on
+the machine: the same command resumes the same folders on another one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,24 +13,23 @@ import polars as pl
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_options import AtariOptions, AtariScale
-from valueshare.experiments.atari_parts import (
+from valueshare.experiments.atari_designs import (
     CHANGES,
     EPSILON_STEPS,
     KINDS,
     PAPER_K,
     K,
     N,
+    StudyDesign,
     StudyKind,
-    StudyPart,
 )
-from valueshare.experiments.plans import families
-from valueshare.experiments.presets import Preset
+from valueshare.experiments.atari_options import AtariOptions, AtariScale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
+from valueshare.population.presets import Preset
 from valueshare.population.settings import TrainingSettings, counted
-from valueshare.runs.plan import Plan
-from valueshare.runs.shards import cut
+from valueshare.runs.plan import Plan, split
+from valueshare.runs.planning import families
 from valueshare.wording import how_many
 
 
@@ -57,37 +56,37 @@ def atari_study(
     k: Sequence[float] = (),
     beta: Sequence[float] = (),
 ) -> AtariStudy:
-    """A study by its name; what is not given is that of the scale."""
+    """A study by its name; options that are left out have the values of the scale."""
     if options.scale not in CHANGES:
         known = ", ".join(get_args(AtariScale))
         raise InvalidInput(f"unknown scale {options.scale!r}: write one of {known}")
     if options.agents_at_once < 1:
         raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
     kind = KINDS[name]()
-    part, paper = kind.parts[options.scale], kind.parts["paper"]
+    design, paper = kind.designs[options.scale], kind.designs["paper"]
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
             counted(option.replace("_", "-"), count)
-    chosen = StudyPart(
-        games=tuple(dict.fromkeys(atari_game(game).name for game in options.games or part.games)),
-        algorithms=tuple(dict.fromkeys(algorithms or part.algorithms)),
-        seeds=part.seeds if options.seeds is None else options.seeds,
-        k=_coefficients(algorithms or part.algorithms, k, part.k),
-        beta=tuple(beta or part.beta),
+    chosen = StudyDesign(
+        games=tuple(dict.fromkeys(atari_game(game).name for game in options.games or design.games)),
+        algorithms=tuple(dict.fromkeys(algorithms or design.algorithms)),
+        seeds=design.seeds if options.seeds is None else options.seeds,
+        k=_coefficients(algorithms or design.algorithms, k, design.k),
+        beta=tuple(beta or design.beta),
     )
-    runs, said = [], []
+    runs, sentences = [], []
     for members in _run_apart(chosen.algorithms, kind.preset):
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
-        said += _differences(preset.settings, settings, members)
+        sentences += _differences(preset.settings, settings, members)
     epsilon = EPSILON_STEPS.get(options.scale)
     if epsilon is not None:
-        said.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
-    said += _counted(chosen, paper)
-    said += _guessed(chosen, kind)
-    return AtariStudy(name, tuple(runs), (*dict.fromkeys(said), *_OF_THE_ENGINE))
+        sentences.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
+    sentences += _counted(chosen, paper)
+    sentences += _guessed(chosen, kind)
+    return AtariStudy(name, tuple(runs), (*dict.fromkeys(sentences), *_OF_THIS_IMPLEMENTATION))
 
 
 def evaluation_steps(settings: TrainingSettings) -> int:
@@ -141,19 +140,19 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
     )
 
 
-def _table(part: StudyPart, preset: Preset, options: AtariOptions) -> pl.DataFrame:
+def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.DataFrame:
     """Every combination, game by game; k = n is the number of actions of the game."""
     own = preset.own
     if options.scale in EPSILON_STEPS:
         own = replace(own, epsilon_steps=EPSILON_STEPS[options.scale])
-    owns = [replace(own, beta=beta) for beta in part.beta] or [own]
+    owns = [replace(own, beta=beta) for beta in design.beta] or [own]
     tables = []
-    for game in part.games:
+    for game in design.games:
         spec = environment_spec(game, "ale", options.atari_protocol)
-        for name in part.algorithms:
-            ks = [float(spec.actions) if k == N else float(k) for k in part.k.get(name, (0.0,))]
+        for name in design.algorithms:
+            ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
-            seeds = range(part.seeds)
+            seeds = range(design.seeds)
             tables.append(agent_table(spec.name, name, seeds=seeds, k=unique, own=owns))
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
@@ -170,7 +169,7 @@ def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
         compiled=options.compile,
         families=families(dict.fromkeys(games, settings), specs),
     )
-    return cut(whole, options.agents_at_once)
+    return split(whole, options.agents_at_once)
 
 
 def _differences(
@@ -178,43 +177,43 @@ def _differences(
 ) -> list[str]:
     """Settings that are not those of the paper, and that these algorithms have."""
     drawn = any(algorithm_named(name).samples.learn for name in algorithms)
-    foreign = () if drawn else ("quantiles", "target_quantiles", "acting_quantiles")
+    unread = () if drawn else ("quantiles", "target_quantiles", "acting_quantiles")
     return [
         f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
         for name, value in settings.to_json().items()
-        if name not in (*_HARMLESS, *foreign) and value != getattr(paper, name)
+        if name not in (*_HARMLESS, *unread) and value != getattr(paper, name)
     ]
 
 
-def _counted(chosen: StudyPart, paper: StudyPart) -> list[str]:
+def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
     """Algorithms, k, beta, games and seeds that are not those of the paper."""
-    said = []
+    sentences = []
     dropped = [name for name in paper.algorithms if name not in chosen.algorithms]
     if dropped:
-        said.append(f"without {', '.join(dropped)}")
+        sentences.append(f"without {', '.join(dropped)}")
     more = [name for name in chosen.algorithms if name not in paper.algorithms]
     if more:
-        said.append(f"with {', '.join(more)}, which is not in the paper's study")
+        sentences.append(f"with {', '.join(more)}, which is not in the paper's study")
     for name, ks in chosen.k.items():
         own = paper.k.get(name) if name in paper.algorithms else None
         if own is not None and set(ks) != set(own):
-            said.append(f"{name} with k = {_listed(ks)} instead of {_listed(own)}")
+            sentences.append(f"{name} with k = {_listed(ks)} instead of {_listed(own)}")
     if set(chosen.beta) != set(paper.beta):
         own_beta = _listed(paper.beta) if paper.beta else "0.001"
-        said.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
+        sentences.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
     if set(chosen.games) != set(paper.games):
         missing = set(chosen.games) - set(paper.games)
         games, in_all = how_many(len(chosen.games), "game"), len(paper.games)
         count = f"{games}, not all of them the paper's {in_all}"
-        said.append(count if missing else f"{len(chosen.games)} of {in_all} games")
+        sentences.append(count if missing else f"{len(chosen.games)} of {in_all} games")
     if chosen.seeds != paper.seeds:
-        said.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
-    return said
+        sentences.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
+    return sentences
 
 
-def _guessed(chosen: StudyPart, kind: StudyKind) -> list[str]:
-    """What the paper leaves open, where the study has it from us."""
-    paper = kind.parts["paper"]
+def _guessed(chosen: StudyDesign, kind: StudyKind) -> list[str]:
+    """Values that the paper leaves open, where the study has our guesses."""
+    paper = kind.designs["paper"]
     return [
         words
         for name, words in kind.guesses.items()
@@ -223,9 +222,9 @@ def _guessed(chosen: StudyPart, kind: StudyKind) -> list[str]:
 
 
 _COUNTS = ("seeds", "steps", "eval_interval", "eval_timesteps", "replay_capacity")
-# Where things are kept is not the paper's business.
+# The paper does not say where replay is kept.
 _HARMLESS = ("replay_device",)
-_OF_THE_ENGINE = (
+_OF_THIS_IMPLEMENTATION = (
     "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
     "an update samples the transitions up to the step before, because learning overlaps the games",
     "minibatches are drawn with replacement",

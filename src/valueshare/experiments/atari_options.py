@@ -1,6 +1,6 @@
-"""What the Atari studies can be given; nothing heavy is imported here.
+"""Options of the Atari studies.
 
-The command line reads it before it knows the command.
+Nothing heavy is imported here: the command line reads it before it knows the command.
 """
 
 from dataclasses import dataclass
@@ -16,33 +16,33 @@ Flag = FlagCreatePairsOff[bool]
 
 @dataclass(frozen=True)
 class AtariOptions:
-    """What is left out is the scale's own."""
+    """Options that are left out have the values of the scale."""
 
     scale: AtariScale = "small"
     """smoke: Pong for 300 steps, under a minute; small: a million, for a GPU; paper: 50 million."""
     games: NameList = ()
     """Names like Pong or NameThisGame; left out: the scale's own."""
     seeds: Count = None
-    """Agents of each combination; left out: the scale's own."""
+    """Agents per combination; left out: the scale's own."""
     steps: Count = None
-    """Of each agent; left out: the scale's own."""
+    """Steps per agent; left out: the scale's own."""
     eval_interval: Count = None
-    """Steps between evaluations, which are the phases too; left out: the scale's own."""
+    """Steps between evaluations and checkpoints; left out: the scale's own."""
     eval_timesteps: Count = None
-    """Of an evaluation, an agent; left out: the scale's own."""
+    """Timesteps per evaluation of one agent; left out: the scale's own."""
     replay_capacity: Count = None
-    """Transitions an agent remembers, 7.1 kB each; left out: the scale's own."""
+    """Transitions in the replay of one agent, 7.1 kB each; left out: the scale's own."""
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
-    """Where they are kept; auto is where training is. It changes no agent's random numbers."""
+    """Memory that holds the replay; auto: that of the training device. It changes no number."""
     agents_at_once: int = 16
-    """At most so many agents are one population. It changes no agent's random numbers."""
+    """Most agents per population. It changes no agent's random numbers."""
     atari_protocol: str = "machado-2018"
-    """How games are played and scored, for all of the study: machado-2018 is the paper's."""
+    """Protocol by which games are played and scored; machado-2018 is the paper's."""
     delayed_actor: Flag = False
-    """Act by the weights before the last update until the next begins: never wait for learning."""
+    """Act with the weights from before the last update, so that acting never waits for one."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     compile: Flag = False
-    """Compile what agents do at a step; takes a minute, then it is faster."""
+    """Compile acting and learning; takes a minute, then it is faster."""
     tf32: Flag = False
-    """On CUDA, matrix products with 10-bit mantissas."""
+    """CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas."""

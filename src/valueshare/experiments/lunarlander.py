@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.presets import lunarlander_paper
 from valueshare.population.agents import agent_table
+from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
 from valueshare.wording import how_many
 
@@ -96,30 +96,30 @@ def lunarlander_study(
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
     """Where a run departs from the paper's settings, in sentences."""
     paper = lunarlander_paper().settings
-    said = [
+    sentences = [
         f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
         for name, value in settings.to_json().items()
         if name not in _HARMLESS and value != getattr(paper, name)
     ]
     ks = set(agents["k"].to_list())
     if ks != set(PAPER_K):
-        said.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
+        sentences.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
     fewest = min(agents.group_by("k").len()["len"].to_list())
     if fewest != _SCALES["paper"].seeds:
-        said.append(f"{how_many(fewest, 'seed')} instead of {_SCALES['paper'].seeds}")
-    said.append(
+        sentences.append(f"{how_many(fewest, 'seed')} instead of {_SCALES['paper'].seeds}")
+    sentences.append(
         f"an episode under way ends as truncated every {settings.checkpoint_interval:,} steps, at "
         "the end of a phase, which makes a run resumable"
     )
-    said.append(
+    sentences.append(
         "an update samples the transitions up to the step before, because learning overlaps the "
         "environments"
     )
-    said.append("minibatches are drawn with replacement")
-    return tuple(said)
+    sentences.append("minibatches are drawn with replacement")
+    return tuple(sentences)
 
 
-# Which environments play side by side, and how often is saved, is not the paper's business.
+# The paper does not say how many environments evaluate at once, or how often it saves.
 _HARMLESS = ("eval_envs", "checkpoint_interval")
 
 

@@ -1,11 +1,11 @@
-"""The tabular experiments as data: what is run, with the paper's settings as presets."""
+"""The tabular studies as data, with the paper's settings."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from valueshare import __version__
+from valueshare._version import __version__
 from valueshare.errors import InvalidInput
 from valueshare.runs.options import CountList
 from valueshare.tabular.rules import check_learners, check_rows
@@ -72,8 +72,8 @@ class TabularStudy:
 
     @property
     def moments(self) -> tuple[int, ...]:
-        parts = (self.steps // 10, self.steps // 5, self.steps // 2, self.steps)
-        return tuple(sorted({moment for moment in self.regimes or parts if moment > 0}))
+        default = (self.steps // 10, self.steps // 5, self.steps // 2, self.steps)
+        return tuple(sorted({moment for moment in self.regimes or default if moment > 0}))
 
     @property
     def measured(self) -> Measure:
@@ -83,7 +83,7 @@ class TabularStudy:
 
     @property
     def case(self) -> float | None:
-        """What tells the studies of one figure apart: the step reward, where there is one."""
+        """The step reward, in which the studies of a figure differ; None outside the gridworld."""
         return self.step_reward if self.env == GRIDWORLD else None
 
     @property
@@ -91,12 +91,12 @@ class TabularStudy:
         return len(self.k) * len(self.step_sizes) * self.seeds * self.steps
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the result, for `config.json`."""
+        """Everything that determines the result, for `config.json`."""
         return asdict(self) | {"regimes": self.moments, "measure": self.measured}
 
 
 def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str, Any]:
-    """What decides the results of studies, or of a shard of them: the `config.json` of a folder."""
+    """The `config.json` of a results folder: everything that determines the results."""
     values = {
         "valueshare": __version__,
         "kind": KIND,
@@ -106,7 +106,7 @@ def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str
 
 
 def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
-    """The studies that a `config.json` tells of."""
+    """The studies of a `config.json`."""
     names = {setting.name for setting in fields(TabularStudy)}
     studies = []
     for stored in config["studies"]:
@@ -120,7 +120,7 @@ def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
 
 
 def title(studies: Sequence[TabularStudy]) -> str:
-    """What a page of these studies is called."""
+    """The title of a page of these studies."""
     if len(studies) > 1:
         return "Gridworld: value-sharing in tabular Q-learning"
     return f"{studies[0].env}: value-sharing in tabular {studies[0].algorithm}"

@@ -14,7 +14,7 @@ import polars as pl
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy
-from valueshare.runs.engines import EngineOptions, Shard
+from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.tabular.mdp import FiniteMDP, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
@@ -25,11 +25,11 @@ TASK_STEP_SIZES = 16  # of a cluster's task: tenths of a second for the paper's 
 
 @dataclass(frozen=True)
 class TabularResult:
-    """What came out of studies that differ in their environment alone."""
+    """The results of studies that differ in their environment alone."""
 
     studies: tuple[TabularStudy, ...]
-    runs: pl.DataFrame  # a row a run and regime
-    norms: pl.DataFrame  # a row a case, k and moment: each k at its best step size
+    runs: pl.DataFrame  # one row per run and regime
+    norms: pl.DataFrame  # one row per case, k and moment: each k at its best step size
     figure: pl.DataFrame  # step size chosen and scored on all seeds
     held_out: pl.DataFrame  # each half of the seeds scored at what the other half chose
     seconds: float  # of the sweeps in `runs`, without compilation
@@ -55,31 +55,34 @@ class Cell(NamedTuple):
 
 
 def run_studies(
-    studies: Sequence[TabularStudy], *, progress: bool = False, engine: EngineOptions | None = None
+    studies: Sequence[TabularStudy],
+    *,
+    progress: bool = False,
+    launcher: LauncherOptions | None = None,
 ) -> TabularResult:
     """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
 
-    The sweeps run here, or where the engine says; that changes no bit of them.
+    The launcher says where the sweeps run; that changes no bit of them.
     """
-    engine = EngineOptions() if engine is None else engine
-    runs, seconds = sweep_studies(studies, progress=progress, engine=engine)
+    launcher = LauncherOptions() if launcher is None else launcher
+    runs, seconds = sweep_studies(studies, progress=progress, launcher=launcher)
     return concluded(studies, runs, seconds)
 
 
 def sweep_studies(
-    studies: Sequence[TabularStudy], *, progress: bool, engine: EngineOptions
+    studies: Sequence[TabularStudy], *, progress: bool, launcher: LauncherOptions
 ) -> tuple[pl.DataFrame, float]:
     """The sweeps of all studies, or the shard's rows of them; and the seconds they took."""
     mdps = [study_mdp(study) for study in studies]
-    cells = shard_cells(studies, engine.own_shard)
-    tables, seconds = _tables(studies, mdps, cells, progress, engine)
+    cells = shard_cells(studies, launcher.own_shard)
+    tables, seconds = _tables(studies, mdps, cells, progress, launcher)
     cases = [pl.lit(studies[cell.study].case, pl.Float64).alias("step_reward") for cell in cells]
     own = [table.with_columns(case) for table, case in zip(tables, cases, strict=True)]
     return pl.concat(own), seconds
 
 
 def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
-    """What the runs of whole studies say."""
+    """The results of whole studies, from their runs."""
     norms, figure, held_out = [], [], []
     for study in studies:
         case = pl.lit(study.case, pl.Float64).alias("step_reward")
@@ -102,7 +105,7 @@ def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: floa
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
-    """What one shard has of the grids, laid end to end; every k and step size is in one shard.
+    """One shard of the grids, laid end to end; every k and step size is in one shard.
 
     All of them are equally long but for the steps of their study, which are alike.
     """
@@ -118,7 +121,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
                 f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most "
                 "so many shards"
             )
-        first, last = (len(grid) * place // shard.of for place in (shard.number - 1, shard.number))
+        first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]
     rows = [
         (number, k, tuple(step_size for *_, step_size in own))
@@ -131,7 +134,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
 
 
 def sweep_rows(text: str) -> bytes:
-    """Some k and step sizes of a study, as a worker of a cluster learns them: Parquet."""
+    """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
     study = TabularStudy(**{name: _tuples(value) for name, value in values["study"].items()})
     threads = int(values["threads"])
@@ -148,12 +151,12 @@ def _tables(
     mdps: Sequence[FiniteMDP],
     cells: Sequence[Cell],
     progress: bool,
-    engine: EngineOptions,
+    launcher: LauncherOptions,
 ) -> tuple[list[pl.DataFrame], float]:
-    """A table a cell, and the seconds they took, without compilation where it is here."""
-    if engine.engine == "ray":
-        return _on_cluster(studies, cells, progress, engine)
-    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that the clock sees none of it
+    """One table per cell, and the seconds they took, in this process without compilation."""
+    if launcher.launcher == "ray":
+        return _on_cluster(studies, cells, progress, launcher)
+    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that it is not measured
     began = time.perf_counter()
     tables = [
         _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.moments, progress)
@@ -175,12 +178,12 @@ def _on_cluster(
     studies: Sequence[TabularStudy],
     cells: Sequence[Cell],
     progress: bool,
-    engine: EngineOptions,
+    launcher: LauncherOptions,
 ) -> tuple[list[pl.DataFrame], float]:
     """One task for a k and a few step sizes, in the order of the grid."""
     from valueshare.runs.workers.cluster import spread
 
-    threads = max(1, engine.ray_cpus)
+    threads = max(1, launcher.ray_cpus)
     tasks = [
         (number, Cell(cell.study, (k,), cell.step_sizes[first : first + TASK_STEP_SIZES]))
         for number, cell in enumerate(cells)
@@ -200,13 +203,13 @@ def _on_cluster(
     ]
     began = time.perf_counter()
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
-        answers = spread(
-            engine,
+        results = spread(
+            launcher,
             sweep_rows,
             texts,
             lambda task: advance(cell_timesteps(studies, [tasks[task][1]])),
         )
-    tables = [pl.read_parquet(answer) for answer in answers]
+    tables = [pl.read_parquet(result) for result in results]
     whole = [
         pl.concat([table for table, (own, _) in zip(tables, tasks, strict=True) if own == number])
         for number in range(len(cells))

@@ -6,11 +6,11 @@ from typing import Any
 
 from valueshare.report.write import Written, write_report
 from valueshare.runs.storage.copies import reading_copies
-from valueshare.runs.storage.places import Place, Url
+from valueshare.runs.storage.locations import Location, Url
 
 
 def report_places(
-    places: Sequence[Place], out: Path | None = None, names: Sequence[str] = (), **options: Any
+    places: Sequence[Location], out: Path | None = None, names: Sequence[str] = (), **options: Any
 ) -> Written:
     """What `write_report` does, of folders and addresses; left out, `out` is never an address."""
     if out is None and any(isinstance(place, Url) for place in places):

@@ -19,9 +19,10 @@ from valueshare.files import (
     write_whole,
 )
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
-from valueshare.runs.directory import read_config, remove_leftovers, remove_leftovers_beside
+from valueshare.runs.directory import remove_leftovers, remove_leftovers_beside
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.staging import staging_folder
+from valueshare.schema import read_config
 
 # Of a run, and nobody else's: what is there counts, or goes with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
@@ -41,7 +42,9 @@ def check_out(target: Path, within: Path | None = None) -> None:
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is no error here
     for folder in (place, *place.parents):
-        if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent) or {}):
+        if folder.name in RUNS_OWN and "kind" in (
+            read_config(folder.parent, skip_damaged=True) or {}
+        ):
             raise InvalidInput(
                 f"{target} is where a run keeps its {folder.name}: choose another --out"
             )
@@ -50,7 +53,10 @@ def check_out(target: Path, within: Path | None = None) -> None:
 def refuse_links_in_run(target: Path) -> None:
     """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
     for folder in (target.absolute(), *target.absolute().parents):
-        if "kind" in (stored := read_config(folder) or {}) and "valueshare" in stored:
+        if (
+            "kind" in (stored := read_config(folder, skip_damaged=True) or {})
+            and "valueshare" in stored
+        ):
             _refuse_links(folder, target)
 
 

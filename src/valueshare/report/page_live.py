@@ -16,12 +16,12 @@ import polars as pl
 from valueshare.analysis.foreign import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
-from valueshare.records import run_config
 from valueshare.report.page_results import Live, Picture, results_page, waiting_page
 from valueshare.report.results import FIGURES, drawn_from
 from valueshare.report.study import study_of
 from valueshare.report.style import as_svg
 from valueshare.result_files import read_parquet
+from valueshare.schema import read_config
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
@@ -101,7 +101,7 @@ def check(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         runs = [file.parent for file in path.rglob("agents.parquet")]
         for folder in runs:
-            run_config(folder)  # refuses one of a newer version
+            read_config(folder)  # refuses one of a newer version
         if not runs and not (path / "config.json").is_file():
             read_results(path)  # says what is wrong with it, if anything is
     return list(paths)

@@ -25,7 +25,6 @@ from valueshare.population.state import (
     torch_dtype,
 )
 from valueshare.report.stage import Picture, Stage
-from valueshare.runs.plan import parts
 from valueshare.runs.run_folder import open_plan, read_weights
 
 Floats = NDArray[np.float64]
@@ -81,7 +80,7 @@ def load_agent(
     `say` gets a line before a module that the run names is imported.
     """
     plan = open_plan(folder)
-    part = next((part for part in parts(plan) if agent in part.agents["agent"]), None)
+    part = next((part for part in plan.populations.values() if agent in part.agents["agent"]), None)
     if part is None:
         numbers = plan.agents["agent"].to_list()
         raise InvalidInput(

@@ -21,10 +21,10 @@ from valueshare.experiments.tabular import TabularResult, concluded
 from valueshare.files import write_json
 from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
-from valueshare.runs.directory import read_config, results_folder
-from valueshare.runs.engines import Shard, parse_shard
+from valueshare.runs.directory import results_folder
+from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
-from valueshare.schema import read_object
+from valueshare.schema import read_config, read_object
 
 RUNS = Path("records") / "runs.parquet"
 
@@ -64,7 +64,7 @@ def _shards_in(path: Path) -> list[StoredShard]:
     return [
         StoredShard(folder, parse_shard(config["shard"]), config)
         for folder in (path, *sorted(path.glob("shard-*-of-*")))
-        for config in [read_config(folder) or {}]
+        for config in [read_config(folder, skip_damaged=True) or {}]
         if config.get("kind") == KIND and "shard" in config
     ]
 

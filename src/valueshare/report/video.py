@@ -17,7 +17,7 @@ from valueshare.report.overlay import Captions, Overlay
 from valueshare.report.playing import BAND, Agent, Moment, load_agent, moments, step_limit
 from valueshare.report.stage import Picture, make_stage
 from valueshare.report.style import look
-from valueshare.runs.storage.places import Place, Url, located
+from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.wording import how_many
 
 SUFFIXES = (".mp4", ".gif")
@@ -53,7 +53,7 @@ class Played(NamedTuple):
 
 
 def play(
-    folder: str | Place,
+    folder: str | Location,
     agent: int,
     video: str | Path,
     *,
@@ -73,7 +73,7 @@ def play(
     factory of a run that has its own. `on_moment` sees every moment before it is drawn, and `say`
     gets a line before a module that the run names is imported.
     """
-    place, path = located(folder), Path(video)
+    place, path = resolve_location(folder), Path(video)
     if isinstance(place, Url):
         raise InvalidInput(f"{place} is an address: copy the run from there, and give its folder")
     if episodes < 1:

@@ -38,7 +38,7 @@ from valueshare.report.tabular import summary
 from valueshare.report.tabular_shards import StoredShard, tabular_shards, write_merged
 from valueshare.report.tabular_summary import read_norms, read_summary
 from valueshare.result_files import SizeLimit
-from valueshare.runs.directory import read_config
+from valueshare.schema import read_config
 
 TABULAR = ("gridworld", "norms")
 MADE_UP = "these are synthetic records: no agent was trained"
@@ -182,7 +182,7 @@ def _write_about(
 
 
 def _is_tabular(path: Path) -> bool:
-    return (read_config(path) or {}).get("kind") == "tabular"
+    return (read_config(path, skip_damaged=True) or {}).get("kind") == "tabular"
 
 
 def _write_tabular_shards(

@@ -1,1 +1,1 @@
-"""Folders that hold results: what is in them, where it came from, and how they come to be."""
+"""Plans, run folders, and the launchers that run a plan into a folder or at an address."""

@@ -1,4 +1,4 @@
-"""A results folder appears whole or not at all, and never in the place of something else."""
+"""A results folder appears whole or not at all, and never replaces anything else."""
 
 import errno
 import json
@@ -19,37 +19,28 @@ from valueshare.files import (
     write_json,
 )
 from valueshare.runs.staging import left_folders, remove_unnamed, staging_folder
-from valueshare.schema import run_config
+from valueshare.schema import CONFIG, read_config
 
-CONFIG = "config.json"
-RETIRED = "old"  # a folder that is being replaced, in one of its own
+RETIRED = "old"  # a folder that is being replaced, inside a staging folder
 
 
 def holds(folder: Path, config: dict[str, Any]) -> bool:
     """Whether a finished result with exactly these settings is in the folder."""
-    stored = read_config(folder)
+    stored = read_config(folder, skip_damaged=True)
     return stored is not None and stored == json.loads(json.dumps(config))
-
-
-def read_config(folder: Path) -> dict[str, Any] | None:
-    """The settings that a results folder was made with, or None if it is no such folder."""
-    try:
-        return run_config(folder)
-    except InvalidInput:  # damaged: whatever it is, it is no result
-        return None
 
 
 @contextmanager
 def results_folder(
     target: Path, config: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[Path]:
-    """A folder to write into, which takes its place at `target` when all is written.
+    """A folder to write into, which is moved to `target` when the context ends well.
 
-    Until then it stands beside the target under another name, and all of it is synced before it
-    moves: a power cut leaves the whole folder or none. Whatever ends the work early removes it,
-    with the parents made for it. Results of other settings are replaced only if `overwrite` is
-    set, and a folder that holds anything but this package's results of the same kind (the config's
-    `valueshare` and `kind`) is never touched.
+    Until then it is beside the target under another name, and all of it is synced before the move:
+    a power cut leaves the whole folder or none. Any error removes it, with the parents made for it.
+    Results of other settings are replaced only if `overwrite` is set, and a folder that holds
+    anything but this package's results of the same kind (the config's `valueshare` and `kind`) is
+    never touched.
     """
     try:
         _check_target(target, config, overwrite)
@@ -72,9 +63,8 @@ def results_folder(
             if overwrite and target.exists():
                 _replace(target, staging)
             else:
-                # Takes the place of nothing or of an empty folder. One that was filled while the
-                # work was done stays, and this fails.
-                _take_place(target, staging)
+                # Replaces an empty folder; one that was filled meanwhile stays, and this fails.
+                _move(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             remove_empty(made)
@@ -84,16 +74,16 @@ def results_folder(
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what processes left that were killed while they made this folder.
+    """Remove the staging folders of killed processes for this target.
 
-    One that was killed between taking away the old folder and putting the new one there has left
-    the old one, which comes back. Where the target is a link, that is done where it leads.
+    A process that was killed while it replaced the target has left the old folder in its own; that
+    is restored. Where the target is a link, this is done beside the folder that it points to.
     """
     remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is no error here
 
 
 def remove_leftovers_beside(target: Path) -> None:
-    """The same in the very folder that the target is in, whether or not it is a link."""
+    """The same in the folder that the target is in, whether or not it is a link."""
     remove_unnamed(target.parent)
     for path in left_folders(target):
         old = path / RETIRED
@@ -116,7 +106,7 @@ def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = Fals
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
 
 
-def _take_place(target: Path, staging: Path) -> None:
+def _move(staging: Path, target: Path) -> None:
     try:
         staging.rename(target)
     except OSError as error:
@@ -126,7 +116,7 @@ def _take_place(target: Path, staging: Path) -> None:
 
 
 def _replace(target: Path, staging: Path) -> None:
-    """Put the new folder in the old one's place, or leave the old one where it was."""
+    """Replace the old folder by the new one, or leave the old one as it was."""
     with staging_folder(target) as retired:
         old = retired / RETIRED
         try:
@@ -149,7 +139,7 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
         raise InvalidInput(f"{target} holds the folder you are in: choose another --out")
     if not any(target.iterdir()):
         return
-    stored = read_config(target) or {}
+    stored = read_config(target, skip_damaged=True) or {}
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
         raise InvalidInput(
             f"{target} holds something else than results of this kind: choose another --out"

@@ -1,4 +1,4 @@
-"""TensorBoard events of a run: one curve a group and measure, the mean over its agents."""
+"""TensorBoard events of a run: one curve per variant and measure, the mean over its agents."""
 
 from importlib import import_module
 from pathlib import Path
@@ -9,13 +9,13 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.records import TENSORBOARD
-from valueshare.runs.groups import group_columns, label
+from valueshare.runs.variants import label, variant_columns
 
 MEASURES = ("score", "train_score", "overestimation", "action_gap", "relative_action_gap")
 
 
 def require_tensorboard() -> Any:
-    """The class that writes events, from the extra that has it."""
+    """The class that writes events, from an optional dependency."""
     try:
         return import_module("torch.utils.tensorboard").SummaryWriter
     except ImportError as missing:
@@ -26,23 +26,20 @@ def require_tensorboard() -> Any:
 
 
 class Events:
-    """Writes what phases report, and first what a resumed run reported before."""
+    """Writes the records of phases, and first those of a resumed run from before."""
 
     def __init__(self, folder: Path, agents: pl.DataFrame, records: pl.DataFrame) -> None:
-        # Events from step 0 on replace those of earlier processes: a phase that was cut off may
-        # have been reported, and is run again.
+        # Events from step 0 on replace those of earlier processes: an unfinished phase may have
+        # been reported, and runs again.
         self._writer = require_tensorboard()(str(folder / TENSORBOARD), purge_step=0)
         self._agents = agents
-        self._write(records)
-
-    def on_phase(self, records: pl.DataFrame) -> None:
-        self._write(records)
+        self.write(records)
 
     def close(self) -> None:
         self._writer.close()
 
-    def _write(self, records: pl.DataFrame) -> None:
-        columns = group_columns(self._agents)
+    def write(self, records: pl.DataFrame) -> None:
+        columns = variant_columns(self._agents)
         means = (
             records.join(self._agents.select("agent", *columns), on="agent")
             .group_by(*columns, "step")

@@ -1,4 +1,4 @@
-"""Running a plan into a run folder, population by population, by the engine that was chosen."""
+"""Running a plan into a run folder with a launcher, with a display and TensorBoard events."""
 
 import time
 from pathlib import Path
@@ -7,56 +7,53 @@ import polars as pl
 from rich.console import Console
 
 from valueshare.runs import run_folder
-from valueshare.runs.display import Display
+from valueshare.runs.display import Display, say
 from valueshare.runs.events import Events
-from valueshare.runs.execution import Ending, Engine, Execution, Listener
-from valueshare.runs.plan import Plan, parts
+from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome
+from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
 
 
-def launch(plan: Plan, folder: Path, how: Execution, console: Console, runs: Engine) -> Run:
-    """Run, or go on with, the plan of a run folder; not finished where `should_stop` ended it.
+def launch(
+    plan: Plan, folder: Path, execution: ExecutionOptions, console: Console, launcher: Launcher
+) -> Run:
+    """Run the plan of a run folder from its last checkpoints; unfinished if `should_stop` ended it.
 
-    The caller holds the folder.
+    The caller holds the folder's lock.
     """
     began = time.monotonic()
-    records = run_folder.read_records(folder, skip_damaged=True)  # those are made again
-    display = Display(parts(plan), plan.agents, records, console)
-    events = Events(folder, plan.agents, records) if how.tensorboard else None
-    endings: dict[str, Ending] = {}
+    records = run_folder.read_records(folder, skip_damaged=True)  # damaged phases run again
+    display = Display(plan, records, console)
+    events = Events(folder, plan.agents, records) if execution.tensorboard else None
+    outcomes: dict[str, Outcome] = {}
 
-    def on_phase(part: str, step: int, new: pl.DataFrame) -> None:
-        display.on_phase(part, step, new)
+    def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
+        display.on_phase(name, step, new)
         if events is not None:
-            events.on_phase(new)
+            events.write(new)
 
-    def report(part: str, ending: Ending) -> None:
-        endings[part] = ending
-        display.end(part, finished=ending.finished)
-        if ending.reason is not None:
-            say(console, f"{part} failed: {ending.reason}")
+    def on_end(name: str, outcome: Outcome) -> None:
+        outcomes[name] = outcome
+        display.end(name, finished=outcome.finished)
+        if outcome.reason is not None:
+            say(console, f"{name} failed: {outcome.reason}")
 
-    listener = Listener(
+    callbacks = Callbacks(
         on_step=display.on_step,
         on_phase=on_phase,
+        on_end=on_end,
         on_note=lambda line: say(console, line),
-        due=display.is_due,
-        should_stop=how.should_stop,
+        is_due=display.is_due,
+        should_stop=execution.should_stop or (lambda: False),
     )
     try:
         with display.watch():
-            runs.run(plan, folder, how, listener, report)
+            launcher.run(plan, folder, execution, callbacks)
     finally:
         if events is not None:
             events.close()
-    if (line := runs.took(plan, folder, time.monotonic() - began)) is not None:
+    if (line := launcher.time_taken(plan, folder, time.monotonic() - began)) is not None:
         say(console, line)
-    finished = all(part.name in endings and endings[part.name].finished for part in parts(plan))
-    failures = {name: end.reason for name, end in endings.items() if end.reason is not None}
+    finished = all(name in outcomes and outcomes[name].finished for name in plan.populations)
+    failures = {name: end.reason for name, end in outcomes.items() if end.reason is not None}
     return Run(folder, plan.agents, run_folder.read_records(folder), finished, failures)
-
-
-def say(console: Console, *lines: str) -> None:
-    """Lines as they are, whatever the width of the terminal."""
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,10 +1,10 @@
-"""Who may write: a lock on a file that is let go of when its holder ends, however it ends.
+"""Locks on files, which the system releases when their process ends, however it ends.
 
-`flock` reaches as far as the filesystem lets it. Between processes of one machine that is always
-so. Between machines it is so on NFS (Linux turns it into a lock of the server, but for mounts with
-`nolock` or `local_lock`), CephFS, GPFS, and Lustre where it is mounted with `flock`; the lock is a
-file that is open for writing, because NFS can lock no folder. Before a run on a cluster begins,
-every machine tries the driver's lock, and a filesystem where it gets it is said to have none.
+`flock` works between processes of one machine. Between machines it works on NFS (Linux turns it
+into a lock of the server, except on mounts with `nolock` or `local_lock`), CephFS, GPFS, and Lustre
+mounted with `flock`. The lock is a file that is open for writing, because NFS cannot lock folders.
+Before a run on a cluster begins, every node tries to take the driver's lock, to find filesystems
+without locks between machines.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ class Taken(Exception):
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder while it is written to; a process that dies lets go of it."""
+    """Hold the lock of a run's folder while it is written to."""
     try:
         with locked(folder / LOCK):
             yield
@@ -35,12 +35,12 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path, patience_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a file, which is made where it is not there; waits for it if told to."""
+def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a file, which is made if it does not exist; `Taken` after `wait_seconds`."""
     refuse_link(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + wait_seconds
         while not _try_lock(handle, path):
             if time.monotonic() >= deadline:
                 raise Taken(str(path))
@@ -51,7 +51,7 @@ def locked(path: Path, patience_seconds: float = 0.0) -> Iterator[None]:
 
 
 def is_taken(path: Path) -> bool:
-    """Whether another process holds the lock, as far as this machine can tell."""
+    """Whether another process holds the lock, as seen from this machine."""
     try:
         with locked(path):
             return False

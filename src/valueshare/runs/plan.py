@@ -1,99 +1,82 @@
-"""What a training run is, before anything of it has run: a table of agents and their settings.
+"""The plan of a training run: a table of agents, their settings, and the populations they form.
 
-`config.json` of a run folder is a plan as JSON, but for the table, of which it has the checksum.
+`config.json` of a run folder is a plan as JSON, with a checksum in place of the table.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from valueshare import __version__
+from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
-from valueshare.records import FORMAT
-from valueshare.schema import Invalid, TrainingConfig, checked
+from valueshare.population.spec import PopulationSpec
+from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
 
 KIND = "training"
 
 
-class Plan(NamedTuple):
-    """Everything that decides the numbers of a run."""
+@dataclass(frozen=True)
+class Plan:
+    """Everything that determines the numbers of a run."""
 
     agents: pl.DataFrame  # the table, one row per agent
     settings: dict[str, TrainingSettings]  # by environment
     backends: dict[str, Backend]  # by environment
     device: str = "cpu"
     compiled: bool = False
-    network: str | None = None  # the name of a factory of the caller's own
-    # Environments that share populations: the family's name by environment. Those that are not in
-    # it are families of their own. Part of the plan, so that a folder can be read where the
-    # environments themselves are not installed.
-    families: Mapping[str, str] = MappingProxyType({})
-    # Into how many populations of equal size one is cut, by its name; what is not here is whole.
-    # It changes no number, and is part of the plan so that the names of files stay.
-    pieces: Mapping[str, int] = MappingProxyType({})
-    shard: str | None = None  # 2/8: the second of eight parts of a larger table
+    network: str | None = None  # the name of the caller's own factory
+    # Environments that share populations: the family's name by environment. Others are families of
+    # their own. Stored, so that a folder can be read where the environments are not installed.
+    families: Mapping[str, str] = field(default_factory=dict)
+    # Number of chunks by the name of a population that is split; the chunks are populations too.
+    # It changes no number, and is stored so that the names of files stay the same.
+    chunks: Mapping[str, int] = field(default_factory=dict)
+    shard: str | None = None  # 2/8: the second of eight shards of a larger table
 
+    @cached_property
+    def whole_populations(self) -> dict[str, PopulationSpec]:
+        """The populations by name before any of them is split."""
+        family = {env: self.families.get(env, env) for env in self.settings}
+        return {
+            f"population-{number}": self._population(f"population-{number}", agents)
+            for number, agents in enumerate(populations(self.agents, family))
+        }
 
-class Part(NamedTuple):
-    """One population of a run."""
+    @cached_property
+    def populations(self) -> dict[str, PopulationSpec]:
+        """The populations that run, by name, in the order of the table."""
+        return {
+            name: self._population(name, agents)
+            for whole in self.whole_populations.values()
+            for name, agents in self._split(whole)
+        }
 
-    name: str  # of its files
-    agents: pl.DataFrame
-    settings: TrainingSettings
-    backend: Backend
+    def _population(self, name: str, agents: pl.DataFrame) -> PopulationSpec:
+        env = str(agents["env"][0])
+        return PopulationSpec(name, agents, self.settings[env], self.backends[env])
 
-    @property
-    def env(self) -> str:
-        """Its environment, or one of them: where there are more, they differ in name alone."""
-        return str(self.agents["env"][0])
-
-    @property
-    def label(self) -> str:
-        """Its environments in a few words."""
-        others = self.agents["env"].n_unique() - 1
-        return f"{self.env} and {others} more" if others else self.env
-
-    @property
-    def agent_steps(self) -> int:
-        """Steps of all its agents together."""
-        return self.agents.height * self.settings.total_steps
-
-
-def parts(plan: Plan) -> list[Part]:
-    """The populations, in the order of the table."""
-    return [
-        Part(name, agents, plan.settings[env], plan.backends[env])
-        for number, whole in enumerate(_whole_populations(plan))
-        for name, agents in _pieces(plan, f"population-{number}", whole)
-        for env in [str(agents["env"][0])]
-    ]
-
-
-def _whole_populations(plan: Plan) -> list[pl.DataFrame]:
-    """The populations before any of them is split."""
-    family = {env: plan.families.get(env, env) for env in plan.settings}
-    return populations(plan.agents, family)
-
-
-def _pieces(plan: Plan, name: str, agents: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    count = plan.pieces.get(name, 1)
-    if count == 1:
-        yield name, agents
-        return
-    ends = [agents.height * number // count for number in range(count + 1)]
-    for number, (start, end) in enumerate(pairwise(ends)):
-        yield f"{name}-{number}", agents[start:end]
+    def _split(self, whole: PopulationSpec) -> Iterator[tuple[str, pl.DataFrame]]:
+        name, agents, count = whole.name, whole.agents, self.chunks.get(whole.name, 1)
+        if count == 1:
+            yield name, agents
+            return
+        ends = [agents.height * number // count for number in range(count + 1)]
+        for number, (start, end) in enumerate(pairwise(ends)):
+            yield f"{name}-{number}", agents[start:end]
 
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values."""
+    optional = {"families": plan.families, "pieces": plan.chunks, "shard": plan.shard}
+    named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
     values = {
         "format": FORMAT,
         "kind": KIND,
@@ -104,25 +87,19 @@ def config(plan: Plan) -> dict[str, Any]:
         "compile": plan.compiled,
         "network": plan.network,
         "agents": table_digest(plan.agents),
+        **{name: value for name, value in optional.items() if value},
+        **({"protocols": {env: _protocol(name) for env, name in named.items()}} if named else {}),
     }
-    # Only where there are any: folders of older versions have none of them.
-    for name in ("families", "pieces"):
-        if getattr(plan, name):
-            values[name] = dict(getattr(plan, name))
-    if plan.shard is not None:
-        values["shard"] = plan.shard
-    named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
-    if named:
-        values["protocols"] = {
-            env: {"name": name, "digest": atari_protocol(name).digest}
-            for env, name in named.items()
-        }
     plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return plain
 
 
+def _protocol(name: str) -> dict[str, str]:
+    return {"name": name, "digest": atari_protocol(name).digest}
+
+
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
-    """The plan that config.json describes, of a format that `check_format` accepts; all checked."""
+    """The plan that config.json describes, with every value checked."""
     stored = checked(values, TrainingConfig)
     check_table(agents)
     plan = Plan(
@@ -133,16 +110,32 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         compiled=stored.compile,
         network=stored.network,
         families=stored.families,
-        pieces=stored.pieces,
+        chunks=stored.chunks,
         shard=stored.shard,
     )
     if unknown := set(agents["env"]) - plan.settings.keys():
         raise Invalid(f"there are no settings of {', '.join(sorted(unknown))}")
-    heights = {f"population-{i}": one.height for i, one in enumerate(_whole_populations(plan))}
-    for name, count in plan.pieces.items():
-        if count > heights.get(name, 0):
-            raise Invalid(f"pieces of {name}: {count}, and it has {heights.get(name, 0)} agents")
+    for name, count in plan.chunks.items():
+        whole = plan.whole_populations.get(name)
+        height = whole.agents.height if whole else 0
+        if count > height:
+            raise Invalid(f"pieces of {name}: {count}, and it has {height} agents")
     return plan
+
+
+def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
+    """The plan with at most so many agents per population, or by the population's name.
+
+    A finer split that the plan has already stays.
+    """
+    chunks = dict(plan.chunks)
+    for name, whole in plan.whole_populations.items():
+        agents = whole.agents.height
+        limit = most if isinstance(most, int) else most.get(name, agents)
+        count = max(chunks.get(name, 1), -(-agents // limit))
+        if count > 1:
+            chunks[name] = count
+    return replace(plan, chunks=chunks)
 
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
@@ -151,7 +144,7 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     if there != here:
         return f"env is {', '.join(there)} there and {', '.join(here)} here"
     before, now = _flat(stored), _flat(wanted)
-    if "protocols" not in stored:  # of before there was a digest: the name is a setting
+    if "protocols" not in stored:  # written before there was a digest: the name is a setting
         now.pop("protocols", None)
     for name in (*now, *before):
         if name != "valueshare" and before.get(name, "absent") != now.get(name, "absent"):
@@ -162,10 +155,9 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name; those of an environment come with the environment's name.
+    """Settings by name, or by name and environment, without those that change no number.
 
-    A setting that an older version did not have yet is what it is by default. Those that change no
-    number are left out.
+    A setting that an older version did not store has its default.
     """
     plain = {k: value for k, value in values.items() if k not in ("settings", "pieces")}
     defaults = json.loads(json.dumps(TrainingSettings().to_json()))

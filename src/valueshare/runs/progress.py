@@ -1,6 +1,6 @@
-"""Where a population is, as a small file of its run: for displays, and for what it really took.
+"""The progress of a population as a small file of its run, for displays and the time it took.
 
-It is no part of a checkpoint: what is lost of it costs a line on a screen.
+It is not in checkpoints, and may be lost without harm.
 """
 
 import json
@@ -12,52 +12,51 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from valueshare.files import remove_leftovers, write_whole
-from valueshare.schema import Invalid, checked, read_object
-from valueshare.schema import Progress as Progress  # what is in such a file
+from valueshare.schema import Invalid, Progress, checked, read_object
 
 PROGRESS = "progress"
 WRITE_SECONDS = 1.0
 
 
-def read_progress(folder: Path, part: str) -> Progress:
-    """What the population's worker wrote last; nothing where it has written nothing yet."""
+def read_progress(folder: Path, population: str) -> Progress:
+    """The last progress that the population's worker wrote; all zero where there is none."""
     try:
-        return checked(read_object(folder / PROGRESS / f"{part}.json"), Progress)
+        return checked(read_object(folder / PROGRESS / f"{population}.json"), Progress)
     except (OSError, Invalid):
         return Progress()
 
 
-def progress_lock(folder: Path, part: str) -> Path:
-    """The file that the population's one worker holds."""
+def progress_lock(folder: Path, population: str) -> Path:
+    """The file that the population's one worker locks."""
     (folder / PROGRESS).mkdir(exist_ok=True)
-    return folder / PROGRESS / f"{part}.lock"
+    return folder / PROGRESS / f"{population}.lock"
 
 
 class ProgressFile:
-    """Written by the one worker that runs the population, about once a second.
+    """The progress file as the one worker of the population writes it, about once a second.
 
     The caller holds the population's lock and has refused links in the folder.
     """
 
     def __init__(
-        self, folder: Path, part: str, clock: Callable[[], float] = time.monotonic
+        self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._path = folder / PROGRESS / f"{part}.json"
+        self._path = folder / PROGRESS / f"{population}.json"
         self._path.parent.mkdir(exist_ok=True)
         remove_leftovers(self._path.parent, re.compile(re.escape(self._path.name)))
-        before = read_progress(folder, part)
+        before = read_progress(folder, population)
         self._earlier, self._attempt = before.seconds, before.attempts + 1
         self._clock = clock
         self._began = clock()
         self._due = self._began
         self._phases = before.phases
-        self.write(before.step)  # an attempt counts from its beginning
+        self.write(before.step)  # an attempt counts from its start
 
     def is_due(self) -> bool:
         return self._clock() >= self._due
 
     def write(self, step: int, phases: int | None = None) -> None:
-        """Not synced, but whole: a reader finds this one or the one before."""
+        """Write the file whole, but not synced: readers find this version or the one before."""
         if phases is not None:
             self._phases = phases
         now = self._clock()

@@ -1,4 +1,4 @@
-"""Where a result came from: version, commit, machine and libraries; no paths, no environment."""
+"""The origin of a result: version, commit, machine and libraries; no paths, no environment."""
 
 import platform
 import subprocess
@@ -7,18 +7,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import valueshare
+from valueshare._version import __version__
 from valueshare.cores import available_cores
 
-DEVIATIONS = "deviations"  # of a study from the paper, a sentence each, where there are any
+DEVIATIONS = "deviations"  # of a study from the paper, one sentence each, if any
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "matplotlib")
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """What a reader needs to make the same result again; `command` holds no paths."""
+    """Everything needed to reproduce a result; `command` holds no paths."""
     return {
         "command": command,
-        "valueshare": valueshare.__version__,
+        "valueshare": __version__,
         "commit": source_commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -28,7 +28,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that are installed here, found without importing them."""
+    """Versions of the installed libraries, found without importing them."""
     found = {}
     for name in LIBRARIES:
         try:
@@ -48,7 +48,7 @@ def machine() -> dict[str, Any]:
 
 
 def machine_line() -> str:
-    """The machine in a few words, as benchmarks print it."""
+    """The machine in one line, as benchmarks print it."""
     about = machine()
     return (
         f"{about['processor']}, {about['cores']} cores, {about['system']} {about['architecture']}"
@@ -57,26 +57,20 @@ def machine_line() -> str:
 
 def source_commit() -> str | None:
     """The commit of the source tree this package runs from, marked if the tree has changes."""
-    source = Path(valueshare.__file__).parent
-    git = ["git", "-C", str(source)]
+    if _git("ls-files", "--error-unmatch", "_version.py") is None:
+        return None  # installed somewhere inside another project's repository
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", ".")
+    return None if commit is None else commit + ("+changes" if changes else "")
+
+
+def _git(*words: str) -> str | None:
+    """The output of a git command in the package's folder; None where it fails."""
+    command = ["git", "-C", str(Path(__file__).parents[1]), *words]
     try:
-        inside = subprocess.run(
-            [*git, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, check=False
-        )
-        if inside.returncode:
-            return None  # installed somewhere inside another project's repository
-        commit = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        )
-        changes = subprocess.run(
-            [*git, "status", "--porcelain", "--", str(source)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+    return done.stdout.strip()
 
 
 def _processor() -> str:

@@ -4,10 +4,10 @@
     agents.parquet           the table: one row per agent
     provenance.json          command, version, commit, machine, libraries; again for each resumption
     records/*.parquet        one row per agent and evaluation
-    checkpoints/NAME/        what population NAME needs to resume
-    progress/NAME.json       where it is, and how long it has taken; for displays
+    checkpoints/NAME/        the state from which population NAME resumes
+    progress/NAME.json       its step, and how long it has taken; for displays
     .lock                    held by the process that runs it
-    tensorboard/             events, where they were asked for
+    tensorboard/             events, with --tensorboard
 
 It appears whole, with everything but records, checkpoints and events; those are written by
 `population.checkpoint`, each file whole or not at all.
@@ -17,9 +17,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 import torch
@@ -31,70 +31,68 @@ from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoint import Folder, is_whole, newest_state, remove_old
 from valueshare.population.phase import records_schema
-from valueshare.records import (
-    CHECKPOINTS,
-    RECORDS,
-    TENSORBOARD,
-    check_format,
-    read_tables,
-    run_config,
-)
+from valueshare.population.spec import PopulationSpec
+from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.runs.directory import CONFIG, check_target, read_config, results_folder
-from valueshare.runs.locks import LOCK
-from valueshare.runs.locks import held as held  # callers hold the folder that this room makes
-from valueshare.runs.plan import (
-    KIND,
-    Part,
-    Plan,
-    config,
-    difference,
-    from_config,
-    parts,
-)
+from valueshare.runs.directory import check_target, results_folder
+from valueshare.runs.locks import LOCK, held
+from valueshare.runs.plan import KIND, Plan, config, difference, from_config
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.leases import LEASE
-from valueshare.runs.storage.places import Place, located
-from valueshare.schema import Invalid, read_object
+from valueshare.runs.storage.locations import Location, resolve_location
+from valueshare.runs.storage.remote import AGENTS, PLAN_FILES, PROVENANCE
+from valueshare.runs.variants import label, shown_score, variant_scores
+from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
+from valueshare.wording import how_many
 
-AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
-# All that a run writes, at an address too.
-WRITTEN = (
-    *(CONFIG, AGENTS, PROVENANCE, LOCK, LEASE),
-    *(RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD),
-)
+# Everything that a run writes, at an address too.
+FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE)
+WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+ROWS = 10  # of scores in the repr of a run
 
 
-class Run(NamedTuple):
-    """A training run on disk: finished, or as far as it got."""
+@dataclass(eq=False, repr=False)
+class Run:
+    """A training run on disk or at an address: finished, or as far as it got."""
 
-    folder: Place
+    folder: Location
     agents: pl.DataFrame  # the table
     records: pl.DataFrame  # one row per agent and evaluation
     finished: bool
-    # Why populations ended that are not finished, by name; the others continued without them.
-    failures: Mapping[str, str] = MappingProxyType({})
+    failures: Mapping[str, str] = field(default_factory=dict)  # why populations failed, by name
+
+    def __repr__(self) -> str:
+        """The folder, how far it is, and the last score of every variant."""
+        agents = how_many(self.agents.height, "agent")
+        state = "finished" if self.finished else "not finished"
+        if self.failures:
+            state += f", {how_many(len(self.failures), 'population')} failed"
+        rows = variant_scores(self.agents, self.records).to_dicts()
+        lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
+        more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
+        head = f"Run({str(self.folder)!r}, {agents}, {state})"
+        return "\n".join([f"{head}; last scores:", *lines, *more])
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
         if isinstance(self.folder, Path):
             return read_weights(self.folder, agent)
         with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name in (CONFIG, AGENTS))
-            for part in parts(open_plan(copy.folder)):
-                if agent in part.agents["agent"]:
-                    copy.pull_weights(part.name)
+            copy.pull(lambda name: name in PLAN_FILES)
+            for spec in open_plan(copy.folder).populations.values():
+                if agent in spec.agents["agent"]:
+                    copy.pull_weights(spec.name)
             return read_weights(copy.folder, agent)
 
 
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
-    """Refuse a folder that is in use, and say what to do with what is in it.
+    """Refuse a folder that is not empty, and say what to do with the run in it.
 
-    How it was cut there is no other setting. A copy of what is at an address has no states.
+    How its populations are split is no setting. A copy of a remote run has no states.
     """
-    stored = read_config(folder)
+    stored = read_config(folder, skip_damaged=True)
     if stored is None:
         check_target(folder, config(plan))  # absent, empty, or something else
         return
@@ -106,18 +104,17 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
         raise InvalidInput(
             f"{folder} holds a run with other settings ({other}): choose another --out"
         )
-    done = is_committed if copied else is_finished
-    if done(folder, plan._replace(pieces=stored.get("pieces", {}))):
+    if is_finished(folder, replace(plan, chunks=stored.get("pieces", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
     again = f"valueshare resume {shlex.quote(str(folder))}"
     raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
 
 
 def is_untrained(folder: Path, plan: Plan) -> bool:
-    """Whether the run of this very plan is in a folder, however it was cut, and nothing learned."""
-    stored = read_config(folder) or {}
-    cut = {name: stored[name] for name in ("pieces", "valueshare") if name in stored}
-    if not stored or stored != config(plan) | cut:
+    """Whether a folder holds a run of this plan, however split, without a finished phase."""
+    stored = read_config(folder, skip_damaged=True) or {}
+    ignored = {name: stored[name] for name in ("pieces", "valueshare") if name in stored}
+    if not stored or stored != config(plan) | ignored:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))
 
@@ -131,11 +128,11 @@ def created(
     tensorboard: bool = False,
     deviations: Sequence[str] = (),
 ) -> Iterator[None]:
-    """Make the folder of a run that has not begun, and hold it while the context lasts.
+    """Make the folder of a new run, and hold its lock while the context lasts.
 
-    It appears whole or not at all, and is held before it appears: no other process can resume it
-    between its making and its first step. Whether it has events is noted for who resumes it,
-    and where its study departs from the paper, for who reads its results.
+    It appears whole or not at all, and is locked before it appears: no other process can resume it
+    before its first step. `provenance.json` has `tensorboard` for a later resume, and `deviations`
+    from the paper for its report.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
@@ -150,11 +147,11 @@ def created(
         yield
 
 
-def check_links(folder: Place) -> None:
-    """Refuse symbolic links among the files of a run: what is written there would go elsewhere.
+def check_links(folder: Location) -> None:
+    """Refuse symbolic links among the files of a run: they would lead writes out of the folder.
 
-    The folder itself may be one, which its owner made. Addresses with local:// are folders too;
-    other stores have no links, or keep their users apart themselves.
+    The folder itself may be a link. Addresses with local:// are folders too; other stores have no
+    links, or separate their users themselves.
     """
     if isinstance(folder, Path):
         refuse_links(folder, *WRITTEN)
@@ -164,12 +161,12 @@ def check_links(folder: Place) -> None:
 
 def open_plan(folder: Path) -> Plan:
     """The plan of the run in a folder."""
-    stored = run_config(folder)
+    stored = read_config(folder)
     if stored is None or stored.get("kind") != KIND:
         raise InvalidInput(
             f"there is no training run in {folder}: give the folder that `valueshare train` made"
         )
-    check_format(folder, stored)
+    check_format(folder, stored)  # a run without a format is damaged
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(OWN_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
@@ -190,18 +187,18 @@ def open_plan(folder: Path) -> Plan:
 
 def open_run(folder: str | Path) -> Run:
     """The run in a folder or at an address, with its records so far."""
-    place = located(folder)
-    with reading_copies([place]) as copies:
+    location = resolve_location(folder)
+    with reading_copies([location]) as copies:
         (own,) = copies.folders
         plan = open_plan(own)
-        done = is_finished if own == place else is_committed
-        return Run(place, plan.agents, read_records(own), done(own, plan))
+        finished = is_finished(own, plan, copied=own != location)
+        return Run(location, plan.agents, read_records(own), finished)
 
 
 def note_resumption(folder: Path, command: str, device: str, tensorboard: bool = False) -> None:
-    """Add to `provenance.json` that the run resumes, where and with what.
+    """Add to `provenance.json` that the run resumes, on which machine and with which versions.
 
-    One that cannot be read, cut short at an address say, begins anew: no number depends on it.
+    One that cannot be read is started anew: no number depends on it.
     """
     try:
         stored = read_object(folder / PROVENANCE)
@@ -214,7 +211,7 @@ def note_resumption(folder: Path, command: str, device: str, tensorboard: bool =
 
 
 def has_events(folder: Path) -> bool:
-    """Whether TensorBoard events of this run were asked for, when it began or resumed."""
+    """Whether this run writes TensorBoard events, since it began or was resumed."""
     try:
         return bool(read_object(folder / PROVENANCE)["tensorboard"])
     except (OSError, Invalid, KeyError):
@@ -222,29 +219,27 @@ def has_events(folder: Path) -> bool:
 
 
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
-    """Delete old checkpoints of finished populations, which a kill may have left.
+    """Delete old checkpoints of finished populations, which a killed process may have left.
 
-    The caller holds the folder.
+    The caller holds the folder's lock.
     """
-    for part in parts(plan):
-        remove_old(Folder(folder, part.name), part.settings.phases - 1)
+    for spec in plan.populations.values():
+        remove_old(Folder(folder, spec.name), spec.last_phase)
 
 
-def is_finished(folder: Path, plan: Plan) -> bool:
-    """Whether every population's last phase is there, with every checksum right."""
-    return all(is_part_finished(folder, part) for part in parts(plan))
+def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
+    """Whether every population's last phase is there, with every checksum right.
+
+    Of a copied run, which has no states, the last manifests are enough.
+    """
+    specs = plan.populations.values()
+    if copied:
+        return all(Folder(folder, s.name).manifest(s.last_phase).is_file() for s in specs)
+    return all(is_population_finished(folder, spec) for spec in specs)
 
 
-def is_committed(folder: Path, plan: Plan) -> bool:
-    """Whether every population's last manifest is there: what a copy without states can tell."""
-    return all(
-        Folder(folder, part.name).manifest(part.settings.phases - 1).is_file()
-        for part in parts(plan)
-    )
-
-
-def is_part_finished(folder: Path, part: Part) -> bool:
-    return is_whole(Folder(folder, part.name), part.settings.phases - 1)
+def is_population_finished(folder: Path, spec: PopulationSpec) -> bool:
+    return is_whole(Folder(folder, spec.name), spec.last_phase)
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
@@ -255,15 +250,15 @@ def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
 
 def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
     """The state dictionary of one agent's network, as of its last finished phase."""
-    for part in parts(open_plan(folder)):
-        row = part.agents["agent"].index_of(agent)
+    for spec in open_plan(folder).populations.values():
+        row = spec.agents["agent"].index_of(agent)
         if row is None:
             continue
-        file = newest_state(Folder(folder, part.name))
+        file = newest_state(Folder(folder, spec.name))
         if file is None:
             raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
         prefixes = ("online.parameters.", "online.buffers.")
-        with safe_open(file, "pt") as stored:  # of all agents, this one's alone are read
+        with safe_open(file, "pt") as stored:  # reads this agent's slice alone
             return {
                 name.removeprefix(prefix): stored.get_slice(name)[row]
                 for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
@@ -280,6 +275,6 @@ def _events(tensorboard: bool) -> dict[str, bool]:
 def _origin(command: str, device: str) -> dict[str, Any]:
     about = provenance(command)
     about["started"] = about.pop("finished")
-    if device.startswith("cuda") and torch.cuda.is_available():  # on a cluster, it may be elsewhere
+    if device.startswith("cuda") and torch.cuda.is_available():  # a cluster's driver may have none
         about["machine"]["gpu"] = torch.cuda.get_device_name(device)
     return about

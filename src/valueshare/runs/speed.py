@@ -1,4 +1,4 @@
-"""How fast a population learns where it will run: measured for a few seconds, and thrown away."""
+"""The speed of a population where it will run, measured for a few seconds without a folder."""
 
 import json
 import time
@@ -10,19 +10,19 @@ import polars as pl
 from valueshare.population.agents import SCHEMA
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.train import train_population
-from valueshare.runs.plan import Part, Plan, config, from_config, parts
+from valueshare.runs.plan import Plan, config, from_config
 
 MEASURE_SECONDS = 5.0
-READ_EVERY = 16  # steps: a mark for each would be a long list
+SAMPLE_STEPS = 16  # between readings of the clock
 WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 
-def request(plan: Plan, part: Part, threads: int, seconds: float = MEASURE_SECONDS) -> str:
-    """What a worker needs to know to measure one population of a plan."""
+def request(plan: Plan, population: str, threads: int, seconds: float = MEASURE_SECONDS) -> str:
+    """The arguments of `measured_speed` for one population of a plan, as text for a worker."""
     values = {
         "config": config(plan),
         "agents": plan.agents.to_dicts(),
-        "part": part.name,
+        "population": population,
         "threads": threads,
         "seconds": seconds,
     }
@@ -30,39 +30,37 @@ def request(plan: Plan, part: Part, threads: int, seconds: float = MEASURE_SECON
 
 
 def measured_speed(values: dict[str, Any]) -> float:
-    """Agent-steps a second while the population learns, without evaluations and checkpoints."""
+    """Agent-steps per second while the population learns, without evaluations and checkpoints."""
     plan = from_config(values["config"], pl.DataFrame(values["agents"], schema=SCHEMA))
-    part = next(part for part in parts(plan) if part.name == values["part"])
-    settings = _brief(part.settings)
+    spec = plan.populations[values["population"]]
+    settings = _brief(spec.settings)
     marks: list[tuple[float, int]] = []
 
     def should_stop() -> bool:
         return len(marks) > 1 and marks[-1][0] - marks[0][0] >= values["seconds"]
 
     def on_tick(step: int) -> None:
-        if step % READ_EVERY:
-            return
-        if step >= settings.learning_starts + WARM_UP_STEPS:
+        if step % SAMPLE_STEPS == 0 and step >= settings.learning_starts + WARM_UP_STEPS:
             marks.append((time.perf_counter(), step))
 
     train_population(
-        part.agents,
+        spec.agents,
         settings,
         device=plan.device,
         compiled=plan.compiled,
-        backend=part.backend,
+        backend=spec.backend,
         threads=values["threads"],
         should_stop=should_stop,
         on_tick=on_tick,
     )
     (first, begun), (last, ended) = marks[0], marks[-1]
-    return (ended - begun) * part.agents.height / (last - first)
+    return (ended - begun) * spec.agents.height / (last - first)
 
 
 def _brief(settings: TrainingSettings) -> TrainingSettings:
-    """The same learning, begun as soon as a minibatch is there, in one long phase.
+    """The same learning, started as soon as there is a minibatch, in one long phase.
 
-    A population evaluates before its first step: one short episode.
+    The evaluation before the first step is one short episode.
     """
     steps = 10**9
     start = min(settings.learning_starts, 4 * settings.batch_size)

@@ -1,8 +1,8 @@
-"""Hidden folders in which results are written before they take their place.
+"""Hidden folders in which results are written before they are moved to their target.
 
-A process that is killed leaves its own behind. The next command for the same target removes it: who
-writes into one holds a lock on it, which ends with the process. Only folders of this machine are
-removed, since a lock may not reach another one, and only those with names that are made here.
+A killed process leaves its folder behind, and the next command for the same target removes it: a
+process that writes into one holds its lock, which ends with the process. Only folders of this
+machine are removed, as locks may not work between machines, and only those with such names.
 """
 
 import fcntl
@@ -16,26 +16,26 @@ from pathlib import Path
 
 from valueshare.files import checksum
 
-UNNAMED = ".valueshare-"  # a folder that is not locked yet; always empty
-_RANDOM = "[a-z0-9_]{8}"  # what `tempfile` adds
+UNNAMED = ".valueshare-"  # prefix of a folder that is not locked yet; always empty
+_RANDOM = "[a-z0-9_]{8}"  # the suffix that `tempfile` adds
 
 
 @contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """A new folder beside the target to fill for it; the caller moves or removes it."""
+    """A new folder beside the target; the caller fills it, then moves or removes it."""
     while True:
         unnamed = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=target.parent))
         staging = target.with_name(_prefix(target) + unnamed.name.removeprefix(UNNAMED))
         handle = -1
         try:
             handle = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with suppress(OSError):  # NFS locks no folders: there nobody can remove it either
+            with suppress(OSError):  # NFS cannot lock folders, so it is never removed there
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             unnamed.rename(staging)  # it has this name only while it is locked
         except BaseException as error:
             if handle >= 0:
                 os.close(handle)
-            if isinstance(error, FileNotFoundError):  # taken for left by another process
+            if isinstance(error, FileNotFoundError):  # another process removed it as left behind
                 continue
             with suppress(OSError):
                 unnamed.rmdir()
@@ -48,7 +48,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def left_folders(target: Path) -> Iterator[Path]:
-    """The folders for this target that killed processes left, each locked while it is looked at."""
+    """The folders for this target that killed processes left, each locked while it is yielded."""
     pattern = re.compile(re.escape(_prefix(target)) + _RANDOM)
     for path in _matching(target.parent, pattern):
         try:
@@ -58,14 +58,14 @@ def left_folders(target: Path) -> Iterator[Path]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield path
-        except OSError:  # somebody works in it, or there are no locks
+        except OSError:  # in use, or there are no locks
             continue
         finally:
             os.close(handle)
 
 
 def remove_unnamed(above: Path) -> None:
-    """Remove folders from which a process was killed before they had a name; they are empty."""
+    """Remove the empty folders of processes that were killed before they renamed them."""
     for path in _matching(above, re.compile(re.escape(UNNAMED) + _RANDOM)):
         with suppress(OSError):
             path.rmdir()

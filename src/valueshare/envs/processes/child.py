@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import NoReturn
 
-from valueshare.children import obey
+from valueshare.children import serve as serve_parent
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
@@ -92,7 +92,7 @@ def main() -> None:
         fields = shared_fields(environments.spec, environments.count)
         serve(Stepping(environments, SharedArrays(fields, asked["memory"])), orders)
 
-    obey(work, lambda line: orders.append(json.loads(line)))
+    serve_parent(work, lambda line: orders.append(json.loads(line)))
 
 
 if __name__ == "__main__":

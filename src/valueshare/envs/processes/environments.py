@@ -100,9 +100,9 @@ class EnvironmentProcess:
         if self._child is None:
             raise EnvironmentFailed(f"the process of {self._name} was ended")
         if self._child.has_ended():
-            answer = self._child.answer()
-            answer.raise_if_mendable()
-            raise EnvironmentFailed(f"the environments of {self._name} ended: {answer.why}")
+            answer = self._child.result()
+            answer.raise_if_fixable()
+            raise EnvironmentFailed(f"the environments of {self._name} ended: {answer.reason}")
 
     def close(self) -> None:
         """End the process. Whoever waits for its steps goes on, with letters that mean nothing."""
@@ -125,7 +125,7 @@ class EnvironmentProcess:
         """A reset, or None for a rest; done when this returns."""
         self.check()
         assert self._child is not None
-        self._child.tell(json.dumps(seeds))
+        self._child.send(json.dumps(seeds))
         self._orders += 1
         self._wait("orders", self._orders, lambda: None)
         self.asked, self._has_sent = int(self.memory.arrays["stepped"][0]), False

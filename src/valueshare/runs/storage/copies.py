@@ -1,7 +1,7 @@
-"""Copies of runs at addresses: made for a task, and gone with it.
+"""Local copies of runs at addresses: made for a task, and removed with it.
 
-They are folders below the system's place for temporary files (TMPDIR). What a process that was
-killed has left there goes when the next copy is made.
+They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process
+has left there are removed when the next copy is made.
 """
 
 import os
@@ -14,24 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.directory import CONFIG, read_config
 from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.storage.leases import LEASE
-from valueshare.runs.storage.places import Place, Url
+from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_small
 from valueshare.runs.storage.stores import Store
-from valueshare.schema import Invalid, json_object
+from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
-COPIES = "valueshare-copies"  # below the system's place for temporary files
+COPIES = "valueshare-copies"  # in the system's folder for temporary files
 YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 
 
 @contextmanager
 def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
-    """An empty copy, below whose folder nothing is yet; it goes when the context ends.
+    """An empty copy, removed when the context ends; its folder does not exist yet.
 
-    What is said of its folder is said of the address. Where a finished phase could not be sent and
-    it is to be kept, the copy stays, and its owner is told.
+    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could
+    not be sent is kept, and the error names its folder.
     """
     with _own_folder() as parent:
         copy = Copy(parent / (url.name or "run"), url)
@@ -40,22 +39,22 @@ def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
         except InvalidInput as error:
             raise InvalidInput(_renamed(str(error), copy)) from error
         except OSError as error:
-            said = _renamed(error.strerror or str(error), copy)
+            message = _renamed(error.strerror or str(error), copy)
             if keep and copy.has_unsent():
                 kept = _kept(copy.folder)
-                said += f"; what it lacks is in {kept}: copy these files there before going on"
-            raise OSError(error.errno, said) from error
+                message += f"; what it lacks is in {kept}: copy these files there before you resume"
+            raise OSError(error.errno, message) from error
 
 
 class ReadingCopies:
-    """Folders with what reading some runs needs; those on this filesystem are the runs' own."""
+    """Folders with the files that reading some runs needs; local runs are read in place."""
 
     def __init__(self, folders: Sequence[Path], copies: Sequence[Copy]) -> None:
         self.folders, self._copies = folders, copies
         self._due = 0.0
 
     def fetch(self, every: float = 0.0) -> None:
-        """What is new at the addresses; where so many seconds are not over, nothing."""
+        """Download what is new at the addresses, at most once in `every` seconds."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -64,19 +63,19 @@ class ReadingCopies:
             copy.pull(is_small)
 
     def named(self, text: str) -> str:
-        """What is said of a copy's folder, said of the address."""
+        """A text with the addresses in place of the folders of their copies."""
         for copy in self._copies:
             text = _renamed(text, copy)
         return text
 
 
 @contextmanager
-def reading_copies(places: Sequence[Place]) -> Iterator[ReadingCopies]:
-    """To read runs wherever they are, as often as their copies are fetched again."""
+def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
+    """Folders to read runs from, local or remote."""
     with ExitStack() as stack:
         found = [
-            place if isinstance(place, Path) else stack.enter_context(working_copy(place))
-            for place in places
+            each if isinstance(each, Path) else stack.enter_context(working_copy(each))
+            for each in locations
         ]
         copies = [each for each in found if isinstance(each, Copy)]
         folders = [each.folder if isinstance(each, Copy) else each for each in found]
@@ -86,31 +85,31 @@ def reading_copies(places: Sequence[Place]) -> Iterator[ReadingCopies]:
 
 
 @contextmanager
-def filled(place: Place) -> Iterator[Path]:
-    """A folder with what reading needs; what is new in it goes to the place when all is well."""
-    if isinstance(place, Path):
-        yield place
+def synced_folder(location: Location) -> Iterator[Path]:
+    """A folder with the small files of a run; new files are uploaded when the context ends well."""
+    if isinstance(location, Path):
+        yield location
         return
-    with working_copy(place) as copy:
+    with working_copy(location) as copy:
         copy.pull(is_small)
         yield copy.folder
         copy.push()
 
 
-def stored_config(place: Place) -> dict[str, Any] | None:
-    """The settings of the results at a place, or None if there are none."""
-    if isinstance(place, Path):
-        return read_config(place)
+def stored_config(location: Location) -> dict[str, Any] | None:
+    """The settings of the results at a location, or None if there are none."""
+    if isinstance(location, Path):
+        return read_config(location, skip_damaged=True)
     try:
-        return json_object(Store(place).read(CONFIG) or b"")
+        return json_object(Store(location).read(CONFIG) or b"")
     except Invalid:
         return None
 
 
 def check_free(copy: Copy) -> None:
-    """Refuse an address with files that are no run; of a run that is there, fetch what tells of it.
+    """Refuse an address with files that are no run; download the small files of a run there.
 
-    What a driver sends before the configuration is none yet: it may have been killed then.
+    Files that a driver sends before the configuration are no run yet: it may have been killed then.
     """
     names = copy.store.sizes()
     if CONFIG in names:
@@ -120,14 +119,14 @@ def check_free(copy: Copy) -> None:
 
 
 def check_unfilled(copy: Copy | None) -> None:
-    """Refuse an address where another process has put a run since; its lease is held now."""
+    """Refuse an address where another process has put a run since; call with its lease held."""
     if copy is not None and stored_config(copy.url) is not None:
         raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
 
 
 @contextmanager
 def _own_folder() -> Iterator[Path]:
-    """A new folder of this process's own."""
+    """A new folder of this process."""
     above = _copies()
     for path in above.iterdir():
         _remove_left(path)
@@ -143,12 +142,12 @@ def _copies() -> Path:
     above = Path(tempfile.gettempdir()) / f"{COPIES}-{os.getuid()}"
     above.mkdir(mode=0o700, exist_ok=True)
     if above.is_symlink() or above.stat().st_uid != os.getuid():
-        raise InvalidInput(f"{above} belongs to somebody else: set TMPDIR to a folder of your own")
+        raise InvalidInput(f"{above} belongs to another user: set TMPDIR to a folder of your own")
     return above
 
 
 def _remove_left(path: Path) -> None:
-    """Remove a copy whose owner was killed: nobody holds its lock."""
+    """Remove a copy whose process was killed: nobody holds its lock."""
     with suppress(OSError):
         old = time.time() - path.stat().st_mtime > YOUNG_SECONDS
         if path.name.startswith("copy-") and old and not is_taken(path / LOCK):

@@ -1,10 +1,9 @@
-"""Who may write to a run at an address: stores have no locks, so its one driver renews a lease.
+"""Leases of runs at addresses: stores have no locks, so the one driver of a run renews a lease.
 
-The lease is a small file that its owner writes again every `RENEW_SECONDS`. Who finds one waits
-until it changes, and is refused, or until it has stayed the same for as long as its owner promised
-not to be silent (`LEASE_SECONDS`), and takes it. No clock is compared with another machine's, but
-for a lease that is an hour old. Two who take it at the same moment look again after a moment: the
-last one to write has it.
+The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds
+one waits. If the file changes, the process is refused; if it stays the same for `LEASE_SECONDS`,
+the owner has ended and the process takes the lease. Clocks of machines are compared only for a
+lease that is an hour old. Of two processes that take it at once, the last one to write has it.
 """
 
 import json
@@ -27,11 +26,11 @@ LONG_AGO_SECONDS = 3_600.0  # more than clocks are apart
 
 
 class Lease:
-    """Held while its owner renews it."""
+    """A lease that this process holds while it renews it."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._token, self._beat = store, secrets.token_hex(8), 0
-        self.lost = False  # another process has taken it: this one was silent for too long
+        self.lost = False  # another process has taken it: this one did not renew it in time
 
     def write(self, *, patient: bool = False) -> None:
         self._beat += 1
@@ -43,7 +42,7 @@ class Lease:
         return (_read(self._store, patient=patient) or {}).get("token") == self._token
 
     def renew(self) -> None:
-        """Nothing is wrong with a store that is silent for a moment: the next time may do."""
+        """Write the lease again; a store that fails for a moment is no error."""
         try:
             if self.is_own():
                 self.write()
@@ -58,9 +57,9 @@ class Lease:
 
 
 @contextmanager
-def leased(store: Store, say: Callable[[str], None]) -> Iterator[Lease]:
+def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
     """Hold the run at an address while it is written to; refused where another process does."""
-    _wait_for(store, say)
+    _wait_for(store, on_note)
     lease, ended = Lease(store), Event()
 
     def renew() -> None:
@@ -79,12 +78,12 @@ def leased(store: Store, say: Callable[[str], None]) -> Iterator[Lease]:
         ended.set()
         if thread.ident is not None:  # it was started
             thread.join()
-        with suppress(Unreachable):  # then it runs out
+        with suppress(Unreachable):  # then it expires
             lease.release()
 
 
-def _wait_for(store: Store, say: Callable[[str], None]) -> None:
-    """Until the lease that is there, if any, is given back or has run out."""
+def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
+    """Wait until the lease that is there, if any, is released or has expired."""
     first = _read(store)
     if first is None:
         return
@@ -92,7 +91,9 @@ def _wait_for(store: Store, say: Callable[[str], None]) -> None:
         return
     patience = float(first.get("seconds", LEASE_SECONDS))
     deadline = time.monotonic() + patience
-    say(f"{store.url} was left by a process, or is in use: waiting up to {patience:.0f} s to see")
+    on_note(
+        f"{store.url} was left by a process, or is in use: waiting up to {patience:.0f} s to see"
+    )
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
         now = _read(store)
@@ -107,7 +108,7 @@ def _refused(store: Store) -> InvalidInput:
 
 
 def _read(store: Store, *, patient: bool = True) -> dict[str, Any] | None:
-    """The lease; empty where it is just being written, None where there is none."""
+    """The lease; empty where it is incomplete, None where there is none."""
     text = store.read(LEASE, patient=patient)
     if text is None:
         return None

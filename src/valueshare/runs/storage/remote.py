@@ -1,8 +1,8 @@
-"""A run at an address: a working copy on the local disk, and what of it the store has.
+"""A run at an address: a working copy on the local disk, kept in sync with the store.
 
-A phase is finished when its manifest is at the address, which comes after the files that it names.
-Whoever runs a population has a copy of it: the driver with the local engine, and each worker of a
-cluster its own.
+A phase is finished when its manifest is at the address, which is sent after the files it names.
+The process that runs a population has a copy of it: the driver with the local launcher, and each
+worker of a cluster its own.
 """
 
 import json
@@ -13,19 +13,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from valueshare.files import write_whole
-from valueshare.runs.directory import CONFIG
 from valueshare.runs.progress import PROGRESS, read_progress
-from valueshare.runs.storage.places import Url
+from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.schema import CONFIG
 
 Wanted = Callable[[str], bool]
 
-FIRST_SENT = ("agents.parquet", "provenance.json")  # of a new run, and then its configuration
-PROGRESS_SECONDS = 5.0  # between looks at progress from afar
+AGENTS, PROVENANCE = "agents.parquet", "provenance.json"
+FIRST_SENT = (AGENTS, PROVENANCE)  # of a new run, before its configuration
+PLAN_FILES = (CONFIG, AGENTS)
+PROGRESS_SECONDS = 5.0  # between reads of remote progress
 
 # A store's names become paths: nothing may lead out of the folder.
 _PLAIN = re.compile(r"(?!\.\.?(/|$))[\w.+,=@ -]+(/(?!\.\.?(/|$))[\w.+,=@ -]+)*")
-# What reading a run needs, wherever it lies: all but states and replay.
+# The files that reading a run needs, at any depth: all but states and replay.
 _SMALL = re.compile(
     r"(.*/)?((config|provenance|summary)\.json|agents\.parquet|records/[^/]+\.parquet"
     rf"|checkpoints/[^/]+/checkpoint-\d+\.json|{PROGRESS}/[^/]+\.json)"
@@ -42,7 +44,7 @@ def is_small(name: str) -> bool:
 
 
 class Copy:
-    """A folder, and what the store at an address has of it."""
+    """A folder, and the files of it that the store at an address has."""
 
     def __init__(self, folder: Path, url: Url) -> None:
         self.folder, self.url = folder, url
@@ -52,7 +54,7 @@ class Copy:
         self._due = 0.0
 
     def pull(self, wanted: Wanted) -> None:
-        """Fetch the files that are not here, or are others; those that are here are then known."""
+        """Download the wanted files that are missing or different here."""
         for name, size in self.store.sizes().items():
             if wanted(name) and _PLAIN.fullmatch(name):
                 path = self.folder / name
@@ -61,9 +63,9 @@ class Copy:
                     self._sent[name] = _stamp(path)
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
-        """Send what is new here: data first, then manifests, and last what says that it is a run.
+        """Upload new files: data first, then manifests, and the configuration last.
 
-        Nothing of a run counts before its configuration is there, nor a phase before its manifest.
+        A run does not exist before its configuration is there, nor a phase before its manifest.
         """
         here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
         new = [name for name in here if wanted(name) and self._is_new(name)]
@@ -72,74 +74,76 @@ class Copy:
             self.store.put(self.folder / name, name)
             self._sent[name] = stamp
 
-    def pull_part(self, part: str, phase: int | None = None) -> None:
-        """What a population needs to go on; with a phase, what that phase's checkpoint names."""
-        own = _of_part(part)
+    def pull_population(self, population: str, phase: int | None = None) -> None:
+        """Download what a population needs to resume; with a phase, only that checkpoint."""
+        own = _of_population(population)
         self.pull(
             lambda name: (
-                name in (CONFIG, "agents.parquet")
+                name in PLAN_FILES
                 or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
             )
         )
 
-    def pull_weights(self, part: str) -> None:
-        """A population's weights, and what tells which are the newest."""
-        own = _of_part(part)
+    def pull_weights(self, population: str) -> None:
+        """Download a population's weights, and the manifests that name them."""
+        own = _of_population(population)
         self.pull(lambda name: own(name) and ("/state-" in name or _is_manifest(name)))
 
-    def push_part(self, part: str) -> None:
-        """Send a finished phase; then delete what is no longer here and older than it.
+    def push_population(self, population: str) -> None:
+        """Upload a finished phase; then delete older files that are no longer here.
 
         A worker that was given up for lost and still runs deletes nothing that a later phase needs:
-        what its own phase can do without, later ones can too.
+        files that its own phase does not need, later ones do not need either.
         """
-        own, mark = _of_part(part), self.folder / PROGRESS / f"{part}.unsent"
+        own, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
         mark.parent.mkdir(exist_ok=True)
-        mark.touch()  # another process may have to tell
+        mark.touch()  # the parent process may have to report it
         self.push(own)
         mark.unlink()
         phases = {name: _phase(name) for name in self._sent if own(name)}
         newest = max(phases.values(), default=0)
         for name, phase in phases.items():
             if 0 <= phase < newest and not (self.folder / name).exists():
-                with suppress(Unreachable):  # it is in nobody's way
+                with suppress(Unreachable):  # a leftover does no harm
                     self.store.delete(name)
                 del self._sent[name]
-        self._due = 0.0  # the display shall know
+        self._due = 0.0  # send progress at once
 
-    def push_progress(self, part: str) -> None:
-        """Now and then, and never in the way: it is for displays."""
+    def push_progress(self, population: str) -> None:
+        """Upload progress every few seconds; failures are ignored, as it is for displays."""
         now = time.monotonic()
         if now < self._due:
             return
         self._due = now + PROGRESS_SECONDS
         with suppress(OSError):
-            file = f"{PROGRESS}/{part}.json"
+            file = f"{PROGRESS}/{population}.json"
             self.store.write(file, (self.folder / file).read_bytes(), patient=False)
 
-    def pull_news(self, *, at_once: bool = False) -> None:
-        """Progress of all populations, and the records of the phases that have ended since."""
+    def pull_progress(self, *, at_once: bool = False) -> None:
+        """Download progress of all populations, and the records of phases that ended since."""
         now = time.monotonic()
         if now < self._due and not at_once:
             return
         self._due = now + PROGRESS_SECONDS
-        with suppress(Unreachable):  # the next look may do
+        with suppress(Unreachable):  # the next attempt may succeed
             for name, stamp in self.store.stamps(PROGRESS).items():
                 if self._seen.get(name) == stamp or not _PROGRESS.fullmatch(name):
                     continue
-                part = Path(name).stem
-                before = read_progress(self.folder, part).phases
+                population = Path(name).stem
+                before = read_progress(self.folder, population).phases
                 text = self.store.read(name) or b""
                 if (phases := _phases(text)) is None:
                     continue  # it is being written
                 for phase in range(before, phases):
-                    self._get(f"records/{part}-{phase:06d}.parquet")
-                    self._get(f"checkpoints/{part}/checkpoint-{phase:06d}.json")  # if still there
+                    self._get(f"records/{population}-{phase:06d}.parquet")
+                    self._get(
+                        f"checkpoints/{population}/checkpoint-{phase:06d}.json"
+                    )  # if still there
                 _write(self.folder / name, text)
                 self._seen[name] = stamp
 
     def has_unsent(self) -> bool:
-        """Whether a finished phase is here and not at the address."""
+        """Whether a finished phase is here and not at the address yet."""
         return any((self.folder / PROGRESS).glob("*.unsent"))
 
     def _get(self, name: str) -> None:
@@ -154,23 +158,24 @@ class Copy:
 
 
 def _phases(text: bytes) -> int | None:
-    """How many are finished, by what a worker has written of itself."""
+    """The number of finished phases in a progress file; None where it is incomplete."""
     try:
         return int(json.loads(text)["phases"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _of_part(part: str) -> Wanted:
+def _of_population(population: str) -> Wanted:
+    name = re.escape(population)
     pattern = re.compile(
-        rf"records/{re.escape(part)}-\d{{6}}\.parquet|{PROGRESS}/{re.escape(part)}\.json"
-        rf"|checkpoints/{re.escape(part)}/[^/]+\.(json|safetensors)"
+        rf"records/{name}-\d{{6}}\.parquet|{PROGRESS}/{name}\.json"
+        rf"|checkpoints/{name}/[^/]+\.(json|safetensors)"
     )
     return lambda name: pattern.fullmatch(name) is not None
 
 
 def _phase(name: str) -> int:
-    """Of which phase a file of a checkpoint is; -1 for records and progress, which stay."""
+    """The phase of a checkpoint's file; -1 for records and progress, which stay."""
     found = _PHASE.search(name.rpartition("/")[2])
     return int(found[1]) if found and name.startswith("checkpoints/") else -1
 

@@ -1,1 +1,1 @@
-"""The engines: populations in this process, in others beside it, or as tasks of a Ray cluster."""
+"""The launchers: populations in this process, in worker processes, or as tasks of a Ray cluster."""

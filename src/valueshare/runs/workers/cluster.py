@@ -1,4 +1,4 @@
-"""A Ray cluster: being its guest, and what its nodes have."""
+"""A Ray cluster: connecting to it, and the resources of its nodes."""
 
 import errno
 import os
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import install_command
-from valueshare.runs.engines import EngineOptions
-from valueshare.runs.signals import EXIT_CODES
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.signals import EXIT_CODES
 
 CONNECT_SECONDS = 5.0
 STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load itself
-ANSWER_SECONDS = 60.0  # of a node, a new worker process included
+REPLY_SECONDS = 60.0  # of a node, a new worker process included
 
 
 class Node(NamedTuple):
-    """What a machine of the cluster has."""
+    """The resources of one machine of the cluster."""
 
     id: str
     address: str
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """What one population is given."""
+    """The resources of one population."""
 
     cpus: int
     gpus: float
@@ -42,14 +42,14 @@ class Slot(NamedTuple):
         return node.cpus >= self.cpus and node.gpus >= self.gpus
 
     def times(self, node: Node) -> int:
-        """How many of them a node has room for at once, as far as CPUs and GPUs go."""
+        """How many of them a node has CPUs and GPUs for at once."""
         by_cpu = int(node.cpus // self.cpus)
         return min(by_cpu, int(node.gpus / self.gpus + 1e-9)) if self.gpus else by_cpu
 
 
 @contextmanager
-def joined(options: EngineOptions) -> Iterator[Any]:
-    """Ray, connected to the cluster; a connection that was there before stays."""
+def joined(options: LauncherOptions) -> Iterator[Any]:
+    """Ray, connected to the cluster; an earlier connection is used and kept."""
     ray = _require_ray()
     if ray.is_initialized():
         yield ray
@@ -89,10 +89,10 @@ def nodes(ray: Any) -> list[Node]:
     ]
 
 
-def slot_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Slot:
-    """What one population gets; more than any node has is refused."""
+def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) -> Slot:
+    """The resources of one population; more than any node has is refused."""
     gpus = options.ray_gpus if device.startswith("cuda") else 0.0
-    most_gpus = max(node.gpus for node in there)
+    most_gpus = max(node.gpus for node in available)
     if gpus > most_gpus:
         if not most_gpus:
             raise InvalidInput(
@@ -102,7 +102,7 @@ def slot_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Slot:
         raise InvalidInput(
             f"ray-gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs"
         )
-    able = [node for node in there if node.gpus >= gpus]
+    able = [node for node in available if node.gpus >= gpus]
     cpus = options.ray_cpus
     if not cpus:
         shares = [node.cpus * gpus / node.gpus for node in able if gpus]
@@ -117,14 +117,14 @@ def slot_of(options: EngineOptions, device: str, there: Sequence[Node]) -> Slot:
 
 
 def spread(
-    options: EngineOptions,
+    options: LauncherOptions,
     function: Callable[[str], bytes],
     texts: Sequence[str],
     on_done: Callable[[int], None],
 ) -> list[bytes]:
-    """The function's answer to every text, in their order, worked out on the cluster's CPUs.
+    """The function's result for every text, in their order, computed on the cluster's CPUs.
 
-    For short work that leaves no files. One that is lost more often than may be ends all of it.
+    For short work that leaves no files. A task that fails after all retries ends all of it.
     """
     with joined(options) as ray:
         slot = slot_of(options, "cpu", nodes(ray))
@@ -133,14 +133,14 @@ def spread(
         number, waiting = {ref: i for i, ref in enumerate(refs)}, list(refs)
         try:
             while waiting:
-                done, waiting = ray.wait(waiting, timeout=0.2)  # so that Ctrl-C is heard
+                done, waiting = ray.wait(waiting, timeout=0.2)  # so that Ctrl-C is handled
                 for ref in done:
                     ray.get(ref)
                     on_done(number[ref])
-            answers: list[bytes] = ray.get(refs)
+            results: list[bytes] = ray.get(refs)
         except ray.exceptions.RayError as error:
             raise OSError(errno.EIO, f"a task on the cluster failed: {reason_of(error)}") from error
-    return answers
+    return results
 
 
 def reason_of(error: BaseException) -> str:
@@ -154,14 +154,14 @@ def _require_ray() -> Any:
         return import_module("ray")
     except ImportError as missing:
         raise InvalidInput(
-            f"Ray is not installed: {install_command('ray')}, or write --engine local"
+            f"Ray is not installed: {install_command('ray')}, or write --launcher local"
         ) from missing
 
 
 def _check_reachable(address: str) -> None:
-    """Find out within seconds that no cluster is there.
+    """Refuse an address without a cluster within seconds.
 
-    Ray itself tries for minutes, and its failures may end the process; so another one asks.
+    Ray itself tries for minutes, and its failures may end the process; so another process asks.
     """
     none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its "
     none += "--ray-address HOST:PORT"
@@ -192,7 +192,7 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _our_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself when it connects: give it back to whom it was."""
+    """Restore the signal handlers from before: Ray replaces that of SIGTERM when it connects."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,13 +1,14 @@
 """Running a plan on a Ray cluster: every population is one Ray task, which Ray places and retries.
 
 A task is a population of a run's folder, by name. A worker or node that is lost costs the phase
-that it was in: Ray runs the task again elsewhere, and the population goes on from its last
+that it was in: Ray runs the task again on another, and the population resumes from its last
 checkpoint. Workers write checkpoints, records and progress into the run's folder, and the driver
 reads progress and records there.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,56 +16,62 @@ from typing import Any
 import torch
 
 from valueshare.errors import InvalidInput
+from valueshare.population import memory
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
-from valueshare.runs import memory, speed
-from valueshare.runs.engines import EngineOptions
-from valueshare.runs.execution import Ending, Engine, Execution, Listener, Report, checked_needs
-from valueshare.runs.plan import Part, Plan, parts
-from valueshare.runs.progress import Progress, read_progress
-from valueshare.runs.shards import cut, ends, longest_first
-from valueshare.runs.storage.places import Place, Url
+from valueshare.runs import speed
+from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.plan import Plan, split
+from valueshare.runs.progress import read_progress
+from valueshare.runs.shards import end_times, longest_first
+from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.cluster import (
-    ANSWER_SECONDS,
+    REPLY_SECONDS,
     Node,
+    Slot,
     joined,
     nodes,
     reason_of,
     slot_of,
 )
-from valueshare.runs.workers.sight import check_reach, check_sight
-from valueshare.runs.workers.tasks import Task, tell
+from valueshare.runs.workers.storage_check import check_address, check_shared_folder
+from valueshare.runs.workers.tasks import Task, relay_progress
+from valueshare.schema import Progress
 
 POLL_SECONDS = 0.5
-END_SECONDS = 10.0  # for workers that were told to end
+END_SECONDS = 10.0  # for workers whose tasks were cancelled
 
 
 @contextmanager
-def connected(options: EngineOptions) -> Iterator["OnRay"]:
-    """The engine on the cluster that the options name."""
+def connected(options: LauncherOptions) -> Iterator["RayLauncher"]:
+    """The launcher on the cluster that the options name."""
     with joined(options) as ray:
-        yield OnRay(ray, options, nodes(ray))
+        yield RayLauncher(ray, options, nodes(ray))
 
 
-class OnRay(Engine):
-    """Populations side by side, on the nodes that have what one of them needs."""
+class RayLauncher(Launcher):
+    """Runs populations at once, on the nodes that have the resources of one."""
 
-    def __init__(self, ray: Any, options: EngineOptions, there: Sequence[Node]) -> None:
-        self._ray, self._options, self._nodes = ray, options, there
-        self._rates: dict[str, float] = {}  # agent-steps a second, by population
-        self._wanted: dict[str, int] = {}  # bytes of a host's memory, by population
+    def __init__(self, ray: Any, options: LauncherOptions, available: Sequence[Node]) -> None:
+        self._ray, self._options, self._nodes = ray, options, available
+        self._rates: dict[str, float] = {}  # agent-steps per second, by population
+        self._host_bytes: dict[str, int] = {}  # of memory, by population
 
-    def check(self, plan: Plan, how: Execution) -> str:
-        """Memory is each population's own: they run side by side."""
+    def check(self, plan: Plan, execution: ExecutionOptions) -> str:
+        """The memory is that of one population."""
         if plan.network is not None:
-            raise InvalidInput("a network of one's own trains here alone: write engine local")
+            raise InvalidInput(
+                "a network of one's own trains in this process alone: write launcher local"
+            )
         device = _device(plan)
         check_replay_device(_replay_device(plan), device)
         slot = slot_of(self._options, plan.device, self._nodes)
         able = [node for node in self._nodes if slot.fits(node)]
         most = max(node.memory for node in able)
-        needs = checked_needs(plan, how)
+        needs = checked_needs(plan, execution)
         wanted = {name: _host_bytes(need, device) for name, need in needs.items()}
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
@@ -73,7 +80,7 @@ class OnRay(Engine):
                 f"{memory.shown(int(most))}: write a smaller --population-agents or "
                 "replay-capacity"
             )
-        self._wanted = wanted
+        self._host_bytes = wanted
         slots = sum(slot.times(node) for node in able)
         gpus = f" and {_counted(slot.gpus, 'GPU')}" if slot.gpus else ""
         return (
@@ -81,166 +88,161 @@ class OnRay(Engine):
             f"{_counted(len(able), 'node')}, with {_counted(slot.cpus, 'CPU')}{gpus} each"
         )
 
-    def fitted(self, plan: Plan) -> Plan:
-        """Cut what does not fit into the memory of a node, or of its GPU."""
+    def split(self, plan: Plan) -> Plan:
+        """Split populations that do not fit into the memory of a node, or of its GPU."""
         most = self._options.population_agents
-        plan = cut(plan, most) if most else plan
+        plan = split(plan, most) if most else plan
         if plan.network is not None:
             return plan  # refused by `check`
         device, slot = _device(plan), slot_of(self._options, plan.device, self._nodes)
         host = int(max(node.memory for node in self._nodes if slot.fits(node)))
         room = self._gpu_room(slot.gpus) if slot.gpus else host
         limits = {}
-        for part in parts(plan._replace(pieces={})):
-            need = memory.need(part)
-            fit = memory.most_agents(need, device, room, host) if room else part.agents.height
+        for name, spec in plan.whole_populations.items():
+            need = memory.need(spec)
+            fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
                 raise InvalidInput(
-                    f"one agent of {part.label} needs {memory.shown(need.each(device))} and does "
+                    f"one agent of {spec.label} needs {memory.shown(need.each(device))} and does "
                     f"not fit: write {memory.SMALLER[need.largest]}"
                 )
-            limits[part.name] = fit
-        return cut(plan, limits)
+            limits[name] = fit
+        return split(plan, limits)
 
-    def check_folder(self, folder: Place) -> str | None:
-        if isinstance(folder, Url):
-            check_reach(self._ray, folder, self._nodes)
+    def check_location(self, location: Location) -> str | None:
+        if isinstance(location, Url):
+            check_address(self._ray, location, self._nodes)
             return None
-        return check_sight(self._ray, folder, self._nodes)
+        return check_shared_folder(self._ray, location, self._nodes)
 
-    def expect(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
+    def estimate(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
         """Wall time and hours of workers, by measured speeds; without evaluations.
 
-        Speeds are those of the run so far. Where it has not begun, they are measured if that is
-        wanted, or if the order matters: otherwise all populations begin at once.
+        Speeds are those of the run so far. Before its start, they are measured if `measure` is set,
+        or if not all populations begin at once, so that their order matters.
         """
-        own, slot = parts(plan), slot_of(self._options, plan.device, self._nodes)
+        specs, slot = plan.populations, slot_of(self._options, plan.device, self._nodes)
         slots = sum(slot.times(node) for node in self._nodes)
-        before = {part.name: Progress() for part in own}
-        if folder is not None:
-            before = {part.name: read_progress(folder, part.name) for part in own}
-        self._rates = {
-            part.name: done.step * part.agents.height / done.seconds
-            for part in own
-            if (done := before[part.name]).step and done.seconds
+        before = {
+            name: Progress() if folder is None else read_progress(folder, name) for name in specs
         }
-        unknown = [part for part in own if part.name not in self._rates]
-        if unknown and (measure or len(own) > slots):
-            self._measure(plan, unknown, slot.cpus)
-        if len(self._rates) < len(own):
+        self._rates = {
+            name: done.step * specs[name].agents.height / done.seconds
+            for name, done in before.items()
+            if done.step and done.seconds
+        }
+        unknown = [spec for name, spec in specs.items() if name not in self._rates]
+        if unknown and (measure or len(specs) > slots):
+            self._measure(plan, unknown, slot)
+        if len(self._rates) < len(specs):
             return None
         left = {
-            part.name: (part.settings.total_steps - before[part.name].step)
-            * (part.agents.height / self._rates[part.name])
-            for part in own
+            name: (spec.settings.total_steps - before[name].step)
+            * (spec.agents.height / self._rates[name])
+            for name, spec in specs.items()
         }
-        wall = ends([left[name] for name in longest_first(left)], slots)[-1]
+        wall = end_times([left[name] for name in longest_first(left)], slots)[-1]
         return f"expected: {_hours(wall, sum(left.values()), slot.gpus)}, without evaluations"
 
     def run(
-        self, plan: Plan, folder: Path, how: Execution, listener: Listener, report: Report
+        self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
     ) -> None:
         ray, slot = self._ray, slot_of(self._options, plan.device, self._nodes)
-        own = {part.name: part for part in parts(plan)}
-        seconds = {name: p.agent_steps / self._rates.get(name, 1.0) for name, p in own.items()}
+        specs, url = plan.populations, execution.url
+        seconds = {name: s.agent_steps / self._rates.get(name, 1.0) for name, s in specs.items()}
         remote = ray.remote(worker.work)
         device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
-        threads = how.threads or slot.cpus
+        threads = execution.threads or slot.cpus
+        # At an address, each worker makes a copy of its own.
+        shared = "" if url else str(folder.resolve())
         tasks = {}
         for name in longest_first(seconds):
-            where = "" if how.url else str(folder.resolve())  # at an address, a worker has its own
-            task = Task(where, name, device, threads, how.groups, how.url)
             options = {
                 "num_cpus": slot.cpus,
                 "num_gpus": slot.gpus,
-                "memory": self._wanted[name],
+                "memory": self._host_bytes[name],
                 "max_retries": self._options.ray_retries,
                 "name": name,
             }
+            task = Task(shared, name, device, threads, execution.groups, url)
             tasks[remote.options(**options).remote(task.to_json())] = name
-        before = {name: read_progress(folder, name) for name in own}
-        told, said = dict(before), dict.fromkeys(own, 0)
-        copy = Copy(folder, how.url) if how.url else None
+        before = {name: read_progress(folder, name) for name in specs}
+        progress, noted = dict(before), dict.fromkeys(specs, 0)
+        copy = Copy(folder, url) if url else None
         try:
             while tasks:
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
                 if copy is not None:
-                    copy.pull_news(at_once=bool(done))
+                    copy.pull_progress(at_once=bool(done))
                 for name in tasks.values():
-                    told[name] = tell(folder, own[name], told[name], listener)
-                    lost = told[name].attempts - before[name].attempts - 1
-                    if lost > said[name]:
-                        said[name] = lost
-                        listener.on_note(f"{name} was lost and goes on from its last checkpoint")
+                    progress[name] = relay_progress(folder, specs[name], progress[name], callbacks)
+                    lost = progress[name].attempts - before[name].attempts - 1
+                    if lost > noted[name]:
+                        noted[name] = lost
+                        callbacks.on_note(f"{name} was lost and resumes from its last checkpoint")
                 for ref in done:
-                    report(tasks.pop(ref), self._ending(ref))
-                if listener.should_stop is not None and listener.should_stop():
+                    callbacks.on_end(tasks.pop(ref), self._outcome(ref))
+                if callbacks.should_stop():
                     break
         finally:
-            self._end(list(tasks))
+            self._cancel(list(tasks))
         if copy is not None:
             copy.pull(is_small)
 
-    def took(self, plan: Plan, folder: Path, seconds: float) -> str | None:
-        spent = sum(read_progress(folder, part.name).seconds for part in parts(plan))
+    def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
+        spent = sum(read_progress(folder, name).seconds for name in plan.populations)
         gpus = self._options.ray_gpus if plan.device.startswith("cuda") else 0.0
         return f"took: {_hours(seconds, spent, gpus)}"
 
-    def _ending(self, ref: Any) -> Ending:
+    def _outcome(self, ref: Any) -> Outcome:
         errors = self._ray.exceptions
         try:
-            return Ending(finished=bool(self._ray.get(ref)))
+            return Outcome(finished=bool(self._ray.get(ref)))
         except errors.TaskCancelledError:
-            return Ending(finished=False)
+            return Outcome(finished=False)
         except errors.RayTaskError as error:
-            return Ending(finished=False, reason=reason_of(error))
+            return Outcome(finished=False, reason=reason_of(error))
         except errors.RayError as error:
             tries = self._options.ray_retries + 1
             times = "once" if tries == 1 else f"{tries} times"
-            return Ending(
-                finished=False, reason=f"its worker was lost {times} ({reason_of(error)})"
-            )
+            return Outcome(False, f"its worker was lost {times} ({reason_of(error)})")
 
-    def _end(self, refs: list[Any]) -> None:
-        """End tasks where they are: a phase that is not finished leaves no trace."""
+    def _cancel(self, refs: list[Any]) -> None:
+        """End tasks at once: an unfinished phase leaves no trace."""
         for ref in refs:
             self._ray.cancel(ref, force=True)
         if refs:
             self._ray.wait(refs, num_returns=len(refs), timeout=END_SECONDS)
 
     def _gpu_room(self, gpus: float) -> int:
-        """What a population has of a GPU, on the smallest that answers; 0 where none does."""
+        """A population's share of a GPU's memory, of the first that replies; 0 where none does."""
         asked = self._ray.remote(worker.gpu_bytes).options(num_cpus=0, num_gpus=gpus).remote()
         try:
-            whole = self._ray.get(asked, timeout=ANSWER_SECONDS)
+            whole = self._ray.get(asked, timeout=REPLY_SECONDS)
         except (self._ray.exceptions.GetTimeoutError, self._ray.exceptions.RayError):
-            return 0  # busy with others: what does not fit is found out when it runs
+            return 0  # all are busy: whether it fits shows when it runs
         return int(whole * min(1.0, gpus))
 
-    def _measure(self, plan: Plan, unknown: Sequence[Part], cpus: int) -> None:
-        """A few seconds of each kind of population, where it will run."""
-        slot = slot_of(self._options, plan.device, self._nodes)
+    def _measure(self, plan: Plan, unknown: Sequence[PopulationSpec], slot: Slot) -> None:
+        """Run each kind of population for a few seconds, where it will run."""
         remote = self._ray.remote(worker.speed).options(
             num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=1
         )
-        kinds: dict[tuple[object, ...], list[Part]] = {}
-        for part in unknown:
-            algorithms = tuple(sorted(part.agents["algorithm"].unique()))
-            family = plan.families.get(part.env, part.env)
-            kinds.setdefault((family, algorithms, part.agents.height), []).append(part)
-        on_worker = plan._replace(device="cuda" if slot.gpus else "cpu")
-        asked = {
-            kind: remote.remote(speed.request(on_worker, members[0], cpus))
-            for kind, members in kinds.items()
-        }
-        for kind, ref in asked.items():
+        kinds: dict[tuple[object, ...], list[str]] = {}
+        for spec in unknown:
+            algorithms = tuple(sorted(spec.agents["algorithm"].unique()))
+            family = plan.families.get(spec.env, spec.env)
+            kinds.setdefault((family, algorithms, spec.agents.height), []).append(spec.name)
+        on_worker = replace(plan, device="cuda" if slot.gpus else "cpu")
+        asked = [
+            (names, remote.remote(speed.request(on_worker, names[0], slot.cpus)))
+            for names in kinds.values()
+        ]
+        for names, ref in asked:
             try:
-                rate = float(self._ray.get(ref))
+                self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:
-                raise InvalidInput(
-                    f"{kinds[kind][0].name} cannot be run ({reason_of(error)})"
-                ) from error
-            self._rates |= {part.name: rate for part in kinds[kind]}
+                raise InvalidInput(f"{names[0]} cannot be run ({reason_of(error)})") from error
 
 
 def _host_bytes(need: memory.Need, device: torch.device) -> int:
@@ -248,7 +250,7 @@ def _host_bytes(need: memory.Need, device: torch.device) -> int:
 
 
 def _device(plan: Plan) -> torch.device:
-    """cpu or cuda: which GPU it is, is Ray's to say."""
+    """cpu or cuda; Ray chooses which GPU."""
     if plan.device not in ("cpu", "cuda"):
         raise InvalidInput(f"device = {plan.device!r}: write cpu or cuda; Ray chooses the GPU")
     return torch.device(plan.device)
@@ -263,7 +265,7 @@ def _counted(count: float, noun: str) -> str:
 
 
 def _hours(wall: float, workers: float, gpus: float) -> str:
-    """3:00:00, and of workers 4:00:00 or, with half a GPU each, 2.00 GPU-hours."""
+    """3:00:00, 4:00:00 of workers; or 3:00:00, 2.00 GPU-hours with half a GPU each."""
     spent = f"{workers * gpus / 3_600:,.2f} GPU-hours"
     return f"{_clock(wall)}, {spent if gpus else f'{_clock(workers)} of workers'}"
 

@@ -1,9 +1,10 @@
-"""One population of a run as a task: strings and numbers, which any process can carry out.
+"""One population of a run as a task: strings and numbers, which any process can run.
 
-The run's folder is the description of it: whoever can read and write that folder needs no more.
+Everything else is in the run's folder, which the process reads and writes.
 """
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,33 +13,35 @@ from msgspec import structs
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoint import Folder
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
-from valueshare.runs.execution import Listener
+from valueshare.runs.execution import Callbacks
 from valueshare.runs.locks import Taken, locked
-from valueshare.runs.plan import Part, Plan, parts
-from valueshare.runs.progress import Progress, ProgressFile, progress_lock, read_progress
-from valueshare.runs.run_folder import check_links, is_part_finished, open_plan
+from valueshare.runs.plan import Plan
+from valueshare.runs.progress import ProgressFile, progress_lock, read_progress
+from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
-from valueshare.runs.storage.places import Url
-from valueshare.runs.storage.remote import Copy
+from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.remote import PLAN_FILES, Copy
+from valueshare.schema import Progress
 
-# A worker that was lost may still hold its population for a moment: until its machine is told.
-PATIENCE_SECONDS = 60.0
+# A worker that was lost may hold its population's lock until the server of the filesystem notices.
+LOCK_WAIT_SECONDS = 60.0
 
 
 class Task(NamedTuple):
-    """A population of the run in a folder, and how it is run; nothing of it changes a number."""
+    """A population of the run in a folder, and how it is run; none of it changes a number."""
 
     folder: str
-    part: str
+    population: str
     device: str
     threads: int | None = None  # of the environments
-    groups: int | None = None  # of agents, which go at their own pace; None: as many as suit
-    url: Url | None = None  # where the run is, if the folder is a copy; no folder: make one
+    groups: int | None = None  # of agents, each at its own pace; None: chosen automatically
+    url: Url | None = None  # the run's address, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
-        """For the process that carries it out, and nobody else: an address may have a password."""
+        """For the process that runs it alone: an address may have a password."""
         return json.dumps({**self._asdict(), "url": self.url and self.url.full})
 
     @classmethod
@@ -47,98 +50,103 @@ class Task(NamedTuple):
         return cls(**{**values, "url": Url(values["url"]) if values["url"] else None})
 
 
-def run_part(
+def run_population(
     task: Task,
-    listener: Listener = Listener(),  # noqa: B008 (immutable)
+    callbacks: Callbacks = Callbacks(),  # noqa: B008 (immutable)
     network: NetworkFactory | None = None,
     plan: Plan | None = None,
 ) -> bool:
     """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
 
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write
-    beside its replacement. At an address there are no locks: both would write the same bytes there.
+    beside its replacement. Addresses have no locks: both would write the same bytes there.
     """
-    if task.url is None:
-        return _run_part(Path(task.folder), task, listener, network, plan)
-    if task.folder:
-        copy = Copy(Path(task.folder), task.url)
-        return _run_part(copy.folder, task, listener, network, plan, copy)
-    with working_copy(task.url) as copy:
-        return _run_part(copy.folder, task, listener, network, plan, copy)
+    copies: AbstractContextManager[Copy | None] = nullcontext()
+    if task.url is not None:
+        copies = nullcontext(Copy(Path(task.folder), task.url))
+        if not task.folder:
+            copies = working_copy(task.url)
+    with copies as copy:
+        folder = Path(task.folder) if copy is None else copy.folder
+        if copy is not None and plan is None:
+            copy.pull(lambda name: name in PLAN_FILES)
+        check_links(folder)  # on a cluster, the driver's check was on another machine
+        plan = open_plan(folder) if plan is None else plan
+        spec = plan.populations[task.population]
+        try:
+            with locked(progress_lock(folder, spec.name), LOCK_WAIT_SECONDS):
+                if copy is not None:
+                    copy.pull_population(spec.name, spec.last_phase)
+                if is_population_finished(folder, spec):
+                    return True
+                if copy is not None:
+                    copy.pull_population(spec.name)
+                return _train(task, spec, folder, copy, callbacks, network, compiled=plan.compiled)
+        except Taken as error:
+            raise InvalidInput(
+                f"{spec.name} of {folder} is being trained by another process: let it end"
+            ) from error
 
 
-def _run_part(
-    folder: Path,
+def _train(
     task: Task,
-    listener: Listener,
+    spec: PopulationSpec,
+    folder: Path,
+    copy: Copy | None,
+    callbacks: Callbacks,
     network: NetworkFactory | None,
-    plan: Plan | None,
-    copy: Copy | None = None,
+    *,
+    compiled: bool,
 ) -> bool:
-    if copy is not None and plan is None:
-        copy.pull(lambda name: name in ("config.json", "agents.parquet"))
-    check_links(folder)  # on a cluster, another machine may have looked before
-    plan = open_plan(folder) if plan is None else plan
-    part = next(part for part in parts(plan) if part.name == task.part)
-    try:
-        with locked(progress_lock(folder, part.name), PATIENCE_SECONDS):
-            if copy is not None:
-                copy.pull_part(part.name, part.settings.phases - 1)
-            if is_part_finished(folder, part):
-                return True
-            if copy is not None:
-                copy.pull_part(part.name)
-            progress = ProgressFile(folder, part.name)
+    progress = ProgressFile(folder, spec.name)
 
-            def on_tick(step: int) -> None:
-                if progress.is_due() or listener.due():
-                    listener.on_step(part.name, step)
-                    if progress.is_due():
-                        progress.write(step)
-                        if copy is not None:
-                            copy.push_progress(part.name)
-
-            def on_phase(report: PhaseReport) -> None:
+    def on_tick(step: int) -> None:
+        if progress.is_due() or callbacks.is_due():
+            callbacks.on_step(spec.name, step)
+            if progress.is_due():
+                progress.write(step)
                 if copy is not None:
-                    copy.push_part(part.name)
-                progress.write(report.step, report.phase + 1)
-                if copy is not None:
-                    copy.push_progress(part.name)
-                listener.on_phase(part.name, report.step, report.records)
+                    copy.push_progress(spec.name)
 
-            return train_population(
-                part.agents,
-                part.settings,
-                network=network,
-                directory=folder,
-                name=part.name,
-                device=task.device,
-                compiled=plan.compiled,
-                backend=part.backend,
-                threads=task.threads,
-                groups=None if task.groups is None else min(task.groups, part.agents.height),
-                on_phase=on_phase,
-                should_stop=listener.should_stop,
-                on_tick=on_tick,
-            ).finished
-    except Taken as error:
-        raise InvalidInput(
-            f"{part.name} of {folder} is being trained by another process: let it end"
-        ) from error
+    def on_phase(report: PhaseReport) -> None:
+        if copy is not None:
+            copy.push_population(spec.name)
+        progress.write(report.step, report.phase + 1)
+        if copy is not None:
+            copy.push_progress(spec.name)
+        callbacks.on_phase(spec.name, report.step, report.records)
+
+    return train_population(
+        spec.agents,
+        spec.settings,
+        network=network,
+        directory=folder,
+        name=spec.name,
+        device=task.device,
+        compiled=compiled,
+        backend=spec.backend,
+        threads=task.threads,
+        groups=None if task.groups is None else min(task.groups, spec.agents.height),
+        on_phase=on_phase,
+        should_stop=callbacks.should_stop,
+        on_tick=on_tick,
+    ).finished
 
 
-def tell(folder: Path, part: Part, before: Progress, listener: Listener) -> Progress:
-    """Pass on what a worker has written since; what an earlier process wrote is not news."""
-    now = read_progress(folder, part.name)
+def relay_progress(
+    folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks
+) -> Progress:
+    """Call back with what a worker has written since `before`; return the progress now."""
+    now = read_progress(folder, spec.name)
     if structs.replace(now, seconds=before.seconds) == before:
         return before
-    files = Folder(folder, part.name)
+    files = Folder(folder, spec.name)
     try:
         new = [pl.read_parquet(files.records(phase)) for phase in range(before.phases, now.phases)]
     except (OSError, pl.exceptions.PolarsError):
-        return before  # not yet to be seen from here: at the next look
+        return before  # not visible from here yet
     for phase, records in enumerate(new, before.phases):
-        listener.on_phase(part.name, part.settings.phase_end(phase), records)
-    if now.step != part.settings.phase_end(max(0, now.phases - 1)):
-        listener.on_step(part.name, now.step)
+        callbacks.on_phase(spec.name, spec.settings.phase_end(phase), records)
+    if now.step != spec.settings.phase_end(max(0, now.phases - 1)):
+        callbacks.on_step(spec.name, now.step)
     return now

@@ -1,8 +1,8 @@
-"""What workers do, a cluster's or this machine's: text in, text out; nothing but text travels.
+"""Functions that workers run, on a cluster or this machine; arguments and results are text.
 
-Light to import: the libraries come when a function is called, after its settings of threads.
+Light to import: libraries load when a function is called, after its number of threads is set.
 
-    python -m valueshare.runs.workers.worker   # carries out the task on its stdin, and ends with it
+    python -m valueshare.runs.workers.worker   # runs the task on its stdin, and ends with it
 """
 
 import json
@@ -10,20 +10,19 @@ import os
 import secrets
 from pathlib import Path
 
-from valueshare.children import obey
+from valueshare._version import __version__
+from valueshare.children import serve
 from valueshare.errors import InvalidInput
 
 
 def work(text: str) -> bool:
     """Run a population into its run's folder; whether it finished."""
     prepare(json.loads(text)["threads"])
-    from valueshare.runs.workers.tasks import Task, run_part
-
-    return run_part(Task.from_json(text))
+    return _run(text)
 
 
 def speed(text: str) -> float:
-    """Agent-steps a second of a population, of which nothing is kept."""
+    """Agent-steps per second of a population, of which nothing is kept."""
     values = json.loads(text)
     prepare(values["threads"])
     from valueshare.runs.speed import measured_speed
@@ -31,28 +30,24 @@ def speed(text: str) -> float:
     return measured_speed(values)
 
 
-def look(text: str) -> str:
-    """What this machine can tell of a file that the driver has made and holds."""
-    import valueshare
+def probe_storage(text: str) -> str:
+    """Whether this machine can use the location at which the driver has made a file."""
     from valueshare.runs.locks import is_taken
 
     asked = json.loads(text)
+    found: dict[str, object] = {"valueshare": __version__}
     if "url" in asked:
-        return json.dumps({"why": _blind(**asked), "valueshare": valueshare.__version__})
+        return json.dumps({**found, "reason": _unreachable(**asked)})
     path = Path(asked["path"])
-    seen = path.is_file()
-    about = {
-        "seen": seen,
-        "writable": os.access(path.parent, os.W_OK),
-        "locked": seen and is_taken(path),
-        "valueshare": valueshare.__version__,
-    }
-    return json.dumps(about)
+    found["seen"] = path.is_file()
+    found["writable"] = os.access(path.parent, os.W_OK)
+    found["locked"] = path.is_file() and is_taken(path)
+    return json.dumps(found)
 
 
-def _blind(url: str, name: str) -> str:
+def _unreachable(url: str, name: str) -> str:
     """Why this machine cannot use an address; empty where it can."""
-    from valueshare.runs.storage.places import Url
+    from valueshare.runs.storage.locations import Url
     from valueshare.runs.storage.stores import Store
 
     try:
@@ -67,14 +62,14 @@ def _blind(url: str, name: str) -> str:
 
 
 def gpu_bytes() -> int:
-    """The memory of the GPU that this worker was given, all of it."""
+    """The total memory of the GPU that this worker was given."""
     import torch
 
     return int(torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 0
 
 
 def prepare(threads: int | None) -> None:
-    """As many threads as the worker was given CPUs; they wait asleep. Before PyTorch loads."""
+    """Set PyTorch's threads to the worker's CPUs, and let them wait asleep; before it loads."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
@@ -82,15 +77,19 @@ def prepare(threads: int | None) -> None:
 
 
 def main() -> None:
-    """Carry out the task on stdin with one thread of PyTorch, and end when stdin does."""
-    obey(_run)
+    """Run the task on stdin with one thread of PyTorch, and end when stdin does."""
+
+    def run(text: str) -> None:
+        prepare(1)
+        _run(text)
+
+    serve(run)
 
 
-def _run(text: str) -> None:
-    prepare(1)
-    from valueshare.runs.workers.tasks import Task, run_part
+def _run(text: str) -> bool:
+    from valueshare.runs.workers.tasks import Task, run_population
 
-    run_part(Task.from_json(text))
+    return run_population(Task.from_json(text))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,313 @@
+"""The memory that a population needs, and the memory there is, before anything is allocated.
+
+The memory of this process and its libraries is measured. The size of the state is exact: it is
+built on the meta device, where tensors have shapes and no bytes. Temporary memory while learning is
+estimated from the tensors that one agent's backward pass saves and from its weights; docs/
+training.md compares the estimates with measurements.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+
+from valueshare import host_memory
+from valueshare.errors import InvalidInput
+from valueshare.host_memory import is_out_of_memory
+from valueshare.host_memory import shown as shown  # for callers that print what is needed
+from valueshare.population.evaluate import copies
+from valueshare.population.spec import PopulationSpec
+from valueshare.population.state import (
+    NetworkFactory,
+    Population,
+    State,
+    all_tensors,
+    initial_state,
+    is_built_in,
+    make_population,
+    torch_dtype,
+)
+from valueshare.population.train import check_replay_device
+from valueshare.replay import packing, transitions
+from valueshare.wording import how_many
+
+# An EnvPool LunarLander is 101 kB, and 6,000 of CartPole were 23 kB each with what is kept of
+# their episodes. 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with
+# the threads of the emulators.
+ENVIRONMENT_BYTES = {"envpool": 100_000, "gymnasium": 100_000, "ale": 1_500_000}
+SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # of EnvPool
+# Beside what the process holds already: what libraries take when they are first used. On CUDA it
+# is mostly the context.
+FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}
+# A new process with all libraries, as a worker is: 595 MB with PyTorch 2.12 and EnvPool.
+PROCESS_BYTES = 600_000_000
+# While learning on a CPU, in multiples of what the backward pass keeps, of the weights (gradients,
+# layouts, and what an optimiser has in passing) and of the pairwise errors of quantiles.
+ACTIVATIONS, WEIGHTS, PAIRS = 1.35, 4.5, 9
+# On CUDA, where graphs keep what passes: not as closely measured.
+CUDA_ACTIVATIONS, CUDA_WEIGHTS = 4, 6
+RECORD_BYTES = 3 * 160  # of an evaluation: as it was written, as a table, and in the display
+# Allocators keep a little more than they hand out.
+USABLE = 0.95
+# Advice by what needs most of an agent's memory.
+SMALLER = {
+    "network": "smaller layers (hidden) or a smaller batch-size",
+    "quantiles": "fewer quantiles, smaller layers (hidden) or a smaller batch-size",
+    "replay": "a smaller replay-capacity or another replay-device",
+    "environments": "fewer eval-envs",
+    "records": "fewer evaluations (a larger eval-interval)",
+}
+GPU_MEMORY = "GPU memory"
+Largest = Literal["network", "quantiles", "replay", "environments", "records"]
+
+
+class DoesNotFit(InvalidInput):
+    """A run needs more memory than there is; its plan is sound otherwise."""
+
+    def __init__(self, message: str, *, one_fits: bool = True) -> None:
+        super().__init__(message)
+        self.one_fits = one_fits  # whether fewer agents would fit
+
+
+class Need(NamedTuple):
+    """Bytes that a population needs on its device, and in the host's memory."""
+
+    agents: int
+    per_agent: int  # on the device, replay too where it is there
+    host_per_agent: int  # environments, and replay where it is there
+    frames_per_agent: int = 0  # that a checkpoint packs
+    replay_device: str | None = None
+    largest: Largest = "replay"  # what needs most of an agent's memory
+    graphs_per_agent: int = 0  # more than `per_agent`, on CUDA
+    held: int = 0  # by this process, before anything of the population is made
+
+    @property
+    def host_fixed(self) -> int:
+        """For packing frames: with many of them, whatever their number."""
+        return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
+
+    def total(self, device: torch.device) -> int:
+        """Bytes on the device; on a CPU with the host's, and those that the process holds."""
+        return self.growth(device) + (self.held if device.type == "cpu" else 0)
+
+    def growth(self, device: torch.device) -> int:
+        """Bytes that must be free, beside those held already."""
+        return self.agents * self.each(device) + self.fixed(device)
+
+    def each(self, device: torch.device) -> int:
+        more = self.host_per_agent if device.type == "cpu" else self.graphs_per_agent
+        return self.per_agent + more
+
+    def fixed(self, device: torch.device) -> int:
+        return FIXED_BYTES[device.type] + (self.host_fixed if device.type == "cpu" else 0)
+
+
+def need(spec: PopulationSpec, network: NetworkFactory | None = None) -> Need:
+    """The memory of one population, from the shapes of one of its agents."""
+    try:
+        return _need_by_shapes(spec, network)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_too_large(error):
+            raise
+        raise DoesNotFit(
+            f"one agent of {spec.label} needs more memory than can be addressed here: write "
+            "smaller layers (hidden), a smaller batch-size or a smaller replay-capacity",
+            one_fits=False,
+        ) from error
+
+
+def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Need:
+    population = make_population(
+        spec.agents[:1], spec.settings, spec.env_spec, torch.device("meta"), network
+    )
+    state = initial_state(population)
+    rings = sum(tensor.nbytes for tensor in state.replay)
+    others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
+    small = spec.env_spec.backend == "envpool" and spec.env.startswith(SMALL_ENVIRONMENTS)
+    one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.env_spec.backend]
+    environments = (1 + copies(spec.settings)) * one
+    records = spec.settings.evaluations * RECORD_BYTES
+    learning, on_cuda = _learning_bytes(population, state)
+    saving = _checkpoint_bytes(population, state)
+    if spec.settings.replay_device == "disk":
+        rings -= state.replay.observation.nbytes
+    on_host = population.replay_on_host
+    sizes: dict[Largest, int] = {
+        "quantiles" if population.algorithm.samples.learn else "network": others + learning,
+        "replay": rings + saving,
+        "environments": environments,
+        "records": records,
+    }
+    return Need(
+        agents=spec.agents.height,
+        per_agent=others + (learning if on_host else rings + max(learning, saving)),
+        host_per_agent=environments + records + (rings + saving if on_host else 0),
+        frames_per_agent=_frame_bytes(population, state),
+        replay_device=spec.settings.replay_device,
+        largest=max(sizes, key=lambda name: sizes[name]),
+        graphs_per_agent=max(0, on_cuda - learning),
+        held=host_memory.resident_bytes(),
+    )
+
+
+def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
+    """Refuse a population that does not fit, with advice; return a line of needed and free."""
+    check_replay_device(needs.replay_device, device)
+    free = free_bytes(device)
+    kind = "memory" if device.type == "cpu" else GPU_MEMORY
+    _refuse_excess(needs, needs.each(device), needs.fixed(device), free, kind, advice)
+    if device.type == "cuda":
+        host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
+        on_device = ("network", "quantiles")
+        largest: Largest = "replay" if needs.largest in on_device else needs.largest
+        on_host = needs._replace(largest=largest)
+        _refuse_excess(on_host, needs.host_per_agent, fixed, host_free, "host memory", advice)
+    return f"{_terms(needs, device)}, {'unknown' if free is None else shown(free)} free"
+
+
+def _terms(needs: Need, device: torch.device) -> str:
+    """The memory needed in all: held by this process already, and to be allocated."""
+    whole = f"{shown(needs.total(device))} needed"
+    if device.type != "cpu":
+        return whole
+    agents = how_many(needs.agents, "agent")
+    return f"{whole} ({shown(needs.held)} held already, {shown(needs.growth(device))} for {agents})"
+
+
+def most_agents(needs: Need, device: torch.device, room: int, host_room: int) -> int:
+    """How many agents of a population fit into the memory of a device and its host."""
+    fixed = needs.fixed(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
+    fit = int((USABLE * room - fixed) // needs.each(device))
+    if device.type == "cuda":
+        held = host_bytes(needs) - needs.agents * needs.host_per_agent
+        host = int(USABLE * host_room - held)
+        fit = min(fit, int(host // needs.host_per_agent))
+    return max(0, fit)
+
+
+def host_bytes(needs: Need) -> int:
+    """The host memory of a population on a GPU, in a process of its own."""
+    fixed = FIXED_BYTES["cpu"] + PROCESS_BYTES
+    return needs.agents * needs.host_per_agent + needs.host_fixed + fixed
+
+
+def process_bytes(needs: Need) -> int:
+    """The memory of a population on a CPU, in a process of its own."""
+    return needs.growth(torch.device("cpu")) + PROCESS_BYTES
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that a new population could have, in bytes; None where it is unknown."""
+    if device.type == "cuda":  # PyTorch keeps what was freed, and hands it out again
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
+    return host_memory.free_bytes()
+
+
+def _refuse_excess(
+    needs: Need, each: int, fixed: int, free: int | None, kind: str, advice: str | None
+) -> None:
+    agents = needs.agents
+    if free is None or agents * each + fixed <= USABLE * free:
+        return
+    fit = max(0, int((USABLE * free - fixed) // each))
+    if advice is None:
+        advice = f"{'give fewer seeds,' if fit else 'write'} {SMALLER[needs.largest]}"
+    on_host = kind != GPU_MEMORY
+    if on_host and host_memory.is_address_limited():
+        advice += ", or raise the limit of the address space (ulimit -v)"
+    held = f" beside {shown(needs.held)} held already" if on_host and needs.held else ""
+    raise DoesNotFit(
+        f"{how_many(agents, 'agent')} {'needs' if agents == 1 else 'need'} "
+        f"{shown(agents * each + fixed)} of {kind}{held} and {shown(free)} are free: {fit:,} would "
+        f"fit; {advice}",
+        one_fits=fit > 0,
+    )
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Whether an error says that something is too large: bytes of shapes may overflow 64 bits.
+
+    Memory is allocated only for a caller's own network that cannot be built from shapes alone.
+    """
+    return is_out_of_memory(error) or "overflow" in str(error)
+
+
+def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
+    """An estimate of one agent's temporary memory while learning: on a CPU, and on CUDA."""
+    settings, samples = population.settings, population.algorithm.samples
+    weights = sum(p.nbytes for p in state.online.parameters.values())
+    batch = settings.batch_size
+    try:
+        learning, target, measuring, playing = (
+            _kept_bytes(population, lanes, quantiles)
+            for lanes, quantiles in (
+                (batch, samples.learn),
+                (batch, samples.target),
+                (batch, samples.act),
+                (copies(settings), samples.act),
+            )
+        )
+    except Exception as error:
+        # A caller's own network may not run on the meta device, as with constants of NumPy. Then
+        # this memory is unknown; `check_network` runs it with weights and finds its errors.
+        if is_built_in(population.factory) or _is_too_large(error):
+            raise
+        learning = target = measuring = playing = 0
+    pairs = batch * samples.learn * samples.target * 4  # [B, N, N'] of float32
+    update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights
+    # A minibatch, and the indices that find it: both observations, and five numbers of 64 bits.
+    observation = (
+        math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
+    )
+    update += 2 * batch * (2 * observation + 5 * 8)
+    on_cuda = CUDA_ACTIVATIONS * learning + CUDA_WEIGHTS * weights
+    others = max(measuring, playing)
+    return int(max(update, others)), int(max(update, on_cuda, others))
+
+
+def _kept_bytes(population: Population, lanes: int, quantiles: int) -> int:
+    """Bytes that the forward pass of one agent saves for its backward pass, without weights."""
+    kept = 0
+    weights = {p.untyped_storage()._cdata for p in population.network.parameters()}
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += 0 if tensor.untyped_storage()._cdata in weights else tensor.nbytes
+        return tensor
+
+    env = population.env
+    dtype = torch_dtype(env.observation_dtype)
+    inputs = [torch.empty((lanes, *env.network_shape), dtype=dtype, device="meta")]
+    if quantiles:
+        inputs.append(torch.empty((lanes, quantiles), device="meta"))
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        population.network(*inputs)
+    return kept
+
+
+def _frame_bytes(population: Population, state: State) -> int:
+    """Frames of one agent that a checkpoint packs; 0 where observations are no frames."""
+    replay = state.replay
+    if not transitions.holds_frames(replay):
+        return 0
+    capacity = replay.action.shape[1]
+    return (
+        replay.observation.nbytes
+        * min(population.settings.checkpoint_interval, capacity)
+        // capacity
+    )
+
+
+def _checkpoint_bytes(population: Population, state: State) -> int:
+    """The rows of replay that a checkpoint copies out, and the indices that find them.
+
+    Frames are written in chunks of `packing.working_bytes`.
+    """
+    replay, settings = state.replay, population.settings
+    rings = [replay.action, replay.reward, replay.discount, replay.row, replay.age]
+    if not transitions.holds_frames(replay):
+        rings.append(replay.observation)
+    capacity = replay.action.shape[1]
+    rows = min(settings.checkpoint_interval, capacity)
+    return rows * sum(ring.nbytes for ring in rings) // capacity + rows * 5 * 8

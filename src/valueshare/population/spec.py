@@ -1,0 +1,49 @@
+"""One population before it is built: its rows of the table of agents and their settings."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from valueshare.envs import environment_spec
+from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.population.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class PopulationSpec:
+    """The agents and settings of one population."""
+
+    name: str  # of its files
+    agents: pl.DataFrame
+    settings: TrainingSettings
+    backend: Backend
+
+    @property
+    def env(self) -> str:
+        """Its environment, or the first of several that differ in name alone."""
+        return str(self.agents["env"][0])
+
+    @cached_property
+    def env_spec(self) -> EnvironmentSpec:
+        return environment_spec(self.env, self.backend, self.settings.atari_protocol)
+
+    @property
+    def algorithm(self) -> str:
+        """Its algorithm, or the first of several that share one network and loss."""
+        return str(self.agents["algorithm"][0])
+
+    @property
+    def label(self) -> str:
+        """Its environments, for people."""
+        others = self.agents["env"].n_unique() - 1
+        return f"{self.env} and {others} more" if others else self.env
+
+    @property
+    def agent_steps(self) -> int:
+        """Steps of all its agents together."""
+        return self.agents.height * self.settings.total_steps
+
+    @property
+    def last_phase(self) -> int:
+        return self.settings.phases - 1

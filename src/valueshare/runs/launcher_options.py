@@ -1,0 +1,117 @@
+"""Options of the launchers: this process, worker processes, a Ray cluster, and shards.
+
+Nothing heavy is imported here: the command line reads it before it knows the command.
+"""
+
+import math
+import re
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from tyro.conf import arg
+
+from valueshare.errors import InvalidInput
+from valueshare.files import refuse_link
+from valueshare.runs.storage.locations import Location
+
+_MOST_SHARDS = 100_000
+_LEAST = {"workers": 1, "ray_cpus": 0, "ray_retries": 0, "population_agents": 0}
+
+
+class Shard(NamedTuple):
+    """One of several shards of a table of agents, counted from 1."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+@dataclass(frozen=True)
+class LauncherOptions:
+    """Where populations run, and how the table is split; none of it changes a number."""
+
+    launcher: Literal["local", "ray"] = "local"
+    """local: on this machine; ray: on a cluster."""
+    workers: int = 1
+    """Worker processes on a CPU, about one per core: populations run at once, split if too few."""
+    ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
+    """Address of the cluster; auto is the one that this machine is a node of."""
+    ray_cpus: int = 0
+    """CPUs and threads per population; 0: one, or with GPUs its share of a node's."""
+    ray_gpus: float = 1.0
+    """GPUs per population where training is on CUDA; 0.5 puts two on a GPU."""
+    ray_retries: int = 3
+    """How often a population whose worker was lost resumes from its last checkpoint."""
+    population_agents: int = 0
+    """Most agents per population; 0: all that can share one, on Ray all that fit."""
+    shard: Annotated[str, arg(metavar="I/N", help_behavior_hint="(default: the whole)")] = ""
+    """Run the I-th of N shards of the table, from 1/N to N/N, in a folder of its own."""
+
+    def __post_init__(self) -> None:
+        if self.launcher not in ("local", "ray"):
+            raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
+        for name, least in _LEAST.items():
+            value, option = getattr(self, name), name.replace("_", "-")
+            if not isinstance(value, Integral):
+                raise InvalidInput(f"{option} = {value!r}: write a number")
+            if value < least:
+                wanted = "0" if name == "ray_retries" else "1, or leave it out"
+                raise InvalidInput(f"{option} = {value}: write a number >= {wanted}")
+        if not isinstance(self.shard, str):
+            raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
+        if self.workers > 1 and self.launcher != "local":
+            raise InvalidInput(
+                f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
+                "task already; leave it out"
+            )
+        if not isinstance(self.ray_gpus, Real):
+            raise InvalidInput(f"ray-gpus = {self.ray_gpus!r}: write a number")
+        if not (0 < self.ray_gpus < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
+            raise InvalidInput(
+                f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1"
+            )
+        if self.launcher != "ray":
+            self._refuse_ray_options()
+        _ = self.own_shard
+
+    def _refuse_ray_options(self) -> None:
+        """Without --launcher ray, the work meant for a cluster would run on this machine."""
+        for field in fields(self):
+            if field.name.startswith("ray_") and getattr(self, field.name) != field.default:
+                name = field.name.replace("_", "-")
+                raise InvalidInput(f"{name} is for a cluster: add --launcher ray, or leave it out")
+
+    @property
+    def own_shard(self) -> Shard | None:
+        """The shard, if only one runs."""
+        return parse_shard(self.shard) if self.shard else None
+
+
+def parse_shard(text: str) -> Shard:
+    """2/8 -> the second of eight."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*", text)
+    if found is None:
+        raise InvalidInput(f"shard = {text!r}: write its number and how many there are, like 2/8")
+    number, of = int(found[1]), int(found[2])
+    if not 1 <= of <= _MOST_SHARDS:
+        raise InvalidInput(f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards")
+    if not 1 <= number <= of:
+        raise InvalidInput(
+            f"shard = {text!r}: shards are counted from 1, so write 1/{of} to {of}/{of}"
+        )
+    return Shard(number, of)
+
+
+def shard_folder(out: Location, shard: Shard | None) -> Location:
+    """The location of a shard: a run folder of its own in the folder of all of them."""
+    if shard is None:
+        return out
+    width = len(str(shard.of))
+    name = f"shard-{shard.number:0{width}d}-of-{shard.of}"
+    if isinstance(out, Path):
+        refuse_link(out / name)
+    return out / name

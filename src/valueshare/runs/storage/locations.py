@@ -1,0 +1,96 @@
+"""The location of a run: a folder, or an address of a store, like s3://bucket/runs/a.
+
+Nothing heavy is imported here: the command line reads it before it knows the command.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from valueshare.errors import InvalidInput
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive of Windows
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # CONTAINER@ACCOUNT: no secret before the @
+_HOSTS = ("sftp", "ssh", "smb", "http", "https", "webhdfs")  # addresses that need a host
+BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "oss", "oci", "r2", *_CONTAINERS)  # or a bucket
+_REFUSED = ("ftp",)  # fsspec reports a lost connection as a missing file
+
+
+@dataclass(frozen=True, repr=False)
+class Url:
+    """An address; it is shown without the user and password that may be in it."""
+
+    full: str  # with its secret; only for the protocol's driver
+
+    @property
+    def scheme(self) -> str:
+        return self.full.partition("://")[0]
+
+    @property
+    def name(self) -> str:
+        return str(self).rpartition("/")[2]  # sftp://USER:PASSWORD@HOST is HOST
+
+    @property
+    def secret(self) -> str:
+        """USER:PASSWORD before the host; empty where there is none."""
+        host = self.full.partition("://")[2].partition("/")[0]
+        return "" if self.scheme in _CONTAINERS else host.rpartition("@")[0]
+
+    def __truediv__(self, name: str | Path) -> "Url":
+        return Url(f"{self.full}/{name}")
+
+    def __str__(self) -> str:
+        return self.full.replace(f"{self.secret}@", "", 1) if self.secret else self.full
+
+    def __repr__(self) -> str:
+        return f"Url({str(self)!r})"
+
+    def scrubbed(self, text: str) -> str:
+        """A text about the address without the secret in it."""
+        text = text.replace(self.full, str(self))
+        for word in (f"{self.secret}@", self.secret, self.secret.partition(":")[2]):
+            for secret in (word, unquote(word)):
+                text = text.replace(secret, "") if secret.strip("@") else text
+        return text
+
+
+Location = Path | Url
+
+
+def resolve_location(folder: str | Path | Url) -> Location:
+    """The folder or address that a text names; file:///a/b is the folder /a/b.
+
+    A `Path` made of s3://bucket has lost a slash, s3:/bucket, and is understood.
+    """
+    if isinstance(folder, Url):
+        return folder
+    if not isinstance(folder, str | Path):
+        raise InvalidInput(f"{folder!r} is no location of a run: write a folder or an address")
+    text = str(folder)
+    if "::" in text and ":/" in text:
+        raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")
+    found = _SCHEME.match(text)
+    if found is None:
+        return Path(folder)
+    scheme, rest = found[1].lower(), text[found.end() :]
+    if scheme == "file":
+        return Path("/" + rest.lstrip("/"))
+    if scheme == "local":
+        rest = "/" + rest.lstrip("/")
+    elif rest.startswith("/"):  # the second slash; after a third one there is no host
+        rest = rest[1:]
+    if scheme in _REFUSED:
+        raise InvalidInput(f"{scheme}:// cannot hold a run, as lost connections go unnoticed there")
+    url = Url(f"{scheme}://{rest.rstrip('/')}")
+    if "?" in rest or "#" in rest:
+        shown = str(url).partition("?")[0].partition("#")[0]
+        raise InvalidInput(
+            f"{shown} continues with ? or #, which a run's address cannot: give such options by "
+            "the protocol's own settings"
+        )
+    first = "HOST" if scheme in _HOSTS else "BUCKET"
+    host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]
+    if not rest.strip("/") or (not host and scheme in (*_HOSTS, *BUCKETS)):
+        raise InvalidInput(f"{url} is no location of a run: write {scheme}://{first}/RUN")
+    return url

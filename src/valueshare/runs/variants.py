@@ -1,0 +1,57 @@
+"""Variants: agents that differ in their seeds alone, as displays and summaries show them."""
+
+from dataclasses import fields
+
+import polars as pl
+
+from valueshare.learning.algorithms import algorithm_named
+from valueshare.population.agents import AgentSettings
+
+VARIANT = ("env", "algorithm", "k")
+AGENT_SETTINGS = tuple(field.name for field in fields(AgentSettings))
+
+
+def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
+    """The columns that tell variants apart: VARIANT, and settings that differ within it.
+
+    Settings that differ between environments alone, as presets do, are left out.
+    """
+    values = agents.group_by(*VARIANT).agg(pl.col(AGENT_SETTINGS).n_unique())
+    return (*VARIANT, *(name for name in AGENT_SETTINGS if (values[name] > 1).any()))
+
+
+def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+    """One row per variant, in the table's order: its agents and their last evaluation.
+
+    `score` is the mean over the agents that have one; null where none does.
+    """
+    columns = variant_columns(agents)
+    latest = records.sort("step").group_by("agent").last()
+    return (
+        agents.select("agent", *columns)
+        .join(latest, on="agent", how="left", maintain_order="left")
+        .group_by(*columns, maintain_order=True)
+        .agg(
+            pl.len().alias("agents"),
+            pl.col("step").min(),
+            pl.col("score").mean(),
+            pl.col("diverged_at").is_not_null().sum().alias("diverged"),
+        )
+    )
+
+
+def label(row: dict[str, object]) -> str:
+    """The name of a variant: ib-dqn k=4, or ib-dqn k=4 step_size=0.001 in a sweep of it."""
+    return " ".join([f"{row['algorithm']} k={row['k']:g}", *own_values(row)])
+
+
+def own_values(row: dict[str, object]) -> list[str]:
+    """Settings of a variant besides algorithm and k: step_size=0.001."""
+    unread = () if algorithm_named(str(row["algorithm"])).uses_beta else ("beta",)
+    return [
+        f"{name}={row[name]:g}" for name in AGENT_SETTINGS if name in row and name not in unread
+    ]
+
+
+def shown_score(score: float | None) -> str:
+    return "-" if score is None else f"{score:.1f}"

@@ -1,0 +1,394 @@
+"""The Atari studies: the paper's settings, how they are cut, and the smoke scale to the report."""
+
+import html
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from valueshare import host_memory
+from valueshare.cli import COMMANDS
+from valueshare.commands import atari as commands
+from valueshare.envs import atari57, atari_protocol
+from valueshare.errors import InvalidInput
+from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.population import memory
+from valueshare.population.presets import atari, atari_rmsprop, preset_for
+from valueshare.runs.plan import config, difference, from_config
+from valueshare.runs.planning import make_plan
+
+Cli = Callable[..., tuple[int, str, str]]
+PAPER = AtariOptions(scale="paper")
+OVERLAP = (
+    "an update samples the transitions up to the step before, because learning overlaps the games"
+)
+
+
+@pytest.fixture(autouse=True)
+def _commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    for name in ("atari57", "atari_sensitivity", "atari_rmsprop", "atari_rdq_beta"):
+        command = getattr(commands, f"reproduce_{name}")
+        monkeypatch.setitem(COMMANDS, f"reproduce {name.replace('_', '-')}", command)
+
+
+def all_agents(study: AtariStudy) -> pl.DataFrame:
+    return pl.concat(run.plan.agents for run in study.runs)
+
+
+# The settings
+
+
+def test_the_dqn_family_has_the_papers_settings() -> None:
+    settings, own = atari("ib-dqn")
+    assert settings.total_steps == 200 * 250_000
+    assert (settings.checkpoint_interval, settings.eval_interval) == (250_000, 250_000)
+    assert (settings.eval_timesteps, settings.eval_episodes) == (125_000, 0)
+    assert (settings.eval_epsilon, settings.eval_envs) == (0.001, 1)
+    assert settings.eval_episode_limit is None  # the protocol's 27,000 steps
+    assert (settings.hidden, settings.observation_scale) == ((512,), 1.0)
+    assert (settings.clip_rewards, settings.reward_scale) == (True, 1.0)
+    assert settings.atari_protocol == "machado-2018"
+    assert (settings.batch_size, settings.replay_capacity) == (32, 1_000_000)
+    assert (settings.learning_starts, settings.update_interval) == (50_000, 4)
+    assert settings.target_update_interval == 2_500 * 4  # updates, in steps
+    assert (settings.loss, settings.reduction) == ("half-squared", "sum")
+    assert (settings.optimizer, settings.optimizer_epsilon) == ("adam", 1.5e-4)
+    assert settings.adam_betas == (0.9, 0.999)
+    assert (own.step_size, own.discount) == (6.25e-5, 0.99)
+    assert (own.epsilon_start, own.epsilon_end, own.epsilon_steps) == (1.0, 0.01, 1_000_000)
+    for name in ("dqn", "double-dqn", "dueling-dqn", "ib-double-dqn"):
+        assert atari(name) == (settings, own)
+
+
+def test_rdq_iqn_and_rmsprop_differ_where_the_paper_says() -> None:
+    dqn, rdq, iqn, rmsprop = atari("dqn"), atari("rdq"), atari("ib-iqn"), atari_rmsprop()
+
+    def differences(other: object, base: object) -> dict[str, object]:
+        return {n: v for n, v in vars(other).items() if v != getattr(base, n)}
+
+    assert differences(rdq.settings, dqn.settings) == {"reduction": "mean"}
+    assert rdq.own == dqn.own
+    assert rdq.own.beta == 0.001
+    assert differences(iqn.settings, dqn.settings) == {
+        "reduction": "mean",
+        "optimizer_epsilon": 3.125e-4,
+    }
+    assert differences(iqn.own, dqn.own) == {"step_size": 5e-5}
+    quantiles = iqn.settings.quantiles, iqn.settings.target_quantiles
+    assert (*quantiles, iqn.settings.acting_quantiles) == (64, 64, 32)
+    assert differences(rmsprop.settings, dqn.settings) == {
+        "loss": "huber",
+        "optimizer": "rmsprop",
+        "optimizer_epsilon": 0.01,
+    }
+    assert rmsprop.settings.rmsprop_decay == 0.95
+    assert differences(rmsprop.own, dqn.own) == {"step_size": 2.5e-4}
+
+
+def test_a_game_finds_its_preset_by_any_name() -> None:
+    assert preset_for("ALE/Pong-v5") == preset_for("pong") == atari("dqn")
+    assert preset_for("Pong", ["iqn", "ib-iqn"]) == atari("iqn")
+    assert preset_for("CartPole-v1", ["dqn", "iqn"]).settings.atari_protocol is None
+    with pytest.raises(InvalidInput, match="dqn, iqn have different settings"):
+        preset_for("Pong", ["dqn", "iqn"])
+    plan = make_plan("Pong", "ib-dqn", k=18, seeds=2)
+    assert plan.settings == {"ALE/Pong-v5": atari().settings}
+    assert plan.agents["step_size"].to_list() == [6.25e-5] * 2
+
+
+# What the studies are made of, and how they are cut
+
+
+def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
+    study = atari_study("atari57", PAPER)
+    agents = all_agents(study)
+    assert agents.height == 57 * 7 * 5
+    assert agents["env"].unique().sort().to_list() == [f"ALE/{game}-v5" for game in atari57()]
+    counts = agents.group_by("algorithm", "k").len()
+    assert set(counts["len"]) == {57 * 5}
+    assert {(a, k) for a, k, _ in counts.rows()} == {
+        *(("dqn", 0.0), ("dueling-dqn", 0.0), ("rdq", 0.0), ("iqn", 0.0)),
+        *(("ib-dqn", 1.0), ("ib-dqn", 18.0), ("ib-iqn", 18.0)),
+    }
+    assert len(study.deviations) == 6  # the engine's own
+    # DQN and IB-DQN are one run; those with settings or a network of their own are others.
+    assert [run.name for run in study.runs] == ["dqn", "dueling-dqn", "rdq", "iqn"]
+    assert [run.plan.agents.height for run in study.runs] == [57 * 15, 57 * 5, 57 * 5, 57 * 10]
+
+
+@pytest.mark.parametrize("most", [4, 16, 100])
+def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(most: int) -> None:
+    options = AtariOptions(scale="paper", agents_at_once=most)
+    for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
+        study = atari_study(name, options)
+        tables = [spec.agents for run in study.runs for spec in run.plan.populations.values()]
+        who = ["env", "algorithm", "k", "beta", "seed"]
+        rows = pl.concat(tables).select(who)
+        assert not rows.is_duplicated().any()
+        assert set(rows.rows()) == set(all_agents(atari_study(name, PAPER)).select(who).rows())
+        for run in study.runs:  # as few as can be
+            sizes = [spec.agents.height for spec in run.plan.populations.values()]
+            assert max(sizes) <= most
+            assert len(sizes) == -(-sum(sizes) // most)
+
+
+def test_the_other_studies_are_the_papers() -> None:
+    sensitivity = all_agents(atari_study("atari-sensitivity", PAPER))
+    assert sensitivity.height == 3 * 8 * 5
+    assert sensitivity["k"].unique().sort().to_list() == [0, 1, 32, 64, 128, 256, 512, 1024]
+    rmsprop = atari_study("atari-rmsprop", PAPER)
+    assert all_agents(rmsprop).height == 55 * 2 * 3
+    assert {s.optimizer for s in rmsprop.runs[0].plan.settings.values()} == {"rmsprop"}
+    beta = all_agents(atari_study("atari-rdq-beta", PAPER))
+    assert beta.height == 5 * 5 * 5
+    assert beta["algorithm"].unique().to_list() == ["rdq"]
+    assert 0.001 in beta["beta"].to_list()
+
+
+def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> None:
+    options = AtariOptions(
+        scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal"
+    )
+    (run,) = atari_study("atari57", options).runs
+    by_game = {spec.label: set(spec.agents["k"]) for spec in run.plan.populations.values()}
+    assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
+    (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs
+    (spec,) = full.plan.populations.values()  # 18 actions in both: one population
+    assert set(spec.agents["k"]) == {0.0, 18.0}
+
+
+def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
+    options = AtariOptions(
+        scale="paper",
+        games=("pong",),
+        seeds=8,
+        steps=500_000,
+        eval_interval=100_000,
+        eval_timesteps=30_000,
+        delayed_actor=True,
+    )
+    study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
+    (run,) = study.runs
+    (spec,) = run.plan.populations.values()
+    assert spec.agents.height == 16
+    assert (spec.settings.total_steps, spec.settings.checkpoint_interval) == (500_000, 100_000)
+    assert evaluation_steps(spec.settings) == 6 * 30_000  # before, and after each of 5 phases
+    assert study.deviations == (
+        "total steps 500,000 instead of 50,000,000",
+        "checkpoint interval 100,000 instead of 250,000",
+        "delayed actor True instead of False",
+        "eval interval 100,000 instead of 250,000",
+        "eval timesteps 30,000 instead of 125,000",
+        "without dueling-dqn, rdq, iqn, ib-iqn",
+        "ib-dqn with k = 18 instead of 1, n",
+        "1 of 57 games",
+        "8 seeds instead of 5",
+        "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
+        OVERLAP,
+        "minibatches are drawn with replacement",
+        "frames are converted to grayscale before the maximum of two is taken, not after",
+        "action gaps are measured on one minibatch instead of four",
+        "there is an evaluation before the first step too",
+    )
+
+
+def test_quantiles_are_said_of_algorithms_that_have_some() -> None:
+    for algorithms, said in ((("dqn", "ib-dqn"), 0), (("dqn", "iqn"), 3)):
+        study = atari_study("atari57", AtariOptions(scale="smoke"), algorithms=algorithms)
+        assert sum("quantiles" in words for words in study.deviations) == said
+
+
+def test_other_algorithms_values_and_games_are_said() -> None:
+    options = AtariOptions(scale="paper", games=("Pong", "AirRaid"))  # AirRaid is none of the 57
+    study = atari_study("atari57", options, algorithms=("double-dqn", "dqn"))
+    assert "without dueling-dqn, ib-dqn, rdq, iqn, ib-iqn" in study.deviations
+    assert "with double-dqn, which is not in the paper's study" in study.deviations
+    assert "2 games, not all of them the paper's 57" in study.deviations
+    beta = atari_study("atari-rdq-beta", PAPER, beta=(0.001, 0.5))
+    (said,) = (words for words in beta.deviations if "beta" in words)
+    assert said == "beta = 0.001, 0.5 instead of 1e-05, 0.0001, 0.001, 0.01, 0.1"
+    small = atari_study("atari-sensitivity", AtariOptions(scale="small"))
+    assert (
+        "ib-dqn with k = 0, 1, 32, 1024 instead of 0, 1, 32, 64, 128, 256, 512, 1024"
+        in small.deviations
+    )
+
+
+def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
+    def guesses(study: AtariStudy) -> list[str]:
+        return [words for words in study.deviations if "guess" in words]
+
+    (games,) = guesses(atari_study("atari-rmsprop", PAPER))
+    assert "all but Defender and Surround" in games
+    (beta,) = guesses(atari_study("atari-rdq-beta", AtariOptions(scale="small")))
+    assert "0.001 alone" in beta
+    for name in ("atari57", "atari-sensitivity"):
+        assert guesses(atari_study(name, PAPER)) == []
+    # Games and values that somebody chose are no guesses of ours.
+    assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", games=("Pong",)))) == []
+    assert guesses(atari_study("atari-rdq-beta", PAPER, beta=(0.001,))) == []
+
+
+def test_whether_rewards_are_signs_is_the_protocols() -> None:
+    plan = make_plan("Pong", "dqn", seeds=1, clip_rewards=True)
+    assert plan.settings["ALE/Pong-v5"].clip_rewards
+    with pytest.raises(InvalidInput, match="is the protocol's, machado-2018: leave it out"):
+        make_plan("Pong", "dqn", seeds=1, clip_rewards=False)
+    assert not make_plan("CartPole-v1", "dqn", seeds=1).settings["CartPole-v1"].clip_rewards
+
+
+def test_the_digest_of_the_protocol_is_stored_and_older_folders_are_without() -> None:
+    plan = make_plan(["Pong", "Breakout"], "dqn", seeds=1, atari_protocol="nature-2015")
+    stored = config(plan)
+    protocol = {"name": "nature-2015", "digest": atari_protocol("nature-2015").digest}
+    assert stored["protocols"] == {"ALE/Pong-v5": protocol, "ALE/Breakout-v5": protocol}
+    assert "protocols" not in config(make_plan("CartPole-v1", "dqn", seeds=1))
+    older = {name: value for name, value in stored.items() if name != "protocols"}
+    assert difference(older, stored) is None
+    assert from_config(older, plan.agents) == from_config(stored, plan.agents)
+    changed = {**stored, "protocols": {"ALE/Pong-v5": {**protocol, "digest": "0"}}}
+    assert difference(changed, stored) is not None
+
+
+# From the command to the report
+
+
+def test_one_is_singular_in_a_plan(cli: Cli) -> None:
+    few = ("--algorithms", "dqn", "--games", "Pong", "--seeds", 1, "--rate", "100", "--plan")
+    code, text, _ = cli("reproduce", "atari57", "--scale", "smoke", *few)
+    assert code == 0
+    assert "dqn: 1 agent in 1 population of at most 1, 300 steps each" in text
+    assert "atari57: 1 agent in all" in text
+    assert "not as in the paper: 1 seed instead of 5" in text
+
+
+def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: Cli) -> None:
+    out = tmp_path / "study"
+    words = "reproduce atari57 --scale smoke --steps 240 --eval-interval 120 --eval-timesteps 100"
+    options = AtariOptions(scale="smoke", steps=240, eval_interval=120, eval_timesteps=100)
+    command = (*words.split(), "--rate", "100", "--out", out)
+    code, text, _ = cli(*command)
+    assert code == 0
+    # 4 agents x (240 steps + 3 evaluations of 100) / 100 a second = 21.6 s.
+    assert "dqn: 4 agents in 1 population of at most 4, 240 steps each and 300 of" in text
+    assert "0.4 minutes at 100 agent-steps/s, given" in text
+    assert "Atari protocol machado-2018: " in text
+    assert "no agent diverged" in text
+    # What differs is one line here, and in full in the report.
+    said = atari_study("atari57", options).deviations
+    assert text.count("not as in the paper") == 1
+    assert f"not as in the paper: scale smoke, with {len(said)} departures (see" in text
+    assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
+    assert cli("report", out, "--resamples", "100")[0] == 0  # made again from the runs alone
+    assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
+    shown = html.unescape((out / "report" / "report.html").read_text())
+    assert "total steps 240 instead of 50,000,000" in said
+    assert all(sentence in shown for sentence in said)
+
+    records = pl.concat(pl.read_parquet(p) for p in sorted((out / "dqn" / "records").iterdir()))
+    assert sorted(records["step"].to_list()) == [0] * 4 + [120] * 4 + [240] * 4
+    assert set(records["episodes"]) == {1}  # 100 steps, truncated at the 100th
+    assert records["score"].is_between(-21, 21).all()
+    assert records["overestimation"].is_not_null().all()
+    after = records.filter(pl.col("step") > 0)
+    assert after["relative_action_gap"].is_not_null().all()
+    provenance = json.loads((out / "dqn" / "provenance.json").read_text())
+    assert provenance["command"] == f"valueshare {words}"
+    stored = json.loads((out / "dqn" / "config.json").read_text())
+    assert stored["settings"]["ALE/Pong-v5"]["atari_protocol"] == "machado-2018"
+    digest = atari_protocol("machado-2018").digest
+    assert stored["protocols"]["ALE/Pong-v5"]["digest"] == digest
+    manifests = sorted((out / "dqn" / "checkpoints" / "population-0").glob("checkpoint-*.json"))
+    for path in manifests:
+        fingerprint = json.loads(path.read_text())["fingerprint"]
+        assert fingerprint["atari_protocol_digest"] == digest
+    assert len(manifests) == 2
+    assert (out / "report" / "figures" / "learning-curves.png").stat().st_size > 1_000
+    table = (out / "report" / "tables" / "scores.md").read_text()
+    assert "Pong" in table
+
+    code, text, _ = cli(*command)  # once more: only the report is made again
+    assert (code, "this run is finished" in text, "minutes" in text) == (0, True, False)
+    code, _, err = cli(*command, "--atari-protocol", "nature-2015")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "holds a run with other settings" in err
+
+
+def test_a_plan_is_printed_and_nothing_is_run(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 200 * 10**9)
+    out = tmp_path / "study"
+    words = ("reproduce", "atari-sensitivity", "--scale", "paper", "--out", out, "--plan")
+    code, text, _ = cli(*words, "--rate", "10000")
+    assert (code, out.exists()) == (0, False)
+    assert "ib-dqn: 120 agents in 8 populations of at most 15" in text
+    # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 a second.
+    hours = 120 * (50_000_000 + 201 * 125_000) / 10_000 / 3_600
+    assert f"120 agents in all, {hours:,.1f} hours, on cpu" in text
+
+
+# Bad input: one line, exit code 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--games", "Pnog"], "there is no Atari game 'Pnog': did you mean Pong"),
+        (["--atari-protocol", "nature"], "there is no Atari protocol 'nature'"),
+        (["--atari-protocol", "machado-2018", "nature-2015"], "nature-2015"),
+        (["--algorithms", "dqm"], "write one of dqn"),
+        (["--algorithms", "rdq", "--k", "3"], "rdq have no k: leave --k out"),
+        (["--k", "0", "18"], "k = 0: ib-dqn with it is dqn, which the study has already"),
+        (["--groups", "-1"], "groups = -1: write at least 1"),
+        (["--replay-device", "cuda"], "replay_device = 'cuda' needs training on a CUDA device"),
+        (["--agents-at-once", "0"], "agents-at-once = 0"),
+        (["--seeds", "-1"], "seeds = -1"),
+        (["--seeds", "0"], "seeds = 0: write a number >= 1"),
+        (["--steps", "0"], ": steps = 0: write a number >= 1"),
+        (["--eval-interval", "0"], "eval-interval = 0"),
+        (["--eval-timesteps", "0"], "eval-timesteps = 0"),
+        (["--replay-capacity", "0"], "replay-capacity = 0"),
+        (["--rate", "0"], "rate = 0: write agent-steps a second, or leave it out"),
+        (["--out", "/dev/null"], "/dev/null/dqn: not a directory"),
+        (["--rate", "-1"], "rate = -1"),
+        (["--steps", "-5"], ": steps = -5: write a number >= 1"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, cli: Cli, words: list[str], message: str) -> None:
+    out = tmp_path / "study"
+    code, _, err = cli("reproduce", "atari57", "--scale", "smoke", "--out", out, *words)
+    assert (code, err.count("\n"), out.exists()) == (2, 1, False), err
+    assert message in err
+
+
+def test_more_agents_than_fit_are_refused_with_the_number_that_would(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
+    monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600 * 10**6)
+    words = [*("reproduce", "atari57", "--scale", "paper", "--algorithms", "dqn", "ib-dqn")]
+    words += ["--out", str(tmp_path / "study")]
+    code, text, err = cli(*words)
+    assert (code, text, err.count("\n")) == (2, "", 1)
+    # 0.95 x 40 GB at 7.1 GB and a little an agent.
+    assert "16 agents need" in err
+    assert ": 5 would fit" in err
+    assert err.rstrip().endswith("or a smaller agents-at-once")
+    assert cli(*words, "--agents-at-once", "5", "--rate", "1", "--plan")[0] == 0
+    code, plan, last = cli(*words, "--plan")  # nothing is measured: it does not fit
+    assert (code, last) == (2, err)
+    assert "dqn: 855 agents in 54 populations of at most 16" in plan
+    assert "memory: does not fit" in plan
+    assert "atari57: 855 agents in all, on cpu" in plan
+    code, plan, _ = cli(*words, "--plan", "--rate", "1000")
+    assert (code, "at 1,000 agent-steps/s, given" in plan) == (2, True)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 4 * 10**9)
+    code, _, err = cli(*words)
+    assert code == 2
+    assert err.endswith(": 0 would fit; write a smaller replay-capacity or another replay-device\n")

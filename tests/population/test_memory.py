@@ -1,0 +1,283 @@
+"""The memory a run needs: exact for what it keeps, checked before anything is made."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from valueshare import host_memory
+from valueshare.envs import environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.learning.randomness import stream_key
+from valueshare.population import memory
+from valueshare.population.state import (
+    all_tensors,
+    initial_state,
+    make_population,
+    network_shape,
+)
+from valueshare.runs.planning import make_plan
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn", "dueling-dqn"])
+def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
+    plan = make_plan("CartPole-v1", algorithm, seeds=5, steps=20_000, checkpoint_interval=5_000)
+    (spec,) = plan.populations.values()
+    population = make_population(
+        spec.agents, spec.settings, environment_spec("CartPole-v1"), CPU, None
+    )
+    state = sum(tensor.nbytes for tensor in all_tensors(initial_state(population)))
+    need = memory.need(spec)
+    passing = need.agents * need.per_agent - state
+    weights = sum(p.nbytes for p in initial_state(population).online.parameters.values())
+    # Gradients at least, and the rows of a phase: 5,000 x (4 observations + action, reward,
+    # discount, row = 16 + 8 + 4 + 4 + 8 bytes) an agent.
+    assert passing >= max(weights, 5 * 5_000 * 40)
+
+
+def test_replay_dominates_and_is_counted_by_hand() -> None:
+    (spec,) = make_plan(
+        "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6
+    ).populations.values()
+    (half,) = make_plan(
+        "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2
+    ).populations.values()
+    # Half a million transitions: 24 bytes each, and 1.125 rows of 4 floats.
+    assert memory.need(spec).per_agent - memory.need(half).per_agent == pytest.approx(
+        500_000 * (24 + 1.125 * 16), rel=0.01
+    )
+
+
+def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
+    monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600_000_000)
+    words = ["train", "--env", "CartPole-v1", "--algorithm", "dqn", "--out", str(tmp_path / "run")]
+    code, _, err = cli(*words, "--seeds", "100000")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "100,000 agents need" in err
+    assert "of memory beside 600.0 MB held already and" in err
+    assert "2.0 GB are free" in err
+    fit = int(err.split("free: ")[1].split(" would fit")[0].replace(",", ""))
+    code, plan, last = cli(*words, "--seeds", "100000", "--plan")
+    assert (code, last) == (2, err)
+    assert "100,000 agents in 1 population" in plan
+    assert "replay_capacity = " in plan
+    assert not (tmp_path / "run").exists()
+    (spec,) = make_plan("CartPole-v1", "dqn", seeds=fit).populations.values()
+    memory.check(memory.need(spec), CPU)
+    (more,) = make_plan("CartPole-v1", "dqn", seeds=fit + 1).populations.values()
+    with pytest.raises(InvalidInput, match=f"{fit:,} would fit"):
+        memory.check(memory.need(more), CPU)
+
+
+def test_the_plan_is_what_is_held_and_what_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "resident_bytes", lambda: 600_000_000)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2_000_000_000)
+    (spec,) = make_plan("CartPole-v1", "dqn", seeds=3, steps=1_000).populations.values()
+    need = memory.need(spec)
+    growth = 3 * need.each(CPU) + memory.FIXED_BYTES["cpu"]
+    assert need.total(CPU) == 600_000_000 + growth
+    assert memory.check(need, CPU) == (
+        f"{memory.shown(need.total(CPU))} needed (600.0 MB held already, {memory.shown(growth)} "
+        "for 3 agents), 2.0 GB free"
+    )
+
+
+# Trains, and prints what was said before and the peak of resident memory after.
+COMPARED = """
+import json, re, sys, torch
+from valueshare.training import train
+from valueshare.runs.planning import make_plan
+from valueshare.population import memory
+env, algorithm, settings = json.loads(sys.argv[1])
+settings |= {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1}
+(spec,) = make_plan(env, algorithm, **settings).populations.values()
+print(memory.need(spec).total(torch.device("cpu")))
+train(env, algorithm, out="run", progress=False, **settings)
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("dqn", {"seeds": 8, "hidden": [1_500, 1_500]}),  # weights
+        ("dqn", {"seeds": 16, "hidden": [256, 256], "batch_size": 4_096}),  # activations
+        ("iqn", {"seeds": 4, "hidden": [256, 256], "batch_size": 128}),  # quantiles
+    ],
+)
+def test_the_peak_is_what_was_said(
+    tmp_path: Path, algorithm: str, settings: dict[str, Any]
+) -> None:
+    asked = json.dumps(["CartPole-v1", algorithm, settings])
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARED, asked],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said, peak = map(int, done.stdout.split())
+    assert 0.95 < said / peak < 1.15
+
+
+@pytest.mark.parametrize("name", ["quantiles", "target_quantiles", "acting_quantiles"])
+def test_quantiles_are_counted(name: str) -> None:
+    settings: list[dict[str, Any]] = [{}, {name: 10**6}, {name: 10**12}]
+    usual, many, too_many = (
+        memory.need(make_plan("CartPole-v1", "iqn", seeds=1, **own).populations["population-0"])
+        for own in settings
+    )
+    # 64 states of a batch, a million quantiles of each, and 64 units in float32 at least.
+    assert many.per_agent - usual.per_agent > 64 * 10**6 * 64 * 4
+    with pytest.raises(memory.DoesNotFit, match="write fewer quantiles, smaller layers"):
+        memory.check(too_many, CPU)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seeds": count()},
+        {"seeds": range(2**40)},
+        {"seeds": 2**32},
+        {"k": count()},
+        {"step_size": count(1)},
+        {"hidden": count(1)},
+        {"k": range(100), "seeds": 99_999},
+    ],
+)
+def test_lists_from_python_are_refused_before_they_are_made(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"at most|more than"):
+        make_plan("CartPole-v1", "ib-dqn", **given)
+
+
+# Commands one after the other; the exit code and the peak of resident memory after each.
+MEASURED = """
+import re, resource, sys
+from valueshare.cli import main
+resource.setrlimit(resource.RLIMIT_AS, (2**35, 2**35))  # no machine is brought down by a mistake
+for options in sys.argv[1:]:
+    try:
+        main(["train", "--env", "CartPole-v1", *options.split()])
+    except SystemExit as end:
+        peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
+        print(end.code, int(peak[1]) * 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
+    """One copy of the weights would be 20,000 x 20,000 x 4 bytes = 1.6 GB, or 4 TB."""
+    refused = ["--threads -1"]  # for another reason, at the same place
+    for hidden in (
+        "20000 20000 --seeds 2000",
+        "20000 20000 --seeds 2000 --plan",
+        "1000000 1000000",
+    ):
+        refused.append(f"--hidden {hidden}")
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *refused],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"2 \d+", line)]
+    plain, *peaks = [int(peak) for _, peak in answers]
+    assert len(peaks) == 3, done
+    assert max(peaks) - plain < 100 * 10**6
+    other, *messages = done.stderr.splitlines()
+    assert "threads = -1" in other
+    assert len(messages) == 3
+    assert all("smaller layers (hidden) or" in line for line in messages)
+    assert "0 would fit" in messages[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "settings", "advice"),
+    [  # an agent: 11 MB, of which 6 MB are the network's and what learning needs of it
+        (10**9, {"hidden": [300, 300]}, "give fewer seeds, smaller layers (hidden) or"),
+        (45 * 10**6, {"hidden": [300, 300]}, "0 would fit; write smaller layers (hidden) or"),
+        (10**9, {"hidden": [8]}, "give fewer seeds, a smaller replay-capacity or"),
+        (41 * 10**6, {"hidden": [8]}, "0 would fit; write a smaller replay-capacity or"),
+        (10**9, {"hidden": [8], "eval_envs": 10**6, "eval_episodes": 10**6}, "fewer eval-envs"),
+        (
+            10**9,
+            {"hidden": [8], "eval_interval": 1, "checkpoint_interval": 1},
+            "fewer evaluations (a larger",
+        ),
+    ],
+)
+def test_advice_is_on_what_needs_most(
+    free: int, settings: dict[str, Any], advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+    (spec,) = make_plan(
+        "CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings
+    ).populations.values()
+    with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
+        memory.check(memory.need(spec), CPU)
+    assert caught.value.one_fits == ("0 would fit" not in str(caught.value))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_weights_are_those_of_a_network_drawn_by_hand(algorithm: str) -> None:
+    """Whatever is built on the meta device before, an agent's seed decides its weights."""
+    (spec,) = make_plan("CartPole-v1", algorithm, seeds=[3], hidden=[8, 8]).populations.values()
+    memory.need(spec)
+    env = spec.env_spec
+    state = initial_state(make_population(spec.agents, spec.settings, env, CPU))
+    torch.manual_seed(stream_key(3, "weights"))
+    own = ALGORITHMS[algorithm].build(network_shape(spec.settings, env), 0.0)
+    for name, value in own.named_parameters():
+        assert torch.equal(state.online.parameters[name][0], value), name
+
+
+def test_what_pytorch_keeps_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 30 GB of a GPU are nobody's; PyTorch holds 100 GB of it, and tensors are in 5 GB of those.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 * 10**9, 140 * 10**9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 * 10**9)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5 * 10**9)
+    assert memory.free_bytes(torch.device("cuda")) == (30 + 100 - 5) * 10**9
+
+
+def test_what_the_system_says_is_free() -> None:
+    free = memory.free_bytes(CPU)
+    assert free is None or free > 10**7
+
+
+def test_where_the_system_does_not_say_what_is_free_there_is_no_more_than_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = memory.free_bytes(CPU)
+    monkeypatch.setattr(host_memory, "_available", lambda: None)
+    most = memory.free_bytes(CPU)
+    assert before is None or (most is not None and before <= most)
+    monkeypatch.setattr(host_memory, "_installed", lambda: 3 * 10**9)
+    monkeypatch.setattr(host_memory, "_left_in_group", lambda: None)
+    assert memory.free_bytes(CPU) == 3 * 10**9
+    monkeypatch.setattr(host_memory, "_left_in_group", lambda: 2 * 10**9)
+    assert memory.free_bytes(CPU) == 2 * 10**9
+
+
+def test_bytes_for_people() -> None:
+    assert [memory.shown(n) for n in (1_500, 2_000_000, 3_210_000_000, 10**13)] == [
+        *("1.5 kB", "2.0 MB", "3.2 GB", "10.0 TB"),
+    ]

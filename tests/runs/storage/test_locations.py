@@ -1,0 +1,53 @@
+"""Locations of runs: folders and addresses, shown without secrets."""
+
+from pathlib import Path
+
+import pytest
+
+from valueshare.errors import InvalidInput
+from valueshare.runs.storage.locations import Url, resolve_location
+
+
+def test_where_a_run_can_be() -> None:
+    assert resolve_location("file:///a/b") == resolve_location(Path("file:///a/b")) == Path("/a/b")
+    assert resolve_location("runs/a:b") == Path("runs/a:b")
+    assert resolve_location("C:/runs") == Path("C:/runs")
+    for text, shown in (
+        ("s3://bucket/runs/a/", "s3://bucket/runs/a"),
+        ("S3://bucket/a", "s3://bucket/a"),
+        ("hdfs:///user/a", "hdfs:///user/a"),
+        ("local:///tmp/a", "local:///tmp/a"),
+        ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
+    ):
+        assert str(resolve_location(text)) == shown
+    for text in ("s3://bucket/a", "memory://run", "local:///tmp/a"):  # a path loses a slash
+        assert resolve_location(Path(text)) == resolve_location(text)
+    for text, message in (
+        ("s3://", "no location of a run: write s3://BUCKET/RUN"),
+        ("s3:///a", "s3:///a is no location of a run: write s3://BUCKET/RUN"),
+        ("sftp:///a", "sftp:///a is no location of a run: write sftp://HOST/RUN"),
+        ("sftp://me:hunter2@/a", "sftp:///a is no location of a run: write sftp://HOST/RUN"),
+        ("sftp://:21/a", "sftp://:21/a is no location of a run: write sftp://HOST/RUN"),
+        ("ftp://me:hunter2@host/a", "ftp:// cannot hold a run"),
+        ("simplecache::s3://bucket/a", "one address, not a chain"),
+        ("s3://bucket/a?token=hunter2", "continues with"),
+    ):
+        with pytest.raises(InvalidInput, match=message) as said:
+            resolve_location(text)
+        assert "hunter2" not in str(said.value)
+
+
+def test_an_address_is_shown_without_its_secrets() -> None:
+    address = resolve_location("sftp://me:hunter2@host:21/runs/a")
+    assert isinstance(address, Url)
+    assert str(address / "records") == "sftp://host:21/runs/a/records"
+    for shown in (repr(address), f"{address}", repr([address]), repr((address,))):
+        assert "hunter2" not in shown
+        assert "me" not in shown
+    said = address.scrubbed(f"no route to {address.full}; login me:hunter2 failed for hunter2")
+    assert "hunter2" not in said
+    assert "sftp://host:21/runs/a" in said
+    coded = resolve_location("sftp://me:p%40ss@host")  # said as it is written, or as it is meant
+    assert isinstance(coded, Url)
+    assert coded.name == "host"  # it becomes a folder's name
+    assert "ss" not in coded.scrubbed("login p%40ss or p@ss")

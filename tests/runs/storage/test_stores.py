@@ -1,0 +1,126 @@
+"""Stores: attempts, listings and errors of files at an address."""
+
+import errno
+import re
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
+from valueshare.runs.storage import stores
+from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.stores import Store, Unreachable
+
+
+class NoCredentialsError(Exception):
+    """As botocore calls it."""
+
+
+def test_another_attempt_is_made_and_then_it_is_said(
+    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PAUSES", (0.0, 0.0))
+    store = Store(url)
+    tries: list[object] = []
+
+    def failing(times: int, error: Exception) -> Callable[..., bytes]:
+        def cat(self: object, path: str) -> bytes:
+            tries.append(self)
+            if len(tries) <= times:
+                raise error
+            return b"at last"
+
+        return cat
+
+    def fail(times: int, error: Exception) -> None:
+        tries.clear()
+        monkeypatch.setattr(type(store._files), "cat_file", failing(times, error))
+
+    fail(2, RuntimeError("throttled"))
+    assert store.read("a") == b"at last"
+    assert len({id(files) for files in tries}) == 3  # each on a connection of its own
+    fail(9, RuntimeError("throttled\nwith more"))
+    with pytest.raises(Unreachable, match=f"cannot read a of {url}: throttled$"):
+        store.read("a")
+    assert len(tries) == 3
+    for error in (PermissionError("not yours"), NoCredentialsError("not yours")):
+        fail(9, error)
+        with pytest.raises(Unreachable, match="not yours"):
+            store.read("a")
+        assert len(tries) == 1  # no use in asking again
+
+
+def test_a_folder_that_could_not_be_listed_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PAUSES", (0.0,))
+    store, there = Store(Url(f"local://{tmp_path}/run")), {"a", "b/c", "b/d/e"}
+    assert store.sizes() == {}  # a missing root is
+    for name in there:
+        store.write(name, b"123")
+    kind = type(store._files)
+    listing, failures = kind.ls, dict[str, list[OSError]]()
+
+    def ls(self: object, path: str, *args: Any, **options: Any) -> Any:
+        if failures.get(path):
+            raise failures[path].pop()
+        return listing(self, path, *args, **options)
+
+    monkeypatch.setattr(kind, "ls", ls)
+    for folder in ("run", "run/b", "run/b/d"):
+        path = str(tmp_path / folder)
+        failures[path] = [OSError(errno.EIO, "gone for a moment")]
+        assert set(store.sizes()) == there
+        assert failures == {path: []}
+        failures[path] = [OSError(errno.EIO, "gone for good")] * 2
+        with pytest.raises(Unreachable, match="cannot list local://"):
+            store.sizes()
+        failures.clear()
+    failures[str(tmp_path / "run/b")] = [FileNotFoundError(errno.ENOENT, "as it is replaced")]
+    assert set(store.sizes("b")) == set()  # the root of what was asked for
+    failures[str(tmp_path / "run/b")] = [FileNotFoundError(errno.ENOENT, "as it is replaced")]
+    assert set(store.sizes()) == there
+    assert set(store.sizes("b")) == {"b/c", "b/d/e"}
+
+
+def test_a_search_of_the_protocols_own_is_used(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(url)
+    store.write("a/b", b"123")
+
+    def ls(*_: object, **__: object) -> None:
+        raise AssertionError("it went from folder to folder")
+
+    found = dict(store._files.find(store._root, detail=True))
+    monkeypatch.setattr(type(store._files), "find", lambda *_, **__: found)
+    monkeypatch.setattr(type(store._files), "ls", ls)
+    assert store.sizes() == {"a/b": 3}
+
+
+def test_a_host_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", unknown)
+    start = "sftp://nowhere/a is no location of a run"
+    with pytest.raises(InvalidInput, match=f"^{start}: name or service not known$"):
+        Store(Url("sftp://me:hunter2@nowhere/a"))
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match="x is no location of a run: Protocol not known"):
+        Store(Url("nothere://x"))
+    if find_spec("s3fs") is None:
+        with pytest.raises(InvalidInput, match="s3:// has no driver here: Install s3fs"):
+            Store(Url("s3://bucket/run"))
+
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(stores, "import_module", missing)
+    with pytest.raises(InvalidInput, match=re.escape(install_command("remote"))):
+        Store(Url("memory://x"))

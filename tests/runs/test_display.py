@@ -1,0 +1,173 @@
+"""What a run shows: rates and times by hand, lines without a terminal, a table with one."""
+
+import io
+import re
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
+from valueshare.population.phase import records_schema
+from valueshare.runs import events
+from valueshare.runs.display import Display
+from valueshare.runs.planning import make_plan
+from valueshare.runs.variants import label, variant_columns, variant_scores
+
+# 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
+PLAN = make_plan(
+    "CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_interval=100
+)
+
+
+def records(
+    step: int, scores: dict[int, float | None], diverged: int | None = None
+) -> pl.DataFrame:
+    table = pl.DataFrame(
+        {
+            "agent": list(scores),
+            "step": [step] * len(scores),
+            "score": list(scores.values()),
+            "diverged_at": [step if agent == diverged else None for agent in scores],
+        },
+        schema_overrides=records_schema(),
+    )
+    return pl.concat([records_schema().to_frame(), table], how="diagonal")
+
+
+ONE, TWO = "population-0", "population-1"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def display(clock: Clock, *, terminal: bool) -> tuple[Display, io.StringIO]:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=120)
+    empty = records_schema().to_frame()
+    return Display(PLAN, empty, console, clock), file
+
+
+def test_lines_where_there_is_no_terminal() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=False)
+    shown.on_step(ONE, 300)  # resumed at step 300
+    clock.now = 10.0
+    shown.on_step(ONE, 350)  # too early for a line
+    assert file.getvalue() == ""
+    scores = {0: 10.0, 1: 20.0, 2: None, 3: 7.0}
+    shown.on_phase(ONE, 400, records(400, scores))
+    # 100 steps x 4 agents in 10 s; left are 600 x 4 here and 1,000 x 2 later: 4,400 / 40 = 110 s.
+    assert file.getvalue() == (
+        "CartPole-v1 | population 1 of 2 | 4 agents at step 400 of 1,000 | 40 agent-steps/s"
+        " | 0:01:50 left | score ib-dqn k=0 15.0, ib-dqn k=8 7.0\n"
+    )
+    clock.now = 71.0
+    shown.on_step(ONE, 450)  # a minute later, within a phase
+    assert (
+        file.getvalue()
+        .splitlines()[-1]
+        .startswith("CartPole-v1 | population 1 of 2 | 4 agents at step 450 of 1,000 |")
+    )
+
+
+def test_two_populations_at_once() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=False)
+    shown.on_step(ONE, 0)
+    clock.now = 5.0
+    shown.on_step(TWO, 500)  # resumed at step 500
+    clock.now = 15.0
+    shown.on_step(ONE, 300)
+    shown.on_phase(TWO, 600, records_schema().to_frame())
+    # 300 x 4 agents in 15 s and 100 x 2 in 10 s: 80 + 20 a second. Of 4,000 + 2,000 agent-steps,
+    # 1,200 + 1,200 are done; 3,600 are left: 36 s.
+    assert file.getvalue() == (
+        "CartPole-v1 | population 2 of 2 | 2 agents at step 600 of 1,000 | 2 at once, 40.0 % done"
+        " | 100 agent-steps/s | 0:00:36 left\n"
+    )
+    shown.end(TWO, finished=True)
+    shown.end(ONE, finished=False)  # given up: its 4,000 are still to be done
+    assert (shown._done(), shown._total()) == (2_000, 6_000)
+    assert shown.agent_steps_per_second() is None
+
+
+def test_a_table_in_a_terminal() -> None:
+    clock = Clock()
+    shown, file = display(clock, terminal=True)
+    shown.on_phase(ONE, 100, records(100, {0: 1.0, 1: 2.0, 2: 30.0, 3: 50.0}, diverged=2))
+    assert file.getvalue() == ""  # nothing but the live display
+    with shown.watch():
+        pass
+    text = file.getvalue()
+    rows = [line.split() for line in text.splitlines() if "dqn" in line]
+    assert rows[-3:] == [
+        ["CartPole-v1", "ib-dqn", "0", "2", "100", "1.5"],
+        ["CartPole-v1", "ib-dqn", "8", "2", "100", "40.0", "1"],
+        ["CartPole-v1", "double-dqn", "0", "2", "-", "-"],
+    ]
+    assert "step 100 of 1,000" in text
+
+
+class Writer:
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+        assert (folder.endswith("tensorboard"), purge_step) == (True, 0)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars.append((name, value, step))
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_events_are_means_of_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    module = ModuleType("stub")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setattr(events, "import_module", lambda name: module)
+    before = records(100, {0: 1.0, 1: 3.0, 2: None, 3: None})
+    written = events.Events(tmp_path, PLAN.agents, before)
+    written.write(records(200, {2: 5.0, 3: 9.0}))
+    assert written._writer.scalars == [
+        ("score/CartPole-v1 ib-dqn k=0", 2.0, 100),
+        ("score/CartPole-v1 ib-dqn k=8", 7.0, 200),
+    ]
+
+
+def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> ModuleType:
+        raise ModuleNotFoundError("No module named 'tensorboard'")
+
+    monkeypatch.setattr(events, "import_module", missing)
+    with pytest.raises(InvalidInput, match=re.escape(install_command("tensorboard"))):
+        events.require_tensorboard()
+
+
+def test_only_who_has_a_beta_is_named_with_it() -> None:
+    plan = make_plan("CartPole-v1", ["dqn", "rdq"], seeds=1, beta=[0.1, 0.2])
+    rows = variant_scores(plan.agents, records(100, {0: 1.0, 1: 2.0, 2: 3.0})).to_dicts()
+    assert [label(row) for row in rows] == ["dqn k=0", "rdq k=0 beta=0.1", "rdq k=0 beta=0.2"]
+
+
+def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:
+    # Presets of the two environments differ in more than that: within one, only step_size does.
+    plan = make_plan(
+        ["CartPole-v1", "LunarLander-v3"], "ib-dqn", k=[4], seeds=2, step_size=[1e-3, 1e-4]
+    )
+    scores: dict[int, float | None] = dict(enumerate([10.0, 20.0, 1.0, 3.0, *[0.0] * 4]))
+    rows = variant_scores(plan.agents, records(100, scores)).to_dicts()
+    assert [(label(row), row["agents"], row["score"]) for row in rows] == [
+        ("ib-dqn k=4 step_size=0.001", 2, 15.0),
+        ("ib-dqn k=4 step_size=0.0001", 2, 2.0),
+        ("ib-dqn k=4 step_size=0.001", 2, 0.0),
+        ("ib-dqn k=4 step_size=0.0001", 2, 0.0),
+    ]
+    assert variant_columns(PLAN.agents) == ("env", "algorithm", "k")

@@ -1,0 +1,125 @@
+"""TensorBoard events of a run that was stopped: they go on unasked, and none is missing."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import valueshare
+from valueshare import training
+from valueshare.errors import InvalidInput
+
+QUICK: dict[str, Any] = {
+    "seeds": 2,
+    "steps": 400,
+    "eval_interval": 100,
+    "eval_episodes": 2,
+    "eval_episode_limit": 20,
+    "learning_starts": 20,
+    "hidden": [8],
+    "batch_size": 8,
+}
+
+
+def after(phases: int, folder: Path) -> Callable[[], bool]:
+    """Ends a run within the phase that follows so many."""
+    last = folder / "checkpoints" / "population-0" / f"checkpoint-{phases - 1:06d}.json"
+    return last.exists
+
+
+def scores(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads: (step, mean score) of every curve of scores."""
+    library = import_module("tensorboard.backend.event_processing.event_accumulator")
+    events = library.EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+        if tag.startswith("score/")
+    }
+
+
+def expected(folder: Path) -> dict[str, list[tuple[int, Any]]]:
+    run = valueshare.open_run(folder)
+    table = run.records.join(run.agents, on="agent").group_by("k", "step", maintain_order=True)
+    means = table.agg(pl.col("score").mean()).sort("k", "step")
+    return {
+        f"score/CartPole-v1 ib-dqn k={k:g}": [
+            (row["step"], pytest.approx(row["score"], rel=1e-6))
+            for row in means.filter(pl.col("k") == k).to_dicts()
+        ]
+        for k in (0.0, 4.0)
+    }
+
+
+def begin(folder: Path, **options: Any) -> None:
+    """A run of k = 0 and 4 that ends within its second phase."""
+    options |= {"k": [0, 4], "out": folder, "should_stop": after(1, folder)}
+    valueshare.train("CartPole-v1", "ib-dqn", **options, **QUICK)
+
+
+@contextmanager
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where TensorBoard is not installed."""
+
+    def missing() -> None:
+        raise InvalidInput("TensorBoard is not installed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "require_tensorboard", missing)
+        yield
+
+
+def test_events_go_on_and_a_gap_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    begin(folder, tensorboard=True)
+    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 100
+    with elsewhere(monkeypatch):
+        valueshare.resume(folder, should_stop=after(2, folder))
+    assert "note: TensorBoard is not installed here, so no events are written" in (
+        capsys.readouterr().out
+    )
+    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # a gap
+    assert valueshare.resume(folder, progress=False).finished
+    assert scores(folder) == expected(folder)
+    assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [
+        *(0, 100, 200, 300, 400)
+    ]
+
+
+def test_events_of_a_run_that_was_finished_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    begin(folder, tensorboard=True, progress=False)
+    with elsewhere(monkeypatch):
+        assert valueshare.resume(folder, progress=False).finished
+    assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2
+    assert valueshare.resume(folder, progress=False).finished
+    assert scores(folder) == expected(folder)
+
+
+def test_asked_for_on_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    begin(folder, progress=False)
+    assert "tensorboard" not in json.loads((folder / "provenance.json").read_text())
+    ends = iter([False, True])
+    valueshare.resume(folder, tensorboard=True, progress=False, should_stop=lambda: next(ends))
+    assert valueshare.resume(folder, progress=False).finished
+    assert scores(folder) == expected(folder)
+
+
+def test_events_that_nobody_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    valueshare.train(
+        "CartPole-v1", out=folder, progress=False, should_stop=after(1, folder), **QUICK
+    )
+    assert valueshare.resume(folder, progress=False).finished
+    assert not (folder / "tensorboard").exists()

@@ -1,0 +1,77 @@
+"""A run's folder is held from before it appears, or is noted as resumed, until its end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import valueshare
+from valueshare import training
+from valueshare.errors import InvalidInput
+from valueshare.runs import directory, locks, run_folder
+from valueshare.runs.launch import launch
+
+
+def is_held(folder: Path) -> bool:
+    try:
+        with locks.held(folder):
+            return False
+    except InvalidInput:
+        return True
+
+
+def test_a_resumption_is_noted_and_run_under_one_hold(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    run = valueshare.train(
+        "CartPole-v1", "dqn", out=folder, seeds=1, should_stop=lambda: True, **tiny
+    )
+    assert not run.finished
+    assert not is_held(folder)
+    log: list[str] = []
+    hold, note = locks.held, run_folder.note_resumption
+
+    @contextmanager
+    def logged_hold(where: Path) -> Iterator[None]:
+        with hold(where):
+            log.append("held")
+            yield
+        log.append("let go")
+
+    def logged_note(*args: Any) -> None:
+        log.append("noted")
+        note(*args)
+
+    def logged_launch(*args: Any) -> run_folder.Run:
+        log.append("launched")
+        return launch(*args)
+
+    monkeypatch.setattr(training, "held", logged_hold)
+    monkeypatch.setattr(run_folder, "note_resumption", logged_note)
+    monkeypatch.setattr(training, "launch", logged_launch)
+    assert valueshare.resume(folder, progress=False).finished
+    assert log == ["held", "noted", "launched", "let go"]
+
+
+def test_a_new_run_is_held_when_it_appears(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    move, seen = directory._move, []
+
+    def appear(staging: Path, target: Path) -> None:
+        move(staging, target)
+        seen.append(is_held(folder))  # nobody can come between this and the first step
+
+    def logged_launch(*args: Any) -> run_folder.Run:
+        seen.append(is_held(folder))
+        return launch(*args)
+
+    monkeypatch.setattr(directory, "_move", appear)
+    monkeypatch.setattr(training, "launch", logged_launch)
+    valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, **tiny)
+    assert seen == [True, True]
+    assert not is_held(folder)

@@ -1,0 +1,110 @@
+"""Atari games that differ in name alone share populations; nothing else does."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.errors import InvalidInput
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import TrainingSettings
+from valueshare.runs.plan import Plan, config, difference, from_config
+from valueshare.runs.planning import default_folder, described, families, make_plan
+
+SETTINGS = TrainingSettings(
+    total_steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100
+)
+
+
+def game(name: str, actions: int = 18, backend: Backend = "ale") -> EnvironmentSpec:
+    return EnvironmentSpec(name, backend, (84, 84), np.dtype(np.uint8), actions, 27_000, stack=4)
+
+
+def plan(specs: list[EnvironmentSpec], changed: dict[str, TrainingSettings]) -> Plan:
+    """Two algorithms of two architectures on every environment, one seed."""
+    by_name = {spec.name: spec for spec in specs}
+    settings = {name: changed.get(name, SETTINGS) for name in by_name}
+    tables = [agent_table(name, ["ib-dqn", "double-dqn"], seeds=[0]) for name in by_name]
+    agents = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+    backends = {name: spec.backend for name, spec in by_name.items()}
+    return Plan(agents, settings, backends, families=families(settings, by_name))
+
+
+def shared(made: Plan, algorithm: str = "ib-dqn") -> list[list[str]]:
+    """The environments of each population of an algorithm."""
+    return [
+        spec.agents["env"].to_list()
+        for spec in made.populations.values()
+        if algorithm in spec.agents["algorithm"]
+    ]
+
+
+def test_games_of_one_kind_share_a_population() -> None:
+    made = plan([game("Pong"), game("Breakout"), game("Alien")], {})
+    assert shared(made) == [["Pong", "Breakout", "Alien"]]
+    assert [spec.agents["algorithm"].unique().to_list() for spec in made.populations.values()] == [
+        ["ib-dqn"],
+        ["double-dqn"],
+    ]
+    assert described(made) == [
+        "Pong and 2 more: 6 agents in 2 populations, 1,000 steps each",
+        "note: ib-dqn with k = 0 is dqn: to share value across actions, give a k above 0",
+        "6 agents, 6,000 agent-steps in all, on cpu",
+    ]
+
+
+def test_other_settings_actions_or_backends_are_other_kinds() -> None:
+    longer = replace(SETTINGS, total_steps=2_000)
+    lagging = replace(SETTINGS, delayed_actor=True)
+    specs = [
+        *(game("Pong"), game("Small", actions=6), game("Long"), game("Lag"), game("Breakout")),
+        *(game("A-v1", backend="envpool"), game("B-v1", backend="envpool")),
+    ]
+    made = plan(specs, {"Long": longer, "Lag": lagging})
+    assert shared(made) == [
+        ["Pong", "Breakout"],
+        *(["Small"], ["Long"], ["Lag"]),
+        *(["A-v1"], ["B-v1"]),
+    ]
+    assert {
+        spec.settings.total_steps for spec in made.populations.values() if spec.env == "Long"
+    } == {2_000}
+
+
+def test_families_are_stored_where_there_are_any() -> None:
+    made = plan([game("Pong"), game("Breakout"), game("A-v1", backend="envpool")], {})
+    stored = config(made)
+    assert stored["families"] == {"Pong": "Pong", "Breakout": "Pong"}
+    again = from_config(stored, made.agents)
+    assert [p.agents["env"].to_list() for p in again.populations.values()] == [
+        p.agents["env"].to_list() for p in made.populations.values()
+    ]
+    assert "families" not in config(plan([game("A-v1", backend="envpool")], {}))
+
+
+def test_a_setting_that_an_older_version_did_not_have_is_the_default() -> None:
+    wanted = config(plan([game("Pong")], {}))
+    older = config(plan([game("Pong")], {}))
+    del older["settings"]["Pong"]["delayed_actor"]
+    assert difference(older, wanted) is None
+    lagging = config(plan([game("Pong")], {"Pong": replace(SETTINGS, delayed_actor=True)}))
+    assert difference(older, lagging) == "delayed_actor of Pong is false there and true here"
+
+
+def test_games_go_by_their_full_names_with_their_protocol() -> None:
+    made = make_plan(["Pong", "ALE/Breakout-v5"], "dqn", seeds=1)
+    assert list(made.settings) == ["ALE/Pong-v5", "ALE/Breakout-v5"]
+    assert {settings.atari_protocol for settings in made.settings.values()} == {"machado-2018"}
+    assert shared(made, "dqn") == [["ALE/Pong-v5", "ALE/Breakout-v5"]]  # all 18 actions
+    # With the actions that a game needs, Pong has 6 and Breakout 4.
+    apart = make_plan(["Pong", "Breakout"], "dqn", seeds=1, atari_protocol="nature-2015")
+    assert shared(apart, "dqn") == [["ALE/Pong-v5"], ["ALE/Breakout-v5"]]
+    with pytest.raises(InvalidInput, match="CartPole-v1 is no Atari game"):
+        make_plan("CartPole-v1", atari_protocol="machado-2018")
+
+
+def test_a_folder_of_many_games_has_a_short_name() -> None:
+    made = make_plan(["Pong", "Breakout", "Alien", "Qbert"], "dqn", seeds=1)
+    assert str(default_folder(made)) == "runs/ALE-Pong-v5-and-3-more-dqn"
