@@ -24,8 +24,8 @@ from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine
-from valueshare.population.groups import choose_actions
-from valueshare.population.updates import update_due
+from valueshare.population.execution.groups import choose_actions
+from valueshare.population.execution.learner import update_due
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
 TRACED_TICKS = 300

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.extras import install_command
-from valueshare.population.checkpoint import Folder
+from valueshare.population.checkpoints.files import Folder
 from valueshare.population.phase import records_schema
 from valueshare.runs import locks, memory, speed
 from valueshare.runs.engines import EngineOptions

@@ -13,7 +13,8 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
-from valueshare.population.checkpoint import Folder, newest_state
+from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.loading import newest_state
 from valueshare.records import read_tables
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.plan import config, from_config

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
-from valueshare.population.graph import check_compiler
+from valueshare.population.compilation import check_compiler
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs.engines import EngineOptions

@@ -11,7 +11,7 @@ import polars as pl
 from msgspec import structs
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoint import Folder
+from valueshare.population.checkpoints.files import Folder
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.runs.execution import Listener
