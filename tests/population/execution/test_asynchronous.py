@@ -249,7 +249,7 @@ def test_an_engine_that_cannot_be_made_leaves_no_processes(
         raise RuntimeError("no memory")
 
     monkeypatch.setattr("valueshare.population.engine.EnvironmentProcess", Watched)
-    monkeypatch.setattr("valueshare.population.engine.make_group", refused)
+    monkeypatch.setattr("valueshare.population.execution.grouped.make_group", refused)
     with pytest.raises(RuntimeError, match="no memory"), made(2, processes=True):
         pass
     assert len(begun) == 2
@@ -283,8 +283,11 @@ def test_groups_are_as_many_as_suit(
         "valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous
     )
     with made(asked, processes=None) as engine:
-        assert len(groups_of(engine)) == groups  # of three agents at most as many
         assert is_asynchronous(engine) == asynchronous
+        if asynchronous:
+            assert len(groups_of(engine)) == groups  # of three agents at most as many
+        else:
+            assert isinstance(engine.executor, Loop)
 
 
 def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
