@@ -78,7 +78,6 @@ threads = int(sys.argv[4])
 prepare(threads)
 from valueshare.benchmarks import population
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.population.advance import advance
 
 preset = population.preset_named("generic")
 # Whatever the preset becomes, this comparison keeps its settings.
@@ -94,7 +93,7 @@ def loop(engine):
     sys.stdin.readline()
     began = time.perf_counter()
     while (now := time.perf_counter()) < began + seconds:
-        advance(engine, t, t + STRETCH, episodes=episodes)
+        engine.executor.run(range(t, t + STRETCH), lambda step: None, episodes)
         t += STRETCH
     print(agents * (t - settings.learning_starts) / (now - began), flush=True)
 

@@ -27,7 +27,7 @@ from rich.table import Table
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.population.act import act
 from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.graph import GraphedStep
+from valueshare.population.execution.cuda_graphs import GraphedStep
 from valueshare.population.learn import learn
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import State, initial_state, make_population

@@ -24,8 +24,9 @@ from valueshare.benchmarks import population
 from valueshare.benchmarks.population import PARTS, Timing
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine
-from valueshare.population.groups import choose_actions
-from valueshare.population.updates import update_due
+from valueshare.population.execution.executor import GroupExecutor
+from valueshare.population.execution.groups import choose_actions
+from valueshare.population.execution.learner import update_due
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
 TRACED_TICKS = 300
@@ -137,8 +138,10 @@ def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
 def traced(engine: Engine) -> None:
     """Print where the host spends a tick: the calls of a step, each with the clock."""
-    settings, group, learner = engine.population.settings, engine.groups[0], engine.learner
-    exchange, environments = group.exchange, group.environments
+    assert isinstance(engine.executor, GroupExecutor), "the trace is for a GPU"
+    settings, learner = engine.population.settings, engine.executor.grouped.learner
+    group = engine.executor.grouped.groups[0]
+    buffers, environments = group.buffers, group.environments
     spent: dict[str, float] = {}
     before = time.perf_counter()
 
@@ -153,14 +156,14 @@ def traced(engine: Engine) -> None:
     for t in range(TRACED_TICKS):
         update_due(learner, settings, t)
         note("learn: launch")
-        actions = exchange.action.filled()
+        actions = buffers.action.wait_filled()
         note("act: wait for actions")
         environments.send(actions)
         note("environments: send")
         result = environments.receive()
         note("environments: wait, reset")
-        exchange.fill(result)
-        note("fill letterboxes")
+        buffers.fill(result)
+        note("fill staging buffers")
         choose_actions(group)
         note("act: launch")
         group.store()

@@ -44,7 +44,7 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     for t in (1, 2, 3):  # frames 0, 1, 2, 3; rewards 1, 2, 3
         seen = torch.tensor([[t]], dtype=torch.uint8)
         reward = torch.tensor([float(t)])
-        transitions.append(replay, torch.tensor([t]), reward, torch.tensor([0.9]), seen, no, seen)
+        transitions.add(replay, torch.tensor([t]), reward, torch.tensor([0.9]), seen, no, seen)
     fill_with_copies(replay)
     assert int(transitions.live(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
@@ -58,7 +58,7 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in range(oldest, oldest + 10)]
     # And it goes on: the next transition takes the place of the oldest.
     seen = torch.tensor([[9]], dtype=torch.uint8)
-    transitions.append(replay, torch.tensor([7]), torch.ones(1), torch.ones(1), seen, no, seen)
+    transitions.add(replay, torch.tensor([7]), torch.ones(1), torch.ones(1), seen, no, seen)
     assert int(replay.oldest) == oldest + 1
 
 
@@ -91,11 +91,13 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("led", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_rows_come_as_they_are_known_with_their_ratios(
-    monkeypatch: pytest.MonkeyPatch, led: bool
+    monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:
-    monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: led)
+    monkeypatch.setattr(
+        "valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous
+    )
     monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
     said: list[str] = []
     bench = AtariBench(
@@ -137,7 +139,7 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("valueshare.population.engine.can_be_led", lambda population: True)
+    monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
     bench = AtariBench(agents=1, replay_capacity=200, loops=("lag",), **alone)  # type: ignore[arg-type]
     assert [row.part for row in measure(bench, lambda line: None)] == ["loop, delayed actor"]
@@ -188,7 +190,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
 
     def noted(population: Population, *arguments: Any, **options: Any) -> Engine:
         engine = make_engine(population, *arguments, **options)
-        engines.extend(weakref.ref(group.act) for group in engine.groups)
+        engines.append(weakref.ref(engine.executor))
         device = population.settings.replay_device
         seen.append((options["groups"], options["threads"], device))
         return engine

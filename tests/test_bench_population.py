@@ -47,7 +47,7 @@ def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
     for t in (1.0, 2.0, 3.0):  # observations 0, 1, 2, 3; rewards 1, 2, 3
         seen, no = torch.tensor([[t]]), torch.tensor([False])
         number = torch.tensor([int(t)])
-        transitions.append(replay, number, torch.tensor([t]), torch.tensor([0.9]), seen, no, seen)
+        transitions.add(replay, number, torch.tensor([t]), torch.tensor([0.9]), seen, no, seen)
     fill_with_copies(replay)
     assert int(transitions.live(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))

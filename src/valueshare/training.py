@@ -15,7 +15,7 @@ from rich.console import Console
 from valueshare.envs import announced_imports
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population.graph import check_compiler
+from valueshare.population.compilation import check_compiler
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device

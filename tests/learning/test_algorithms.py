@@ -10,15 +10,15 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import (
     ALGORITHMS,
-    Batch,
     Forward,
-    Hyper,
+    LossSettings,
     Samples,
     Taus,
     draw_taus,
 )
 from valueshare.learning.randomness import stream_keys
 from valueshare.nn.torsos import NetworkShape
+from valueshare.replay.transitions import Batch
 
 torch.set_num_threads(1)
 P, B, D, A = 3, 8, 6, 4
@@ -116,9 +116,9 @@ def test_loss_of_every_transition_against_a_loop(algorithm: str, error: str) -> 
     online, target = networks_of(algorithm, 0), networks_of(algorithm, 50)
     batch = batch_of()
     for i in range(P):
-        hyper = Hyper(BETA[i : i + 1], error)
+        settings = LossSettings(BETA[i : i + 1], error)
         loss, outputs_tm1 = ALGORITHMS[algorithm].loss(
-            alone(online[i]), alone(target[i]), row(batch, i), hyper, None
+            alone(online[i]), alone(target[i]), row(batch, i), settings, None
         )
         assert loss.shape == (1, B)
         torch.testing.assert_close(outputs_tm1[0], online[i](batch.obs_tm1[i]))
@@ -136,9 +136,9 @@ def test_quantile_loss_of_every_transition_against_a_loop(algorithm: str, kappa:
     assert tau is not None
     for i in range(P):
         own_tau = Taus(*(x[i : i + 1] for x in tau))
-        hyper = Hyper(BETA[i : i + 1], kappa=kappa)
+        settings = LossSettings(BETA[i : i + 1], kappa=kappa)
         loss, outputs_tm1 = ALGORITHMS[algorithm].loss(
-            alone(online[i]), alone(target[i]), row(batch, i), hyper, own_tau
+            alone(online[i]), alone(target[i]), row(batch, i), settings, own_tau
         )
         torch.testing.assert_close(outputs_tm1[0], online[i](batch.obs_tm1[i], tau.learn[i]))
         for b in range(B):
@@ -162,11 +162,11 @@ def population_gradients(algorithm: str, functional: bool, image: bool) -> dict[
     parameters, buffers = stack_module_state(online)
     target_state = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
     target_forward = together(target[0], target_state)
-    batch, tau, hyper = batch_of(image=image), taus_of(algorithm), Hyper(BETA)
+    batch, tau, settings = batch_of(image=image), taus_of(algorithm), LossSettings(BETA)
 
     def total(parameters: dict[str, Tensor]) -> Tensor:
         forward = together(online[0], {**parameters, **buffers})
-        loss = ALGORITHMS[algorithm].loss(forward, target_forward, batch, hyper, tau).loss
+        loss = ALGORITHMS[algorithm].loss(forward, target_forward, batch, settings, tau).loss
         assert loss.shape == (P, B)
         return loss.mean(1).sum()
 
@@ -189,9 +189,9 @@ def test_each_agents_gradient_is_the_one_it_has_alone(
     batch, tau = batch_of(image=image), taus_of(algorithm)
     for i in range(P):
         own_tau = None if tau is None else Taus(*(x[i : i + 1] for x in tau))
-        hyper = Hyper(BETA[i : i + 1])
+        settings = LossSettings(BETA[i : i + 1])
         loss, _ = ALGORITHMS[algorithm].loss(
-            alone(online[i]), alone(target[i]), row(batch, i), hyper, own_tau
+            alone(online[i]), alone(target[i]), row(batch, i), settings, own_tau
         )
         loss.mean().backward()  # type: ignore[no-untyped-call]
         for name, p in online[i].named_parameters():
@@ -207,11 +207,11 @@ def test_loss_compiles_whole(algorithm: str) -> None:
     parts = stack_module_state(online)
     state = {k: v.detach() for part in parts for k, v in part.items()}
     other = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
-    batch, tau, hyper = batch_of(), taus_of(algorithm), Hyper(BETA)
+    batch, tau, settings = batch_of(), taus_of(algorithm), LossSettings(BETA)
 
     def loss(state: dict[str, Tensor], batch: Batch) -> Tensor:
         forwards = together(online[0], state), together(target[0], other)
-        return ALGORITHMS[algorithm].loss(*forwards, batch, hyper, tau).loss
+        return ALGORITHMS[algorithm].loss(*forwards, batch, settings, tau).loss
 
     compiled: Callable[..., Tensor] = torch.compile(loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(state, batch), loss(state, batch))
@@ -223,8 +223,8 @@ def test_double_targets_differ_from_single_ones_where_the_networks_disagree() ->
     differ, disagree = [], []
     for i in range(P):
         forwards, own = (alone(online[i]), alone(target[i])), row(batch, i)
-        single = ALGORITHMS["dqn"].loss(*forwards, own, Hyper(BETA[:1]), None).loss
-        double = ALGORITHMS["double-dqn"].loss(*forwards, own, Hyper(BETA[:1]), None).loss
+        single = ALGORITHMS["dqn"].loss(*forwards, own, LossSettings(BETA[:1]), None).loss
+        double = ALGORITHMS["double-dqn"].loss(*forwards, own, LossSettings(BETA[:1]), None).loss
         differ += (single != double)[0].tolist()
         choices = [network(batch.obs_t[i]).argmax(-1) for network in (online[i], target[i])]
         disagree += ((choices[0] != choices[1]) & (batch.discount_t[i] > 0)).tolist()
@@ -264,4 +264,4 @@ def test_taus_are_of_each_agent_its_own_and_split_without_overlap() -> None:
 def test_a_quantile_loss_without_quantiles_says_what_to_give() -> None:
     forward = alone(networks_of("iqn", 0)[0])
     with pytest.raises(InvalidInput, match="draw_taus"):
-        ALGORITHMS["iqn"].loss(forward, forward, row(batch_of(), 0), Hyper(BETA[:1]), None)
+        ALGORITHMS["iqn"].loss(forward, forward, row(batch_of(), 0), LossSettings(BETA[:1]), None)

@@ -29,7 +29,11 @@ from valueshare.population.agents import AgentSettings, agent_table
 from valueshare.population.engine import make_engine
 from valueshare.population.phase import run_phase
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Own, initial_state, make_population
+from valueshare.population.state import (
+    AgentHyperparameters,
+    initial_state,
+    make_population,
+)
 
 # Episodes that terminate, and some that are truncated at their 25th step.
 gymnasium.register(
@@ -120,8 +124,9 @@ def engine_weights(
         torch.device("cpu"),
         double_network(algorithm),
     )
-    own = Own(*(values.double() for values in population.own))
-    population = replace(population, own=own._replace(discount=population.own.discount))
+    own = AgentHyperparameters(*(v.double() for v in population.hyperparameters))
+    own = own._replace(discount=population.hyperparameters.discount)
+    population = replace(population, hyperparameters=own)
     state = initial_state(population)
     state = state._replace(action_values=state.action_values.double())
     found: Watched = {}

@@ -95,7 +95,7 @@ def play(
         following, resets = new_frames(), new_frames()
         shown = [r if e else f for f, r, e in zip(following, resets, ends, strict=True)]
         discounts = [0.0 if e == TERMINATED else GAMMA for e in ends]
-        transitions.append(
+        transitions.add(
             replay,
             torch.tensor([t] * AGENTS),
             torch.tensor([t] * AGENTS) / 2,
@@ -232,7 +232,7 @@ def test_rings_may_have_more_than_2_to_the_31_elements() -> None:
     for frame in (2, 3, 4):  # 4 is after the wrap
         value = torch.full((2, 84, 84), frame, dtype=torch.uint8)
         number = torch.full((2,), frame)
-        transitions.append(replay, number, number.float(), number.float(), value, number < 0, value)
+        transitions.add(replay, number, number.float(), number.float(), value, number < 0, value)
     batch = transitions.gather(replay, torch.tensor([[0, 1, 2]] * 2))
     assert batch.obs_tm1[1, :, :, 83, 83].tolist() == [[1, 1], [1, 2], [2, 3]]
     assert batch.obs_t[1, :, :, 0, 0].tolist() == [[1, 2], [2, 3], [3, 4]]

@@ -76,7 +76,7 @@ def play(
         seen = [r if e else f for f, r, e in zip(following, resets, ends, strict=True)]
         actions = [t * AGENTS + p for p in range(AGENTS)]
         discounts = [0.0 if e == TERMINATED else GAMMA for e in ends]
-        transitions.append(
+        transitions.add(
             replay,
             torch.tensor(actions),
             torch.tensor(actions) / 2,
@@ -153,7 +153,7 @@ def test_a_truncated_step_leads_to_its_own_final_observation() -> None:
     value = torch.tensor
     transitions.start(replay, value([10.0]))
     for action, following, ended, seen in ((0, 11.0, True, 20.0), (1, 21.0, False, 21.0)):
-        transitions.append(
+        transitions.add(
             replay,
             value([action]),
             value([1.0]),

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from valueshare import open_run
-from valueshare.population import checkpoint
+from valueshare.population import train as training_loop
+from valueshare.population.checkpoints.files import Folder
 from valueshare.runs import locks, run_folder
 from valueshare.runs.workers import local
 from valueshare.schema import FORMAT
@@ -220,16 +221,16 @@ def test_ended_by_somebody_else(
 
 def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The small run, ended by a signal after phase 2 of its first population."""
-    save = checkpoint.save
+    save = training_loop.save
 
-    def save_and_ask(where: checkpoint.Folder, phase: int, *args: Any, **rest: Any) -> Any:
+    def save_and_ask(where: Folder, phase: int, *args: Any, **rest: Any) -> Any:
         saved = save(where, phase, *args, **rest)
         if phase == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return saved
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", save_and_ask)
+        patch.setattr(training_loop, "save", save_and_ask)
         code, _, err = cli(*small, "--out", folder)
     assert code == 75, err
 

@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoint import Folder, newest_state
+from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.loading import newest_state
 from valueshare.records import read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config

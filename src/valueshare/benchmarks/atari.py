@@ -12,32 +12,34 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 import polars as pl
-import torch
 
 from valueshare.benchmarks import plain_agent
 from valueshare.benchmarks.atari_loop import (
     Loop,
     bare_emulators,
+    paused,
     population_of,
-    resting,
     training_engine,
 )
 from valueshare.benchmarks.population import versions_line
-from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies, turns_per_second
+from valueshare.benchmarks.training_loop import (
+    TrainingLoop,
+    fill_with_copies,
+    parts_of,
+    turns_per_second,
+)
 from valueshare.envs import atari_game
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
+from valueshare.population.compilation import check_compiler
 from valueshare.population.engine import Engine
-from valueshare.population.graph import check_compiler
-from valueshare.population.groups import choose_actions
 from valueshare.population.presets import atari
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.population.updates import update
 from valueshare.wording import how_many
 
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
@@ -179,7 +181,7 @@ def _measure_loop(
         training.run(4 * settings.update_interval)  # compiled, captured, warm
         say(f"  ({loop.words}: ready after {time.perf_counter() - began:.0f} s)")
         if first and bench.part_seconds:
-            with resting(engine):
+            with paused(engine):
                 for row in _parts(engine, bench.part_seconds):
                     known(row)
         if bench.loop_seconds:
@@ -236,31 +238,23 @@ def _raced(training: TrainingLoop, bare: Callable[[], None], name: str, seconds:
 
 
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
-    """Learning, acting and storing of the first group alone; its letterboxes are full."""
-    device, settings = engine.population.device, engine.population.settings
-    group, counters = engine.groups[0], count()
+    """Learning of all agents; acting and storing of the first group."""
+    device, settings, size = (
+        engine.population.device,
+        engine.population.settings,
+        engine.population.size,
+    )
+    parts, counters = parts_of(engine), count(0, settings.update_interval)
 
     def learning() -> None:
-        update(engine.learner, next(counters))
-        engine.state.step.add_(1)  # or every update would sample the same transitions
+        parts.learn(next(counters))
 
-    def acting() -> None:
-        choose_actions(group)
-        group.exchange.action.filled()
-
-    def storing() -> None:
-        group.exchange.result.post()
-        group.store()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    size, own = engine.population.size, group.population.size
     step = 1 / turns_per_second(learning, seconds, device)
     yield Row("learning alone, an update", 1e3 * step, size * settings.update_interval / step)
-    for name, turn in (("acting", acting), ("storing", storing)):
+    for name, turn in (("acting", parts.act), ("storing", parts.store)):
         step = 1 / turns_per_second(turn, seconds, device)
-        of = "" if own == size else f", {own} agents"
-        yield Row(f"{name} alone{of}", 1e3 * step, own / step)
+        of = "" if parts.agents == size else f", {parts.agents} agents"
+        yield Row(f"{name} alone{of}", 1e3 * step, parts.agents / step)
 
 
 def _shown(row: Row) -> str:

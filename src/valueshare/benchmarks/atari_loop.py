@@ -14,7 +14,8 @@ from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.learning.randomness import stream_key
-from valueshare.population.engine import Engine, begin, make_engine
+from valueshare.population.engine import Engine, make_engine
+from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
@@ -89,29 +90,30 @@ def training_engine(
         evaluates=False,
     )
     try:
-        _begin(engine)
+        _reset(engine)
     except BaseException:
         engine.close()
         raise
     return engine
 
 
-def _begin(engine: Engine) -> None:
+def _reset(engine: Engine) -> None:
     seeds = engine.population.seeds
-    begin(engine, [stream_key(seed, "benchmark") + i for i, seed in enumerate(seeds)])
+    engine.executor.reset([stream_key(seed, "benchmark") + i for i, seed in enumerate(seeds)])
 
 
 @contextmanager
-def resting(engine: Engine) -> Iterator[None]:
-    """Environments that go by themselves take no actions within; then they begin again."""
-    if not engine.is_led:
+def paused(engine: Engine) -> Iterator[None]:
+    """Pause asynchronous environments within; then new episodes start."""
+    executor = engine.executor
+    if not isinstance(executor, GroupExecutor) or not executor.is_asynchronous:
         yield
         return
-    for group in engine.groups:
+    for group in executor.grouped.groups:
         assert isinstance(group.environments, EnvironmentProcess)
-        group.environments.rest()
+        group.environments.pause()
     yield
-    _begin(engine)
+    _reset(engine)
 
 
 @contextmanager

@@ -14,20 +14,23 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
+from valueshare.benchmarks.training_loop import (
+    TrainingLoop,
+    environments_of,
+    fill_with_copies,
+    parts_of,
+)
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
-from valueshare.population.engine import Engine, begin, make_engine
-from valueshare.population.graph import check_compiler
-from valueshare.population.groups import choose_actions
+from valueshare.population.compilation import check_compiler
+from valueshare.population.engine import Engine, make_engine
 from valueshare.population.presets import PRESETS, Preset, generic, lunarlander_paper
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.population.updates import update_due
 from valueshare.runs.provenance import library_versions, machine_line
 
 PARTS = ("environments", "learning", "acting", "storing", "whole loop")
@@ -203,7 +206,8 @@ def _engine(
         groups=groups,
         evaluates=False,
     )
-    begin(engine, [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)])
+    seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
+    engine.executor.reset(seeds)
     return engine
 
 
@@ -217,37 +221,21 @@ def _fill(engine: Engine) -> None:
 
 def _turns(engine: Engine) -> dict[str, Turn]:
     """Each part, as often as is asked, in the order of PARTS."""
-    settings, state, learner = engine.population.settings, engine.state, engine.learner
-    (group,) = engine.groups
-    exchange, p = group.exchange, engine.population.size
+    parts, environments = parts_of(engine), environments_of(engine)
     rng = np.random.default_rng(0)
-    actions = rng.integers(engine.population.env.actions, size=(1_024, p))
-    last = group.environments.step(actions[0])
+    actions = rng.integers(engine.population.env.actions, size=(1_024, engine.population.size))
     clock = {"environments": 0, "learning": 0}
 
-    def environments() -> None:
+    def step() -> None:
         clock["environments"] += 1
-        group.environments.step(actions[clock["environments"] % len(actions)])
+        environments.step(actions[clock["environments"] % len(actions)])
 
-    def learning() -> None:
-        t = clock["learning"] = clock["learning"] + 1
-        update_due(learner, settings, t)
-        state.step.add_(1)  # or every update would sample the same transitions
+    def learn() -> None:
+        clock["learning"] += 1
+        parts.learn(clock["learning"])
 
-    def acting() -> None:
-        exchange.fill(last)
-        choose_actions(group)
-        exchange.action.filled()
-
-    def storing() -> None:
-        exchange.fill(last)
-        exchange.result.post()
-        group.store()
-        if exchange.action.tensor.is_cuda:  # the letterbox may be filled again only then
-            torch.cuda.synchronize()
-
-    parts = *map(_repeated, (environments, learning, acting, storing)), _whole_loop(engine)
-    return dict(zip(PARTS, parts, strict=True))
+    alone = map(_repeated, (step, learn, parts.act, parts.store))
+    return dict(zip(PARTS, (*alone, _whole_loop(engine)), strict=True))
 
 
 def _repeated(part: Callable[[], None]) -> Turn:

@@ -1,13 +1,18 @@
-"""Training loops to be timed, on a replay that is full."""
+"""Training loops to be timed, on a full replay, and their parts alone."""
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
+from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.population.advance import advance
 from valueshare.population.engine import Engine
+from valueshare.population.execution.executor import GroupExecutor
+from valueshare.population.execution.groups import choose_actions
+from valueshare.population.execution.learner import update_due
+from valueshare.population.loop import Loop
 from valueshare.replay.transitions import SPARE, Transitions
 
 
@@ -19,7 +24,8 @@ class TrainingLoop:
         self._episodes = TrainingEpisodes(engine.population.size)
 
     def run(self, steps: int) -> None:
-        advance(self.engine, self.t, self.t + steps, episodes=self._episodes)
+        steps_now = range(self.t, self.t + steps)
+        self.engine.executor.run(steps_now, lambda step: None, self._episodes)
         self.t += steps
 
     def steps_per_second(self, seconds: float) -> float:
@@ -31,6 +37,59 @@ class TrainingLoop:
         rate = every * turns_per_second(lambda: self.run(every), seconds / 10, device)
         stretch = max(1, round(seconds / 2 * rate))
         return stretch * turns_per_second(lambda: self.run(stretch), seconds * 0.9, device)
+
+
+class Parts(NamedTuple):
+    """Parts of a training loop, each done when it returns, or launched on CUDA."""
+
+    agents: int  # that act and store; all of them learn
+    learn: Callable[[int], None]  # the updates of a step
+    act: Callable[[], None]
+    store: Callable[[], None]
+
+
+def parts_of(engine: Engine) -> Parts:
+    """The parts of an engine: of all agents, or acting and storing of its first group."""
+    executor, settings = engine.executor, engine.population.settings
+    if isinstance(executor, Loop):
+        loop = executor
+
+        def learn(t: int) -> None:
+            if t % settings.target_update_interval == 0:
+                loop.update_target()
+            if t % settings.update_interval == 0:
+                loop.learn()
+            engine.state.step.add_(1)  # or every update would sample the same transitions
+
+        return Parts(engine.population.size, learn, loop.act, loop.store)
+    assert isinstance(executor, GroupExecutor)
+    grouped = executor.grouped
+    group = grouped.groups[0]
+
+    def learn_jointly(t: int) -> None:
+        update_due(grouped.learner, settings, t)
+        engine.state.step.add_(1)
+
+    def act() -> None:
+        choose_actions(group)
+        group.buffers.action.wait_filled()
+
+    def store() -> None:
+        group.buffers.result.upload()
+        group.store()
+        if engine.population.device.type == "cuda":  # only then may the buffers be filled again
+            torch.cuda.synchronize(engine.population.device)
+
+    return Parts(group.population.size, learn_jointly, act, store)
+
+
+def environments_of(engine: Engine) -> Environments:
+    """The environments of all agents, or of the first group."""
+    executor = engine.executor
+    if isinstance(executor, Loop):
+        return executor.environments
+    assert isinstance(executor, GroupExecutor)
+    return executor.grouped.groups[0].environments
 
 
 def turns_per_second(turn: Callable[[], None], seconds: float, device: torch.device) -> float:
@@ -65,7 +124,7 @@ def fill_with_copies(replay: Transitions) -> None:
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
     replay.oldest.fill_(SPARE)
-    replay.since.fill_(max(len(replay.back) - 1, 0))
+    replay.frame_age.fill_(max(len(replay.back) - 1, 0))
 
 
 def _repeat(ring: torch.Tensor, known: int) -> None:

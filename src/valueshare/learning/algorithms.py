@@ -24,22 +24,13 @@ from valueshare.learning.randomness import uniform
 from valueshare.nn.heads import baseline_residual_network, dueling_network, plain_network
 from valueshare.nn.quantile import quantile_network
 from valueshare.nn.torsos import NetworkShape
+from valueshare.replay.transitions import Batch
 
 ERRORS: dict[str, Callable[[Tensor], Tensor]] = {"half-squared": half_squared, "huber": huber}
 
 
-class Batch(NamedTuple):
-    """Transitions: in obs_tm1, a_tm1 led to r_t, discount_t (0 at termination) and obs_t."""
-
-    obs_tm1: Tensor  # [P, B, ...]
-    a_tm1: Tensor  # [P, B] int64
-    r_t: Tensor  # [P, B]
-    discount_t: Tensor  # [P, B]
-    obs_t: Tensor  # [P, B, ...]
-
-
-class Hyper(NamedTuple):
-    """What a loss needs besides data: one beta an agent, one error and one kappa a population."""
+class LossSettings(NamedTuple):
+    """Settings of a loss: beta per agent, error and kappa of the whole population."""
 
     beta: Tensor  # [P] weight of RDQ's penalty; other losses do not read it
     error: str = "half-squared"  # or "huber"; quantile losses have their own
@@ -47,7 +38,7 @@ class Hyper(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """How many quantiles a state: N to learn, N' in the target, K to choose actions; 0 for none."""
+    """Quantile samples per state: N to learn, N' in the target, K to choose actions; 0 for none."""
 
     learn: int = 0
     target: int = 0
@@ -68,15 +59,15 @@ class Forward(Protocol):
     def __call__(self, obs: Tensor, tau: Tensor | None) -> Tensor: ...
 
 
-class Learned(NamedTuple):
-    """What a loss hands back."""
+class LossOutput(NamedTuple):
+    """A loss, and the outputs that it was computed from."""
 
-    loss: Tensor  # [P, B]  one a transition: reduce over B, sum over P
+    loss: Tensor  # [P, B]  one per transition: reduce over B, sum over P
     outputs_tm1: Tensor  # [P, B, ...]  of the online network in the states that are learned
 
 
-# (online, target, batch, hyper, taus) -> Learned
-Loss = Callable[[Forward, Forward, Batch, Hyper, Taus | None], Learned]
+# (online, target, batch, settings, taus) -> LossOutput
+Loss = Callable[[Forward, Forward, Batch, LossSettings, Taus | None], LossOutput]
 
 
 def contracted(q: Tensor, k: Tensor) -> Tensor:
@@ -134,18 +125,18 @@ def mean_over_quantiles(quantiles: Tensor) -> Tensor:
 
 
 def q_learning_loss(
-    online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Learned:
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+) -> LossOutput:
     """DQN's loss; for k > 0 IB-DQN's, since the layer is in the network."""
     q_t = _without_gradient(target, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
-    return Learned(ERRORS[hyper.error](error), q_tm1)
+    return LossOutput(ERRORS[settings.error](error), q_tm1)
 
 
 def double_q_learning_loss(
-    online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Learned:
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+) -> LossOutput:
     """Double DQN's loss: the online network chooses the next action, the target rates it."""
     q_t_value = _without_gradient(target, batch.obs_t, None)
     q_t_selector = _without_gradient(online, batch.obs_t, None)
@@ -153,24 +144,24 @@ def double_q_learning_loss(
     error = double_q_learning_error(
         q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t_value, q_t_selector
     )
-    return Learned(ERRORS[hyper.error](error), q_tm1)
+    return LossOutput(ERRORS[settings.error](error), q_tm1)
 
 
 def regularized_dueling_loss(
-    online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Learned:
-    """RDQ's loss: DQN's plus beta·(B² + sum_a Z(a)²)/2 at the state that is learned."""
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+) -> LossOutput:
+    """RDQ's loss: DQN's plus beta·(B² + sum_a Z(a)²)/2 at the state that is updated."""
     q_t = baseline_plus_residual(_without_gradient(target, batch.obs_t, None))
     u_tm1 = online(batch.obs_tm1, None)
     q_tm1 = baseline_plus_residual(u_tm1)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
-    penalty = hyper.beta.unsqueeze(-1) * baseline_residual_penalty(u_tm1)
-    return Learned(ERRORS[hyper.error](error) + penalty, u_tm1)
+    penalty = settings.beta.unsqueeze(-1) * baseline_residual_penalty(u_tm1)
+    return LossOutput(ERRORS[settings.error](error) + penalty, u_tm1)
 
 
 def quantile_loss(
-    online: Forward, target: Forward, batch: Batch, hyper: Hyper, tau: Taus | None
-) -> Learned:
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+) -> LossOutput:
     """IQN's loss; for k > 0 IB-IQN's.
 
     The target network chooses the next action, by its mean over K quantiles of their own, and
@@ -186,8 +177,8 @@ def quantile_loss(
     targets = batch.r_t.unsqueeze(-1) + batch.discount_t.unsqueeze(-1) * value_t
     quantiles_tm1 = online(batch.obs_tm1, tau.learn)  # [P, B, N, A]
     value_tm1 = _of_action(quantiles_tm1, batch.a_tm1)  # [P, B, N]
-    loss = quantile_huber_loss(value_tm1, tau.learn, targets, hyper.kappa)
-    return Learned(loss, quantiles_tm1)
+    loss = quantile_huber_loss(value_tm1, tau.learn, targets, settings.kappa)
+    return LossOutput(loss, quantiles_tm1)
 
 
 _PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss, "plain")
@@ -230,7 +221,7 @@ def algorithm_named(name: str) -> Algorithm:
 
 
 def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, samples: Samples) -> Taus | None:
-    """The quantiles of one update, from one stream an agent; None for algorithms that have none.
+    """The quantiles of one update, from one stream per agent; None for algorithms that have none.
 
     Shapes: keys [P] -> [P, B, N], [P, B, N'], [P, B, K].
     """

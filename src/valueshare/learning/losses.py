@@ -16,10 +16,12 @@ def q_learning_error(
 ) -> Tensor:
     """The error of Q-learning, r + γ·max_a q_t(a) - q_tm1(a_tm1).
 
+    DQN: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     Shapes: q_tm1, q_t [..., A], the others [...] -> [...].
     """
+    _assert_ranks(q_tm1, q_t, below=(a_tm1, r_t, discount_t))
     target = r_t + discount_t * q_t.amax(-1)
-    return target.detach() - chosen(q_tm1, a_tm1)
+    return target.detach() - select_action_values(q_tm1, a_tm1)
 
 
 def double_q_learning_error(
@@ -33,10 +35,12 @@ def double_q_learning_error(
     """The error of Double Q-learning: the selector picks the next action, the value rates it.
 
     r + γ·q_t_value(argmax_a q_t_selector(a)) - q_tm1(a_tm1).
+    Van Hasselt et al. 2016, "Deep Reinforcement Learning with Double Q-learning".
     Shapes: q_tm1, q_t_value, q_t_selector [..., A], the others [...] -> [...].
     """
-    target = r_t + discount_t * chosen(q_t_value, q_t_selector.argmax(-1))
-    return target.detach() - chosen(q_tm1, a_tm1)
+    _assert_ranks(q_tm1, q_t_value, q_t_selector, below=(a_tm1, r_t, discount_t))
+    target = r_t + discount_t * select_action_values(q_t_value, q_t_selector.argmax(-1))
+    return target.detach() - select_action_values(q_tm1, a_tm1)
 
 
 def half_squared(error: Tensor) -> Tensor:
@@ -57,12 +61,14 @@ def quantile_huber_loss(
     """The loss of implicit quantile networks: quantile regression with a Huber-smoothed error.
 
     With e_ij = target_j - quantile_i,  sum_i mean_j |tau_i - [e_ij < 0]|·huber(e_ij, kappa)/kappa:
-    a *sum* over the N quantiles of the network and a *mean* over the N' samples of the target, as
-    in the paper of IQN (its Equation 3).
+    a *sum* over the N quantiles of the network and a *mean* over the N' samples of the target.
+    Dabney et al. 2018, "Implicit Quantile Networks for Distributional Reinforcement Learning",
+    Equation 3.
     Shapes: quantiles, tau [..., N], targets [..., N'] -> [...].
     """
     if not kappa > 0:
         raise InvalidInput(f"kappa = {kappa}: the width of the quadratic part is a number > 0")
+    _assert_ranks(quantiles, tau, targets)
     error = targets.detach().unsqueeze(-2) - quantiles.unsqueeze(-1)  # [..., N, N']
     weight = (tau.unsqueeze(-1) - (error < 0).to(error.dtype)).abs()
     return (weight * huber(error, kappa) / kappa).mean(-1).sum(-1)
@@ -76,6 +82,14 @@ def baseline_residual_penalty(u: Tensor) -> Tensor:
     return 0.5 * u.square().sum(-1)
 
 
-def chosen(q: Tensor, action: Tensor) -> Tensor:
-    """The value of one action a state. Shapes: q [..., A], action [...] -> [...]."""
+def select_action_values(q: Tensor, action: Tensor) -> Tensor:
+    """The value of one action per state. Shapes: q [..., A], action [...] -> [...]."""
+    _assert_ranks(q, below=(action,))
     return torch.gather(q, -1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def _assert_ranks(*tensors: Tensor, below: tuple[Tensor, ...] = ()) -> None:
+    """Equal ranks, and one axis less for those `below`: broadcasting would hide a mistake."""
+    rank = tensors[0].ndim
+    assert all(t.ndim == rank for t in tensors), [t.shape for t in tensors]
+    assert all(t.ndim == rank - 1 for t in below), [t.shape for t in (*tensors, *below)]

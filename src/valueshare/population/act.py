@@ -1,4 +1,4 @@
-"""Choosing actions: epsilon-greedy, with a coin and a random action of each agent's own streams."""
+"""Acting: epsilon-greedy, with random numbers of each agent's own streams."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,7 +32,7 @@ def act(
 
     Shapes: observation [P, ...] -> [P] int64.
     """
-    own, t = population.own, state.step
+    own, t = population.hyperparameters, state.step
     tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.samples)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
     epsilon = linear(own.epsilon_start, own.epsilon_end, own.epsilon_steps, t)  # [P]
@@ -86,3 +86,15 @@ def acting_taus(keys: Tensor, counter: Tensor, lanes: int, samples: Samples) -> 
     if samples.act == 0:
         return None
     return uniform(keys, counter, lanes * samples.act).reshape(-1, lanes, samples.act)
+
+
+def stack_frames(stack: Tensor, frame: Tensor, first: Tensor) -> Tensor:
+    """Stacks with their newest frame and without the oldest; where `first`, all of that frame.
+
+    Shapes: stack [..., S, H, W], frame [..., H, W], first [...] bool -> [..., S, H, W].
+    """
+    axis = first.ndim
+    newest = frame.unsqueeze(axis)
+    later = torch.cat([stack.narrow(axis, 1, stack.shape[axis] - 1), newest], axis)
+    fresh = first.reshape(*first.shape, *(1,) * (stack.ndim - axis))
+    return torch.where(fresh, newest, later)

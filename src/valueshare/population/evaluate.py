@@ -6,7 +6,6 @@ favoured because they finish first. By timesteps, each plays its share of steps,
 that the end cuts off is discarded. An agent without a finished episode has no score.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +14,12 @@ from numpy.typing import NDArray
 
 from valueshare.envs.base import Environments
 from valueshare.errors import InvalidInput
-from valueshare.learning.losses import chosen
+from valueshare.learning.losses import select_action_values
 from valueshare.learning.randomness import integers, stream_key, uniform
-from valueshare.population.act import acting_taus, epsilon_greedy
-from valueshare.population.exchange import Mailbox, shifted
-from valueshare.population.graph import GraphedStep, capture_all
+from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
+from valueshare.population.execution.buffers import StagingBuffer
+from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
+from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
 
@@ -37,10 +37,10 @@ class Scores(NamedTuple):
 class Player(NamedTuple):
     """The device's side of an evaluation: tensors that never move, and the steps over them."""
 
-    observation: Mailbox  # [P, E, ...]  the newest frame of stacks
-    first: Mailbox | None  # [P, E]  of stacks: whether the frame is an episode's first
-    action: Mailbox  # [P, E]
-    value: Mailbox  # [P, E]  of the action, or of the best one
+    observation: StagingBuffer  # [P, E, ...]  the newest frame of stacks
+    first: StagingBuffer | None  # [P, E]  of stacks: whether the frame is an episode's first
+    action: StagingBuffer  # [P, E]
+    value: StagingBuffer  # [P, E]  of the action, or of the best one
     counter: torch.Tensor  # []  of the random streams
     play: GraphedStep  # observation -> action, value; counts, and shifts stacks
     best: GraphedStep  # observation -> value
@@ -56,19 +56,19 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     settings, keys, env = population.settings, population.keys, population.env
     lanes, device = copies(settings), population.device
     shape = (population.size, lanes)
-    observation = Mailbox(
+    observation = StagingBuffer(
         (*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device
     )
-    first = Mailbox(shape, torch.bool, device) if env.stack else None
-    action = Mailbox(shape, torch.int64, device)
-    value = Mailbox(shape, torch.float32, device)
+    first = StagingBuffer(shape, torch.bool, device) if env.stack else None
+    action = StagingBuffer(shape, torch.int64, device)
+    value = StagingBuffer(shape, torch.float32, device)
     counter = torch.zeros((), dtype=torch.int64, device=device)
 
     if env.stack:  # of vectors the observation itself is what agents see
         pictures = (*shape, *env.network_shape)
-        seen = torch.zeros(pictures, dtype=observation.tensor.dtype, device=device)
+        obs = torch.zeros(pictures, dtype=observation.tensor.dtype, device=device)
     else:
-        seen = observation.tensor
+        obs = observation.tensor
 
     @torch.no_grad()
     def action_values(now: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,7 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     def shown() -> torch.Tensor:
         if first is None:
             return observation.tensor
-        return shifted(seen, observation.tensor, first.tensor)
+        return stack_frames(obs, observation.tensor, first.tensor)
 
     def play() -> None:
         now = shown()
@@ -87,9 +87,9 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
         coins = uniform(keys.evaluation, counter, lanes)
         choices = integers(keys.evaluation_action, counter, lanes, env.actions)
         action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, coins, choices))
-        value.tensor.copy_(chosen(q, action.tensor))
+        value.tensor.copy_(select_action_values(q, action.tensor))
         if first is not None:
-            seen.copy_(now)
+            obs.copy_(now)
         counter.add_(1)
 
     def best() -> None:
@@ -105,9 +105,9 @@ def evaluate(
     player: Player,
     environments: Environments,
     step: int,
-    poll: Callable[[int], None],
+    on_step: OnStep,
 ) -> Scores:
-    """Let every agent play as it is after `step` steps; `poll` gets that number at every tick."""
+    """Let every agent play as it is after `step` steps; `on_step` gets that number every tick."""
     settings = population.settings
     shape = (population.size, copies(settings))
     stream = f"evaluation-environment/{step}"
@@ -120,7 +120,7 @@ def evaluate(
     left = _shares(settings, shape)
     first = np.ones(shape, np.bool_)
     while (active := left > 0).any():
-        poll(step)
+        on_step(step)
         _show(player, observation, first)
         player.play()
         actions, values = player.action.get(), player.value.get()

@@ -1,4 +1,4 @@
-"""One update of every agent, and what is measured of their values on the way.
+"""One update of every agent, copies into the target network, and measurements of the values.
 
 All of it works in place on tensors and never waits for the host, so that it can be compiled and
 captured. The loss is reduced over the minibatch in one place and summed over agents: agents share
@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from valueshare.learning.algorithms import Batch, Hyper, Taus, draw_taus
+from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
 from valueshare.learning.optim import OPTIMIZERS
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
-from valueshare.population.past import Past, as_of
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, Tensors, Weights
 from valueshare.replay import transitions
+from valueshare.replay.cursor_history import CursorHistory, replay_at
+from valueshare.replay.transitions import Batch
 
 
 def learn(population: Population, state: State) -> None:
@@ -51,7 +52,7 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
 
     learning = state.diverged_at < 0
     # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
-    # transposed. The axis that is added is for parameters of one number an agent.
+    # transposed. The axis that is added is for parameters of one number per agent.
     squares = [
         g.unsqueeze(-1).square().sum(tuple(range(1, g.ndim + 1))) for g in gradients.values()
     ]  # [P] each
@@ -78,7 +79,7 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
 
 def step_size(population: Population, step: Tensor) -> Tensor:
     """Each agent's step size at step `step` []. Shapes: [] -> [P]."""
-    own, settings = population.own.step_size, population.settings
+    own, settings = population.hyperparameters.step_size, population.settings
     if settings.step_size_schedule == "constant":
         return own
     return own * (1 - step.to(own.dtype) / settings.total_steps)
@@ -89,7 +90,7 @@ def gradients_and_losses(
 ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
     """Each agent's gradient, its loss [P], and the mean action-value of its minibatch [P]."""
     algorithm, settings = population.algorithm, population.settings
-    hyper = Hyper(population.own.beta, settings.loss, settings.kappa)
+    loss_settings = LossSettings(population.hyperparameters.beta, settings.loss, settings.kappa)
     buffers = state.online.buffers
 
     def objective(parameters: Tensors) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -99,7 +100,7 @@ def gradients_and_losses(
         def target(obs: Tensor, tau: Tensor | None) -> Tensor:
             return population.forward(Weights(state.target, buffers), obs, tau)
 
-        loss, outputs_tm1 = algorithm.loss(online, target, batch, hyper, taus)  # [P, B], ...
+        loss, outputs_tm1 = algorithm.loss(online, target, batch, loss_settings, taus)
         losses = loss.mean(-1) if settings.reduction == "mean" else loss.sum(-1)  # [P]
         values = algorithm.q_values(outputs_tm1).mean((-2, -1))  # [P]
         return losses.sum(), (losses.detach(), values.detach())
@@ -108,16 +109,25 @@ def gradients_and_losses(
     return gradients, aux
 
 
-def copy_to_target(state: State) -> None:
-    """The hard copy of the weights into the target network."""
-    for name, value in state.online.parameters.items():
-        state.target[name].copy_(value)
+def update_target(
+    population: Population, state: State, history: CursorHistory | None = None
+) -> None:
+    """Copy the online weights into the target network, then measure on a fresh minibatch."""
+    copy_weights(state.online.parameters, state.target)
+    measure(population, state, history)
 
 
-def measure(population: Population, state: State, past: Past | None = None) -> None:
-    """What `measure_on` measures, on a fresh minibatch of each agent."""
+def copy_weights(source: Tensors, copy: Tensors) -> None:
+    """Overwrite `copy` in place; tensors that are the same are left alone."""
+    for name, value in source.items():
+        if copy[name] is not value:
+            copy[name].copy_(value)
+
+
+def measure(population: Population, state: State, history: CursorHistory | None = None) -> None:
+    """Apply `measure_on` to a fresh minibatch of each agent."""
     batch_size = population.settings.batch_size
-    batch = sample(state, population.keys.measure, state.step, batch_size, past)
+    batch = sample(state, population.keys.measure, state.step, batch_size, history)
     measure_on(population, state, batch)
 
 
@@ -132,7 +142,7 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
     tau = acting_taus(keys.measure_quantiles, state.step, batch_size, samples)
     outputs = population.forward(state.online, batch.obs_tm1, tau)
     q = population.algorithm.q_values(outputs)  # [P, B, A]
-    z = population.algorithm.z_values(outputs, population.own.k.unsqueeze(-1))
+    z = population.algorithm.z_values(outputs, population.hyperparameters.k.unsqueeze(-1))
     best = q.topk(min(2, q.shape[-1]), dim=-1).values
     per_state = (
         best[..., 0] - best[..., -1],
@@ -146,13 +156,17 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
 
 
 def sample(
-    state: State, keys: Tensor, counter: Tensor, batch_size: int, past: Past | None = None
+    state: State,
+    keys: Tensor,
+    counter: Tensor,
+    batch_size: int,
+    history: CursorHistory | None = None,
 ) -> Batch:
     """Transitions of each agent, uniform over those that are live, with replacement.
 
-    `counter` [] is that of the random numbers. With `past`, over those that were live when the step
-    of the state was noted there.
+    `counter` [] is that of the random numbers. With `history`, over those that were live at the
+    step of the state.
     """
-    replay = state.replay if past is None else as_of(past, state.replay, state.step)
+    replay = state.replay if history is None else replay_at(history, state.replay, state.step)
     live = transitions.live(replay)
     return transitions.gather(replay, integers(keys, counter, batch_size, live))

@@ -1,11 +1,9 @@
 """A phase: (population state, phase number) -> (population state, records), a pure function.
 
 Environments start new episodes at its start, from seeds keyed by (agent seed, phase), and every
-random number is keyed by (agent seed, stream, step): nothing but the state comes over from the
-phase before. The episode that a phase's end cuts off stays in replay as a truncated one.
+random number is keyed by (agent seed, stream, step): only the state carries over from
+the phase before. The episode at the end of a phase stays in replay as a truncated one.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 import polars as pl
@@ -13,30 +11,31 @@ import torch
 
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.learning.randomness import stream_key
-from valueshare.population.advance import advance
-from valueshare.population.engine import Engine, begin
+from valueshare.population.engine import Engine
 from valueshare.population.evaluate import Scores, evaluate
+from valueshare.population.loop import OnStep
 from valueshare.population.state import MEASURES, Population, State
 
 
-def run_phase(engine: Engine, phase: int, poll: Callable[[int], None]) -> pl.DataFrame:
+def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     """Train for a phase and evaluate where one is due; the state of the engine moves on in place.
 
-    `poll` gets the number of every step. What it raises ends the phase, and leaves a state that is
-    of no phase: go on from the last checkpoint.
+    `on_step` gets the number of every step. What it raises ends the phase, and leaves a state that
+    is of no phase: continue from the last checkpoint.
     """
     settings, state = engine.population.settings, engine.state
     tables = [records_schema().to_frame()]
-    if phase == 0:  # how they play before they have learned anything
-        tables.append(_evaluated(engine, 0, poll))
+    if phase == 0:  # before they have learned anything
+        tables.append(_evaluated(engine, 0, on_step))
     start, end = phase * settings.checkpoint_interval, settings.phase_end(phase)
     episodes = TrainingEpisodes(engine.population.size)
-    begin(engine, [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds])
-    advance(engine, start, end, poll=poll, episodes=episodes)
+    seeds = [stream_key(seed, f"environment/{phase}") for seed in engine.population.seeds]
+    engine.executor.reset(seeds)
+    engine.executor.run(range(start, end), on_step, episodes)
     state.train_returns.add_(torch.from_numpy(episodes.returns_done).to(state.step.device))
     state.train_episodes.add_(torch.from_numpy(episodes.finished).to(state.step.device))
     if settings.evaluates_after(phase):
-        tables.append(_evaluated(engine, end, poll))
+        tables.append(_evaluated(engine, end, on_step))
     return pl.concat(tables)
 
 
@@ -60,12 +59,12 @@ def records_schema() -> pl.Schema:
     )
 
 
-def _evaluated(engine: Engine, step: int, poll: Callable[[int], None]) -> pl.DataFrame:
+def _evaluated(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
     """The records of an evaluation; the sums since the last one start again."""
     if engine.evaluation is None:
-        raise RuntimeError("an engine that only trains has no phases: call advance")
+        raise RuntimeError("an engine that only trains has no phases: call its executor")
     state, evaluation = engine.state, engine.evaluation
-    scores = evaluate(engine.population, evaluation.player, evaluation.environments, step, poll)
+    scores = evaluate(engine.population, evaluation.player, evaluation.environments, step, on_step)
     table = _records(engine.population, state, scores, step)
     for sums in (state.measured, state.measurements, state.train_returns, state.train_episodes):
         sums.zero_()

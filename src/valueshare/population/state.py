@@ -1,8 +1,8 @@
 """A population: what is fixed about its agents, and what changes while they learn.
 
-`Population` is fixed: the settings, and one number an agent of what differs, as [P] tensors.
-`State` is everything that changes: stacked tensors with the agents first, changed in place, so that
-a checkpoint is a flat dictionary of them and a CUDA graph can hold on to them.
+`Population` is fixed: the settings, and the hyperparameters that differ per agent, as [P] tensors.
+`State` is everything that changes: stacked tensors with the agents first, updated in place, so that
+a checkpoint is a flat dictionary of them and a CUDA graph can refer to them.
 """
 
 import warnings
@@ -39,7 +39,7 @@ MEASURES = ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
 
 
 class Keys(NamedTuple):
-    """One key an agent of every stream of random numbers, [P] each."""
+    """One key per agent for every stream of random numbers, [P] each."""
 
     explore: Tensor  # whether to explore
     action: Tensor  # which action then
@@ -53,8 +53,8 @@ class Keys(NamedTuple):
     evaluation_quantiles: Tensor
 
 
-class Own(NamedTuple):
-    """What differs between agents, [P] each."""
+class AgentHyperparameters(NamedTuple):
+    """Hyperparameters that may differ between agents, [P] each."""
 
     k: Tensor
     step_size: Tensor
@@ -76,14 +76,14 @@ class Population:
     network: nn.Module  # one agent's, without weights: on the meta device
     stacked: StackedNetwork | None  # the same, called for all agents at once where it can be
     factory: NetworkFactory
-    own: Own
+    hyperparameters: AgentHyperparameters
     keys: Keys
     device: torch.device
 
     @property
     def size(self) -> int:
         """P. Not the height of the table: compiled steps ask for it, and cannot trace Polars."""
-        return self.own.k.shape[0]
+        return self.hyperparameters.k.shape[0]
 
     @property
     def seeds(self) -> list[int]:
@@ -180,7 +180,9 @@ def make_population(
         network=module,
         stacked=stacked(module),
         factory=factory,
-        own=Own(*(column(name) for name in Own._fields)),
+        hyperparameters=AgentHyperparameters(
+            *(column(name) for name in AgentHyperparameters._fields)
+        ),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
         device=device,
     )
@@ -245,6 +247,13 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
         train_returns=zeros(p, dtype=torch.float64),
         train_episodes=zeros(p),
     )
+
+
+def with_delayed_actor(state: State) -> State:
+    """The same state with a copy of the online weights, for agents to act by."""
+    online = state.online
+    copies = {name: value.clone() for name, value in online.parameters.items()}
+    return state._replace(online=Weights(copies, online.buffers))
 
 
 def flat(state: State) -> Tensors:

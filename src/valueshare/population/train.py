@@ -17,10 +17,11 @@ from torch import Tensor
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population import checkpoint
-from valueshare.population.checkpoint import Added, Folder, Saved
+from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.fingerprint import fingerprint
+from valueshare.population.checkpoints.loading import load_latest
+from valueshare.population.checkpoints.saving import Added, Saved, prepare, save
 from valueshare.population.engine import Engine, make_engine
-from valueshare.population.fingerprint import fingerprint
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import (
@@ -152,7 +153,7 @@ def _committed_phase(
     if folder is not None:
         last = phase + 1 == engine.population.settings.phases
         added = None if last else _added(replay, moment)
-        saved = checkpoint.save(folder, phase, identity, flat(engine.state), records, added)
+        saved = save(folder, phase, identity, flat(engine.state), records, added)
         if saved.frame_bytes:
             message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
             _log.info(message, phase, saved.seconds, saved.frame_bytes / 1e9, saved.ratio)
@@ -175,8 +176,8 @@ def _resume(
     """The first phase to run and the records before it; the state is put where it starts."""
     if folder is None:
         return 0, []
-    checkpoint.prepare(folder)
-    found = checkpoint.load_latest(folder, identity)
+    prepare(folder)
+    found = load_latest(folder, identity)
     if found is None:
         return 0, []
     load_(state, found.state)

@@ -1,1 +1,1 @@
-"""What agents remember: rings of transitions on the training device."""
+"""Experience replay: rings of transitions on the training device."""

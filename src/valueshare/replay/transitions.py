@@ -1,6 +1,6 @@
 """Replay for a population: every observation is stored once, every agent has its own cursors.
 
-Two rings an agent. *Rows* hold observations in the order in which they were seen: within an episode
+Two rings per agent. *Rows* hold observations in the order in which they came: within an episode
 the next observation of a transition is the row after its own. When an episode ends, its final
 observation has a row, and the reset observation the next one; so a truncated step bootstraps from
 where its own episode stopped, never from where the next one began. *Transitions* hold action,
@@ -19,11 +19,11 @@ transitions loses its transition: `oldest` is the first transition that still ha
 stack is taken to reach back S-1 rows whatever its age, so that a row which is overwritten takes one
 transition at most.
 
-Both rings are longer than they say by some *spare* places, which hold what is forgotten already:
-minibatches can be read as of a step that was a little before the last one.
+Both rings are longer than they say by some *spare* places, which hold evicted transitions:
+a minibatch can be sampled as of a step shortly before the last one.
 
-Everything is a tensor on one device and is updated in place without a look from the host, so that
-`append` and `gather` can live inside a CUDA graph. A ring may have more than 2^31 elements: all
+Everything is a tensor on one device and is updated in place without reading it on the host, so that
+`add` and `gather` can live inside a CUDA graph. A ring may have more than 2^31 elements: all
 indices are int64. Legend: P agents, B minibatch, C transitions, R rows, S frames in a stack.
 """
 
@@ -35,10 +35,19 @@ import torch
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Batch
 
 SPARE = 16  # transitions that may be stored after the moment as of which others are sampled
 _SPARE_ROWS = 2 * SPARE  # two for a step that ends an episode
+
+
+class Batch(NamedTuple):
+    """Transitions: in obs_tm1, a_tm1 led to r_t, discount_t (0 at termination) and obs_t."""
+
+    obs_tm1: Tensor  # [P, B, ...]
+    a_tm1: Tensor  # [P, B] int64
+    r_t: Tensor  # [P, B]
+    discount_t: Tensor  # [P, B]
+    obs_t: Tensor  # [P, B, ...]
 
 
 class Transitions(NamedTuple):
@@ -53,7 +62,7 @@ class Transitions(NamedTuple):
     rows: Tensor  # [P]  rows written so far
     written: Tensor  # [P]  transitions written so far
     oldest: Tensor  # [P]  number of the oldest live transition
-    since: Tensor  # [P]  int64, the age of the next transition
+    frame_age: Tensor  # [P]  int64, the age of the next transition
     back: Tensor  # [S]  int64: S-1, ..., 0, how far behind the newest the frames of a stack are
 
 
@@ -125,13 +134,13 @@ def empty(
         rows=per_agent(),
         written=per_agent(),
         oldest=per_agent(),
-        since=per_agent(),
+        frame_age=per_agent(),
         back=torch.arange(stack - 1, -1, -1, device=device),
     )
 
 
 def of_agents(replay: Transitions, agents: slice) -> Transitions:
-    """The same rings, of some agents alone: what is written there is written here."""
+    """Views of the rings of some agents."""
     own = {name: tensor[agents] for name, tensor in replay._asdict().items()}
     return Transitions(**{**own, "back": replay.back})
 
@@ -144,11 +153,11 @@ def start(replay: Transitions, observation: Tensor) -> None:
     """
     _write_row(replay, replay.rows, observation)
     replay.rows.add_(1)
-    replay.since.zero_()
-    _forget(replay, rounds=1)
+    replay.frame_age.zero_()
+    _evict(replay, rounds=1)
 
 
-def append(
+def add(
     replay: Transitions,
     action: Tensor,
     reward: Tensor,
@@ -170,23 +179,23 @@ def append(
     replay.discount[agents, slot] = discount
     replay.row[agents, slot] = replay.rows - 1
     if stack:
-        replay.age[agents, slot] = replay.since.to(torch.uint8)
-        replay.since.add_(1).clamp_(max=stack - 1).masked_fill_(ended, 0)
+        replay.age[agents, slot] = replay.frame_age.to(torch.uint8)
+        replay.frame_age.add_(1).clamp_(max=stack - 1).masked_fill_(ended, 0)
     replay.written.add_(1)
     _write_row(replay, replay.rows, next_observation)
-    # Where no episode ended this writes the same row again: no branch, so no look from the host.
+    # Where no episode ended this writes the same row again: no branch, so the host reads nothing.
     _write_row(replay, replay.rows + ended, observation)
     replay.rows.add_(1).add_(ended)
-    _forget(replay, rounds=2)
+    _evict(replay, rounds=2)
 
 
 def capacity_of(replay: Transitions) -> int:
-    """How many transitions of an agent there are at most, without spare ones."""
+    """Most transitions per agent, without the spare ones."""
     return int(replay.action.shape[1]) - SPARE
 
 
 def live(replay: Transitions) -> Tensor:
-    """How many transitions of each agent can be sampled, [P]."""
+    """Number of transitions per agent that can be sampled, [P]."""
     return replay.written - replay.oldest
 
 
@@ -199,8 +208,8 @@ def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batc
     row, length = _pick(replay.row, slot), replay.observation.shape[1]
     into: Batch | tuple[None, ...] = (None,) * len(Batch._fields) if out is None else out
     if not len(replay.back):
-        seen = _pick(replay.observation, row % length, into[0])
-        led_to = _pick(replay.observation, (row + 1) % length, into[4])
+        obs = _pick(replay.observation, row % length, into[0])
+        next_obs = _pick(replay.observation, (row + 1) % length, into[4])
     else:
         age = _pick(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
         stack = row[..., None] - torch.minimum(age, replay.back)  # [P, B, S]
@@ -208,16 +217,16 @@ def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batc
         rows = torch.cat([stack, row[..., None] + 1], -1) % length  # [P, B, S + 1]
         if out is None:
             frames = _pick_frames(replay.observation, rows)
-            seen, led_to = frames[:, :, :-1], frames[:, :, 1:]
+            obs, next_obs = frames[:, :, :-1], frames[:, :, 1:]
         else:
-            seen = _pick(replay.observation, rows[..., :-1], into[0])
-            led_to = _pick(replay.observation, rows[..., 1:], into[4])
+            obs = _pick(replay.observation, rows[..., :-1], into[0])
+            next_obs = _pick(replay.observation, rows[..., 1:], into[4])
     return Batch(
-        obs_tm1=seen,
+        obs_tm1=obs,
         a_tm1=_pick(replay.action, slot, into[1]),
         r_t=_pick(replay.reward, slot, into[2]),
         discount_t=_pick(replay.discount, slot, into[3]),
-        obs_t=led_to,
+        obs_t=next_obs,
     )
 
 
@@ -227,7 +236,7 @@ def holds_frames(replay: Transitions) -> bool:
 
 
 def cursors(replay: Transitions) -> tuple[Tensor, Tensor]:
-    """A note of this moment for `added_since`: rows and transitions written so far."""
+    """Rows and transitions written so far, for `added_since`."""
     return replay.rows.clone(), replay.written.clone()
 
 
@@ -311,7 +320,7 @@ def _write_row(replay: Transitions, number: Tensor, observation: Tensor) -> None
     replay.observation[_agents(replay), number % replay.observation.shape[1]] = observation
 
 
-def _forget(replay: Transitions, rounds: int) -> None:
+def _evict(replay: Transitions, rounds: int) -> None:
     """Move `oldest` past transitions that lost their slot or a row.
 
     A row that is overwritten takes at most one transition: of single observations the one that

@@ -15,8 +15,9 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import contract, implicit_baseline
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy
-from valueshare.population.checkpoint import Folder, newest_state
-from valueshare.population.exchange import shifted
+from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.execution.buffers import shifted
 from valueshare.population.state import (
     NetworkFactory,
     Population,

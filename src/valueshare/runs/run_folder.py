@@ -29,7 +29,10 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoint import Folder, is_whole, newest_state, remove_old
+from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.checkpoints.manifest import is_whole
+from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, read_tables

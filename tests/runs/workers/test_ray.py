@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population import memory
-from valueshare.population.checkpoint import Folder
+from valueshare.population.checkpoints.files import Folder
 from valueshare.population.phase import records_schema
 from valueshare.runs import locks, speed
 from valueshare.runs.execution import Callbacks, ExecutionOptions

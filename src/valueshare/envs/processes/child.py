@@ -1,10 +1,10 @@
-"""A process with environments: it looks for actions, steps, and says when the letters are there.
+"""A process with environments: it waits for actions, steps, and reports when results are written.
 
     python -m valueshare.envs.processes.child
 
-Nothing of a step passes through the parent. Actions are there when none of them is negative: the
-parent's GPU may have written them. So that they are found at once, the process looks for them
-without a pause, for as long as a step may take to be answered; later it looks now and then.
+Steps do not pass through the parent. Actions are complete when none of them is negative: the
+parent's GPU may have written them. To see them at once, the process polls without a pause for
+about as long as a step of the agents takes; later it polls now and then.
 """
 
 import json
@@ -17,22 +17,22 @@ from valueshare.children import serve as serve_parent
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.envs.letters import StepArrays
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
+from valueshare.envs.step_arrays import StepArrays
 
-LOOKED_FOR = 0.02  # seconds, without a pause
+SPIN_SECONDS = 0.02  # of polling without a pause
 LONGEST_PAUSE = 0.02  # seconds
 
 
-class Stepping:
-    """Environments that go on by themselves."""
+class Stepper:
+    """Environments that step whenever there are actions."""
 
     def __init__(self, environments: Environments, memory: SharedArrays) -> None:
         arrays = memory.arrays
         self._environments = environments
-        self._letters = StepArrays(*(arrays[name] for name in StepArrays._fields))
+        self._result = StepArrays(*(arrays[name] for name in StepArrays._fields))
         self._action, self._stepped = arrays["action"], arrays["stepped"]
-        self._counted, self._orders = arrays["counted"], arrays["orders"]
+        self._counted, self._commands = arrays["counted"], arrays["commands"]
         self._episodes = TrainingEpisodes(environments.count)
         self._counts = arrays["returns_done"], arrays["finished"]
         self._episodes.returns_done, self._episodes.finished = self._counts
@@ -40,25 +40,25 @@ class Stepping:
         self._steps = 0
         self._takes_actions = False
 
-    def obey(self, seeds: list[int] | None) -> None:
-        """New episodes from seeds, or a rest; actions that were there are forgotten."""
+    def execute(self, seeds: list[int] | None) -> None:
+        """Start new episodes from seeds, or pause (None); actions already there are dropped."""
         self._takes_actions = seeds is not None
         if seeds is not None:
-            self._letters.observation[:] = self._environments.reset(seeds)
+            self._result.observation[:] = self._environments.reset(seeds)
             for sums in (self._episodes.running, *self._counts):
                 sums.fill(0)
         self._action.fill(-1)
         fence()
-        self._orders[0] = (int(self._orders[0]) + 1) % 2**32
+        self._commands[0] = (int(self._commands[0]) + 1) % 2**32
 
     def has_actions(self) -> bool:
         return self._takes_actions and bool(self._action.min() >= 0)
 
     def step(self) -> None:
         self._environments.send(self._action)
-        self._action.fill(-1)  # before new ones can come: they follow the letters
+        self._action.fill(-1)  # before new ones can come: they follow the results
         result = self._environments.receive()
-        self._letters.fill(result)
+        self._result.fill(result)
         fence()
         self._steps = (self._steps + 1) % 2**32
         self._stepped[0] = self._steps
@@ -67,32 +67,32 @@ class Stepping:
         self._counted[0] = self._steps
 
 
-def serve(stepping: Stepping, orders: "deque[list[int] | None]") -> NoReturn:
-    """Do what is ordered, and step where there are actions."""
-    since = 0.0  # when it last had something to do
+def run(stepper: Stepper, commands: "deque[list[int] | None]") -> NoReturn:
+    """Execute commands, and step where there are actions."""
+    last_busy = 0.0
     while True:
-        if orders:
-            stepping.obey(orders.popleft())
-            since = time.perf_counter()
-        elif stepping.has_actions():
-            stepping.step()
-            since = time.perf_counter()
-        elif (idle := time.perf_counter() - since) < LOOKED_FOR:
+        if commands:
+            stepper.execute(commands.popleft())
+            last_busy = time.perf_counter()
+        elif stepper.has_actions():
+            stepper.step()
+            last_busy = time.perf_counter()
+        elif (idle := time.perf_counter() - last_busy) < SPIN_SECONDS:
             os.sched_yield()
         else:
             time.sleep(min(idle / 20, LONGEST_PAUSE))
 
 
 def main() -> None:
-    orders: deque[list[int] | None] = deque()
+    commands: deque[list[int] | None] = deque()
 
     def work(text: str) -> None:
-        asked = json.loads(text)
-        environments = make_environments(**asked["environments"])
+        request = json.loads(text)
+        environments = make_environments(**request["environments"])
         fields = shared_fields(environments.spec, environments.count)
-        serve(Stepping(environments, SharedArrays(fields, asked["memory"])), orders)
+        run(Stepper(environments, SharedArrays(fields, request["memory"])), commands)
 
-    serve_parent(work, lambda line: orders.append(json.loads(line)))
+    serve_parent(work, lambda line: commands.append(json.loads(line)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory that processes share: arrays in it, and what one of them may see of another's writing."""
+"""Shared memory: arrays that two processes read and write, and the order of their writes."""
 
 import mmap
 import os
@@ -11,46 +11,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.base import EnvironmentSpec
-from valueshare.envs.letters import Field, letter_fields, places
+from valueshare.envs.step_arrays import Field, aligned_slices, step_fields
 
 
 def shared_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
-    """What a process of so many environments shares with its parent."""
+    """The arrays that a process of `count` environments shares with its parent."""
     word = np.dtype(np.uint32)
     return [
-        *letter_fields(spec, count),
-        Field("action", (count,), np.dtype(np.int64)),  # negative: taken, or not there yet
-        Field("stepped", (1,), word),  # steps whose letters are there, counted in a circle
-        Field("counted", (1,), word),  # those whose episodes are counted as well
-        Field("orders", (1,), word),  # of the parent that are carried out
+        *step_fields(spec, count),
+        Field("action", (count,), np.dtype(np.int64)),  # negative: already used, or not chosen yet
+        Field("stepped", (1,), word),  # steps whose results are written, modulo 2^32
+        Field("counted", (1,), word),  # steps whose episodes are counted as well
+        Field("commands", (1,), word),  # of the parent that are executed
         Field("returns_done", (count,), np.dtype(np.float64)),  # since the last reset, as the next
         Field("finished", (count,), np.dtype(np.int64)),
     ]
 
 
 class SharedArrays:
-    """Arrays at fixed places of one piece of memory, which is a file without a name."""
+    """Arrays at fixed offsets of one block of memory, which is a file without a name."""
 
     def __init__(self, fields: Sequence[Field], descriptor: int | None = None) -> None:
         """With the descriptor of another one's memory and the same fields, the same arrays."""
-        where = places([field.nbytes for field in fields])
+        where = aligned_slices([field.nbytes for field in fields])
         self.descriptor = _new_file(where[-1].stop) if descriptor is None else descriptor
         self.bytes: NDArray[np.uint8] = np.frombuffer(
             mmap.mmap(self.descriptor, where[-1].stop), np.uint8
         )
-        self.places = {field.name: place for field, place in zip(fields, where, strict=True)}
+        self.slices = {field.name: own for field, own in zip(fields, where, strict=True)}
         self.arrays: dict[str, NDArray[Any]] = {
-            field.name: self.bytes[self.places[field.name]].view(field.dtype).reshape(field.shape)
+            field.name: self.bytes[self.slices[field.name]].view(field.dtype).reshape(field.shape)
             for field in fields
         }
 
     def close(self) -> None:
-        """Let go of the file; the arrays stay as long as something refers to them."""
+        """Close the file; the arrays stay valid while something refers to them."""
         os.close(self.descriptor)
 
 
 def fence() -> None:
-    """Who sees what is written after this sees what was written before it.
+    """Whoever sees a write made after this call sees every write made before it.
 
     Some processors let others see stores in another order. Stores before the release of a lock are
     seen before it, and stores after its next acquisition after that. Every call has its own lock,

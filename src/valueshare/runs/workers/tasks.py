@@ -12,7 +12,7 @@ import polars as pl
 from msgspec import structs
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoint import Folder
+from valueshare.population.checkpoints.files import Folder
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population

@@ -1,0 +1,47 @@
+"""Fingerprints: settings that must not change between a run and its resumption."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from valueshare.envs import atari_protocol
+from valueshare.errors import InvalidInput
+from valueshare.population.agents import table_digest
+from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
+from valueshare.population.state import Population, State
+
+PROTOCOL = "atari_protocol_digest"  # of its settings: the name alone is a setting
+
+
+def fingerprint(population: Population, state: State) -> dict[str, Any]:
+    """Settings, agents, protocol and network of a population, as plain JSON values."""
+    shapes = {name: list(p.shape) for name, p in state.online.parameters.items()}
+    settings = population.settings.to_json()
+    values = {
+        **{name: value for name, value in settings.items() if name not in NOT_OF_RESULTS},
+        "agents": table_digest(population.agents),
+        "environments": population.env.backend,
+        "network": shapes,
+    }
+    if population.settings.atari_protocol is not None:
+        values[PROTOCOL] = atari_protocol(population.settings.atari_protocol).digest
+    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
+    return plain
+
+
+def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to resume with other settings than those that were stored."""
+    # Checkpoints were once without the digest.
+    wanted = {key: value for key, value in wanted.items() if key != PROTOCOL or key in stored}
+    # What a run did not store is a setting that came later: its default was in force.
+    stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
+    stored = {key: value for key, value in stored.items() if key not in NOT_OF_RESULTS}
+    changed = sorted(
+        key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none")
+    )
+    if changed:
+        key = changed[0]
+        raise InvalidInput(
+            f"this run was started with other settings ({', '.join(changed)}): {key} was "
+            f"{stored.get(key)} and is now {wanted.get(key)}; resume with the run's own settings"
+        )

@@ -1,0 +1,8 @@
+"""Faster executors of the training loop, which return the same numbers as `population.loop.Loop`.
+
+Agents are divided into groups, each with environments of its own, so that the environments of one
+group run while the device works for another. Groups wait for each other only at updates.
+
+    threaded       a thread per group; for CPUs with several groups, and for GPUs
+    asynchronous   a process of environments per group, and all GPU work launched ahead of them
+"""

@@ -1,0 +1,104 @@
+"""A process of environments per group, and all GPU work launched some steps ahead of them.
+
+A process steps when its actions are in shared memory, and a group's CUDA stream continues when the
+frames are there: neither passes through this thread, which only launches. So groups run at their
+own speed, and the time this thread takes between two launches delays no group.
+"""
+
+from functools import partial
+
+from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.envs.processes.environments import EnvironmentProcess, settle
+from valueshare.population.execution.cuda_driver import wait_for_word
+from valueshare.population.execution.cuda_streams import Streams
+from valueshare.population.execution.grouped import GroupedPopulation
+from valueshare.population.execution.groups import Group
+from valueshare.population.execution.learner import is_due, update_due
+from valueshare.population.loop import OnStep
+
+# Steps that may be launched and not yet made, and steps that may be stored after that of an update
+# which has yet to sample: below `SPARE` of replay.
+AHEAD = 8
+
+
+def run_asynchronously(
+    grouped: GroupedPopulation,
+    steps: range,
+    streams: Streams,
+    on_step: OnStep,
+    episodes: TrainingEpisodes | None,
+) -> None:
+    """The steps of all groups, after `streams.begin`."""
+    pairs = [(group, _process(group)) for group in grouped.groups]
+    counts = "returns_done", "finished"
+    before = [[process.memory.arrays[name].copy() for name in counts] for _, process in pairs]
+    settings, on_cuda = grouped.population.settings, grouped.population.device.type == "cuda"
+    try:
+        for group, _ in pairs:
+            streams.switch(group)
+            group.act()
+        for t in steps:
+            streams.switch(None)
+            on_step(t)
+            if t % AHEAD == 0:
+                for group, _ in pairs:
+                    streams.switch(group)
+                    streams.after_learning()
+            if is_due(settings, t):
+                _update(grouped, streams, t)
+            for group, process in pairs:
+                streams.switch(group)
+                process.requested += 1
+                if on_cuda:
+                    wait_for_word(process.memory.arrays["stepped"], process.requested)
+                else:
+                    process.wait(process.requested, partial(on_step, t))
+                if t + 1 < steps.stop:
+                    group.act_and_store()
+                else:
+                    _store_last(group)
+            ahead = min(AHEAD, steps.stop - 1 - t)
+            for _, process in pairs:
+                process.wait(process.requested - ahead, partial(on_step, t))
+    finally:
+        streams.switch(None)
+        settle([process for _, process in pairs])
+    if episodes is not None:
+        for (group, process), (returns_done, finished) in zip(pairs, before, strict=True):
+            counted = process.memory.arrays
+            episodes.returns_done[group.agents] += counted["returns_done"] - returns_done
+            episodes.finished[group.agents] += counted["finished"] - finished
+
+
+def _update(grouped: GroupedPopulation, streams: Streams, t: int) -> None:
+    """The updates of step t.
+
+    With delayed actor weights, groups continue at once: after its actions of step t, each copies
+    the weights learned before, and the update begins when all have. They wait for it at the next.
+    """
+    learner, settings = grouped.learner, grouped.population.settings
+    for group in grouped.groups if t % settings.update_interval == 0 else ():
+        if group.sync_actor is not None:
+            streams.switch(group)
+            streams.after_learning()
+            group.sync_actor()
+    with streams.joint():
+        grouped.state.step.fill_(t)
+        if learner.delayed:
+            update_due(learner, settings, t)
+            streams.record_learning()
+        else:
+            update_due(learner, settings, t, on_release=streams.release)
+
+
+def _store_last(group: Group) -> None:
+    """Store a step after which no actions are chosen: the process then waits for some."""
+    buffers = group.buffers
+    buffers.result.copy_to_device()
+    buffers.keep_actions()
+    group.store()
+
+
+def _process(group: Group) -> EnvironmentProcess:
+    assert isinstance(group.environments, EnvironmentProcess)
+    return group.environments

@@ -1,0 +1,200 @@
+"""Groups: agents that act and store together, with environments of their own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from valueshare.envs.base import Environments
+from valueshare.envs.processes.environments import EnvironmentProcess
+from valueshare.envs.processes.memory import SharedArrays
+from valueshare.population.act import act, exploration_in_blocks, stack_frames
+from valueshare.population.compilation import compiled_if
+from valueshare.population.execution.buffers import StepBuffers, make_step_buffers
+from valueshare.population.execution.cuda_driver import pin_memory
+from valueshare.population.execution.cuda_graphs import GraphedStep
+from valueshare.population.learn import copy_weights
+from valueshare.population.state import (
+    AgentHyperparameters,
+    Keys,
+    Population,
+    State,
+    Tensors,
+    Weights,
+)
+from valueshare.population.store import store
+from valueshare.replay import transitions
+from valueshare.replay.cursor_history import CursorHistory, record_step
+from valueshare.replay.cursor_history import of_agents as history_of_agents
+
+
+class Group(NamedTuple):
+    """Agents that act and store together. The tensors of the state are views of the whole's."""
+
+    agents: slice  # of the population
+    population: Population  # of these agents
+    state: State  # `online` is what they act by, `step` when they act next; the rest is not used
+    buffers: StepBuffers
+    environments: Environments
+    act: GraphedStep  # buffers.result -> buffers.obs -> buffers.action; keeps the action before
+    store: GraphedStep | Callable[[], None]  # buffers -> replay; a function for replay on the host
+    act_and_store: GraphedStep | Callable[[], None]  # both, in one launch where there is one
+    sync_actor: GraphedStep | None  # online weights -> delayed ones, of asynchronous groups
+    stream: "torch.cuda.Stream | None"  # where all of it runs; None: the current one
+    unpin: Callable[[], object] | None  # the device uses memory of the environments until then
+
+    def close(self) -> None:
+        """Free the environments, and the memory shared with them once the device is done."""
+        self.environments.close()
+        if self.unpin is not None:
+            torch.cuda.synchronize(self.population.device)
+            self.unpin()
+
+
+def make_group(
+    whole: Population,
+    state: State,
+    agents: slice,
+    environments: Environments,
+    *,
+    compiled: bool,
+    online: Tensors | None = None,
+    history: CursorHistory | None = None,
+    stream: "torch.cuda.Stream | None" = None,
+) -> Group:
+    """`state` has the weights to act by, which are a delayed copy of `online` where that is given.
+
+    The cursors of every stored step are recorded in `history`, where there is one.
+    """
+    population, state = _of_agents(whole, state, agents)
+    shared, unpin = shared_memory(environments), None
+    if shared is not None and population.device.type == "cuda":
+        unpin = pin_memory(shared.bytes)
+    settings, buffers = population.settings, make_step_buffers(population, shared)
+    discount, on_host = population.hyperparameters.discount, population.replay_on_host
+    host_discount = discount.cpu() if on_host else discount
+    step, obs = buffers.on_device(), buffers.obs
+    sends_actions = buffers.action.mapped is not None  # the kernel writes them to the host itself
+    in_blocks = population.device.type == "cpu" and not compiled
+    exploration = exploration_in_blocks(population, state.step) if in_blocks else lambda: None
+
+    def act_step() -> None:
+        step.action.copy_(buffers.action.tensor)  # of the step that is still to be stored
+        if population.env.stack:
+            obs.copy_(stack_frames(obs, step.observation, step.ended))
+        buffers.action.tensor.copy_(act(population, state, obs, exploration()))
+        if sends_actions:
+            buffers.action.copy_to_host()
+        state.step.add_(1)
+
+    own_history = None if history is None else history_of_agents(history, agents)
+
+    def store_step() -> None:
+        store(state.replay, step, discount, settings)
+        if own_history is not None:
+            record_step(own_history, state.replay)
+
+    def store_on_host() -> None:
+        store(state.replay, buffers.on_host(), host_discount, settings)
+
+    storing = compiled_if(compiled, store_step, tuned=False)  # no memory for a copy of the replay
+    acting = compiled_if(compiled, act_step)
+
+    def graphed(function: Callable[[], None], **around: Callable[[], None]) -> GraphedStep:
+        return GraphedStep(function, population.device, compiled=False, **around)
+
+    def send_to_host() -> None:
+        if not sends_actions:
+            buffers.action.copy_to_host()
+
+    def send_and_store() -> None:
+        send_to_host()  # first: the environments wait for it
+        storing()
+
+    source = {} if online is None else {name: value[agents] for name, value in online.items()}
+
+    def sync_actor_step() -> None:
+        copy_weights(source, state.online.parameters)
+
+    upload = buffers.result.copy_to_device
+    act_alone = graphed(acting, before=upload, after=send_to_host)
+
+    def act_and_store_on_host() -> None:
+        act_alone()
+        store_on_host()
+
+    return Group(
+        agents=agents,
+        population=population,
+        state=state,
+        buffers=buffers,
+        environments=environments,
+        act=act_alone,
+        store=store_on_host if on_host else graphed(storing),
+        act_and_store=act_and_store_on_host
+        if on_host
+        else graphed(acting, before=upload, after=send_and_store),
+        sync_actor=graphed(sync_actor_step) if online is not None and shared is not None else None,
+        stream=stream,
+        unpin=unpin,
+    )
+
+
+def _of_agents(whole: Population, state: State, agents: slice) -> tuple[Population, State]:
+    """Some agents with a step counter of their own; all other tensors are views."""
+    population = replace(
+        whole,
+        agents=whole.agents[agents],
+        hyperparameters=AgentHyperparameters(*(v[agents] for v in whole.hyperparameters)),
+        keys=Keys(*(keys[agents] for keys in whole.keys)),
+    )
+    state = state._replace(
+        step=state.step.clone(),
+        online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
+        replay=transitions.of_agents(state.replay, agents),
+    )
+    return population, state
+
+
+def shared_memory(environments: Environments) -> SharedArrays | None:
+    """Memory shared with environments in another process; None: they are in this one."""
+    return environments.memory if isinstance(environments, EnvironmentProcess) else None
+
+
+def reset_group(group: Group, step: Tensor, observation: NDArray[Any]) -> None:
+    """Start new episodes with these observations; `step` [] is that of the whole population."""
+    buffers, state = group.buffers, group.state
+    first = buffers.observation
+    first.put(observation)
+    buffers.ended.put(np.ones(group.population.size, np.bool_))  # stacks start with this frame
+    state.step.copy_(step)
+    on_host = group.population.replay_on_host
+    transitions.start(state.replay, first.host if on_host else first.tensor)
+
+
+def choose_actions(group: Group) -> None:
+    """Upload the last result, act, and have the actions copied to the host."""
+    _clear_actions(group)
+    group.act()
+
+
+def choose_and_store(group: Group) -> None:
+    """The same, and then store the step that led there."""
+    _clear_actions(group)
+    group.act_and_store()
+
+
+def _clear_actions(group: Group) -> None:
+    """Keep the last actions as those of the step to store, and wait for new ones."""
+    buffers = group.buffers
+    np.copyto(buffers.stored_action.array, buffers.action.array)
+    buffers.action.clear()
+
+
+def send_actions(group: Group) -> None:
+    """Start a step of the environments as soon as the actions are there."""
+    group.environments.send(group.buffers.action.wait_filled())

@@ -1,0 +1,189 @@
+"""Joint updates of all agents: the source of their minibatches, and their CUDA stream.
+
+An update samples its own minibatch, with two exceptions, where the minibatch is *staged* before it.
+A replay on the host is sampled there. And with `delayed_actor` an update runs beside acting, on a
+CUDA stream of its own: its minibatch is sampled as of its step (`CursorHistory`), and agents act by
+a copy of the weights, updated before the next update. On a CPU the same happens in turn.
+
+Everything here is launched on the current stream; the caller makes it the learner's.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from valueshare.learning.randomness import integers
+from valueshare.population.execution.buffers import ShapeAndType, packed
+from valueshare.population.execution.cuda_graphs import GraphedStep, new_stream
+from valueshare.population.learn import (
+    copy_weights,
+    learn,
+    learn_from,
+    measure_on,
+    sample,
+    update_counter,
+    update_target,
+)
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import Population, State, Tensors, torch_dtype
+from valueshare.replay import transitions
+from valueshare.replay.cursor_history import CursorHistory
+from valueshare.replay.transitions import Batch, Transitions
+
+
+class Learner(NamedTuple):
+    """The joint steps of all groups."""
+
+    sample_on_host: Callable[[str, int], None] | None  # (stream, counter); None: on the device
+    stage: GraphedStep | None
+    sync_actor: GraphedStep | None  # copy the weights to those that agents act by
+    learn: GraphedStep
+    update_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
+    stream: "torch.cuda.Stream | None"  # of updates that acting does not wait for, on CUDA
+    online: Tensors
+    actor: Tensors  # weights that agents act by: `online` itself, or a delayed copy
+    history: CursorHistory | None  # transitions that a delayed update may sample
+
+    @property
+    def delayed(self) -> bool:
+        """Whether agents act while an update runs."""
+        return self.actor is not self.online
+
+
+def is_due(settings: TrainingSettings, t: int) -> bool:
+    """Whether step t has an update, of the weights or of the target network."""
+    learning = t >= settings.learning_starts
+    return learning and (
+        t % settings.update_interval == 0 or t % settings.target_update_interval == 0
+    )
+
+
+def update_due(
+    learner: Learner,
+    settings: TrainingSettings,
+    t: int,
+    *,
+    on_release: Callable[[], None] = lambda: None,
+) -> None:
+    """The updates of step t, target network first: launched on CUDA, done on a CPU.
+
+    `on_release` is called as soon as agents may act and store again.
+    """
+    if t % settings.target_update_interval == 0:
+        if learner.sample_on_host is not None:
+            learner.sample_on_host("measure", t)
+        learner.update_target()
+    if t % settings.update_interval == 0:
+        first, last = t * settings.gradient_steps, (t + 1) * settings.gradient_steps - 1
+        for counter in range(first, last):
+            update(learner, counter)
+        update(learner, last, on_release)
+    else:
+        on_release()
+
+
+def update(learner: Learner, counter: int, on_release: Callable[[], None] = lambda: None) -> None:
+    """One update of every agent; `counter` is that of its random numbers (`update_counter`)."""
+    if learner.sample_on_host is not None:
+        learner.sample_on_host("replay", counter)
+    if learner.stage is not None:
+        learner.stage()
+    if learner.delayed:
+        on_release()
+    learner.learn()
+    if not learner.delayed:
+        on_release()
+
+
+def make_learner(
+    population: Population,
+    state: State,
+    actor: Tensors,
+    history: CursorHistory | None,
+    *,
+    compiled: bool,
+    asynchronous: bool = False,
+) -> Learner:
+    """Asynchronous groups synchronise the weights that they act by themselves."""
+    settings, device = population.settings, population.device
+    online, on_host, delayed = (
+        state.online.parameters,
+        population.replay_on_host,
+        settings.delayed_actor,
+    )
+    sample_on_host, batch = _host_sampler(population, state.replay) if on_host else (None, None)
+    if batch is None and delayed:
+        batch = Batch(
+            *(
+                torch.zeros(shape, dtype=dtype, device=device)
+                for shape, dtype in _batch_fields(population)
+            )
+        )
+    step = torch.zeros_like(state.step)  # of the update, while that of the state advances
+
+    def stage_step() -> None:
+        step.copy_(state.step)
+        if batch is not None and not on_host:
+            counter = update_counter(settings, step, state.updates)
+            drawn = sample(state, population.keys.replay, counter, settings.batch_size, history)
+            for staged, values in zip(batch, drawn, strict=True):
+                staged.copy_(values)
+
+    def learn_step() -> None:
+        if batch is None:
+            learn(population, state)
+        else:
+            learn_from(population, state, batch, step)
+
+    def update_target_step() -> None:
+        if batch is not None and on_host:
+            copy_weights(online, state.target)
+            measure_on(population, state, batch)
+        else:
+            update_target(population, state, history)
+
+    def sync_actor_step() -> None:
+        copy_weights(online, actor)
+
+    def graphed(function: Callable[[], None]) -> GraphedStep:
+        return GraphedStep(function, device, compiled=compiled)
+
+    return Learner(
+        sample_on_host=sample_on_host,
+        stage=None if batch is None else graphed(stage_step),
+        sync_actor=GraphedStep(sync_actor_step, device, compiled=False)
+        if delayed and not asynchronous
+        else None,
+        learn=graphed(learn_step),
+        update_target=graphed(update_target_step),
+        stream=new_stream(device) if delayed and device.type == "cuda" else None,
+        online=online,
+        actor=actor,
+        history=history,
+    )
+
+
+def _batch_fields(population: Population) -> list[ShapeAndType]:
+    shape, env = (population.size, population.settings.batch_size), population.env
+    observation: ShapeAndType = (*shape, *env.network_shape), torch_dtype(env.observation_dtype)
+    number: ShapeAndType = shape, torch.float32
+    return [observation, (shape, torch.int64), number, number, observation]
+
+
+def _host_sampler(
+    population: Population, replay: Transitions
+) -> tuple[Callable[[str, int], None], Batch]:
+    """A function that samples on the host, by the same random numbers, and the batch it fills."""
+    batch_size = population.settings.batch_size
+    whole, fields = packed(_batch_fields(population), population.device)
+    on_host = Batch(*(field.host for field in fields))
+    keys = {name: getattr(population.keys, name).cpu() for name in ("replay", "measure")}
+
+    def sample_on_host(stream: str, counter: int) -> None:
+        index = integers(keys[stream], counter, batch_size, transitions.live(replay))
+        whole.wait()
+        transitions.gather(replay, index, out=on_host)
+        whole.upload()
+
+    return sample_on_host, Batch(*(field.tensor for field in fields))

@@ -1,0 +1,122 @@
+"""The training loop: act, step the environments, update the target network, learn, store.
+
+`Loop` is the plain form: one agent axis, one thread, no copies between devices. It trains on a CPU,
+and every faster executor in `execution/` has the same three methods and returns the same numbers.
+
+The environments of step t run while the agents learn, so an update samples the transitions up to
+step t - 1. The target network is copied before the update of the same step, as in PFRL and the
+authors' code: a target never holds an update of its own step.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from valueshare.envs.base import Environments
+from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.envs.step_arrays import StepArrays, step_fields
+from valueshare.population.act import act, exploration_in_blocks, stack_frames
+from valueshare.population.compilation import compiled_if
+from valueshare.population.learn import copy_weights, learn, update_target
+from valueshare.population.state import Population, State, with_delayed_actor
+from valueshare.population.store import StepTensors, store
+from valueshare.replay import transitions
+
+OnStep = Callable[[int], None]
+
+
+class Executor(Protocol):
+    """Runs the loop for all agents of a population."""
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Start new episodes everywhere, one seed per agent."""
+
+    def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
+        """Train for these steps. `on_step` gets the number of every step, in the calling thread.
+
+        What `on_step` raises ends the steps where they are, and leaves a state of no use.
+        """
+
+    def close(self) -> None:
+        """Free the environments."""
+
+
+class Loop:
+    """The plain executor."""
+
+    def __init__(
+        self,
+        population: Population,
+        state: State,
+        environments: Environments,
+        *,
+        compiled: bool = False,
+    ) -> None:
+        self.population, self.state, self.environments = population, state, environments
+        self.actor = with_delayed_actor(state) if population.settings.delayed_actor else state
+        fields = step_fields(population.env, population.size)
+        self._arrays = StepArrays(*(np.zeros(field.shape, field.dtype) for field in fields))
+        action = torch.zeros(population.size, dtype=torch.int64)
+        tensors = (torch.from_numpy(array) for array in self._arrays)  # of the same memory
+        self._step = StepTensors(*tensors, action)
+        self._obs = self._step.observation  # what the network sees: that, or a stack of frames
+        if population.env.stack:
+            shape = (population.size, *population.env.network_shape)
+            self._obs = torch.zeros(shape, dtype=self._obs.dtype)
+        # Random numbers are drawn in blocks, except by compiled code, which fuses them.
+        self._exploration = (
+            (lambda: None) if compiled else exploration_in_blocks(population, state.step)
+        )
+        self.act = compiled_if(compiled, self._choose_actions)
+        self.store = compiled_if(compiled, self._add_to_replay)
+        self.update_target = compiled_if(compiled, partial(update_target, population, state))
+        self.learn = compiled_if(compiled, partial(learn, population, state))
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        np.copyto(self._arrays.observation, self.environments.reset(seeds))
+        self._arrays.ended.fill(True)  # so that a stack of frames starts with the first one
+        transitions.start(self.state.replay, self._step.observation)
+        self._sync_actor()
+
+    def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
+        settings, state = self.population.settings, self.state
+        for t in steps:
+            on_step(t)
+            state.step.fill_(t)
+            self.act()
+            self.environments.send(self._step.action.numpy())
+            if t >= settings.learning_starts:
+                if t % settings.target_update_interval == 0:
+                    self.update_target()
+                if t % settings.update_interval == 0:
+                    self._sync_actor()
+                    for _ in range(settings.gradient_steps):
+                        self.learn()
+            result = self.environments.receive()
+            self._arrays.fill(result)
+            self.store()
+            if episodes is not None:
+                episodes.step(slice(None), result)
+        if steps:
+            state.step.fill_(steps.stop)
+
+    def close(self) -> None:
+        self.environments.close()
+
+    def _choose_actions(self) -> None:
+        step = self._step
+        if self.population.env.stack:
+            self._obs.copy_(stack_frames(self._obs, step.observation, step.ended))
+        step.action.copy_(act(self.population, self.actor, self._obs, self._exploration()))
+
+    def _add_to_replay(self) -> None:
+        population = self.population
+        discount = population.hyperparameters.discount
+        store(self.state.replay, self._step, discount, population.settings)
+
+    def _sync_actor(self) -> None:
+        """Act by the present weights; without `delayed_actor` they are the same tensors."""
+        copy_weights(self.state.online.parameters, self.actor.online.parameters)

@@ -1,0 +1,259 @@
+"""A run that is stopped and goes on is the run that was never stopped, to the bit."""
+
+import dataclasses
+import errno
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from valueshare.errors import InvalidInput
+from valueshare.files import NoRoom
+from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.checkpoints import manifest, saving
+from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.manifest import is_whole
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import flat
+from valueshare.population.train import PhaseReport, Trained, train_population
+
+SETTINGS = TrainingSettings(
+    total_steps=150,
+    checkpoint_interval=30,
+    eval_interval=30,
+    hidden=(16,),
+    batch_size=8,
+    replay_capacity=70,  # smaller than the run, and no multiple of a phase
+    learning_starts=10,
+    update_interval=2,
+    target_update_interval=10,
+    eval_episodes=2,
+    eval_envs=2,
+    eval_episode_limit=20,
+)
+AGENTS = agent_table(
+    "CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=AgentSettings(epsilon_steps=50)
+)
+
+
+def train(directory: Path | None, stop_after: int | None = None) -> Trained:
+    """Train; with `stop_after`, until that many ticks (of training and evaluation) are over."""
+    ticks = iter(range(10**9))
+    stop = None if stop_after is None else lambda: next(ticks) >= stop_after
+    return train_population(AGENTS, SETTINGS, directory=directory, should_stop=stop)
+
+
+def assert_same(one: Trained, other: Trained) -> None:
+    assert one.finished
+    assert other.finished
+    assert one.records.equals(other.records)
+    tensors = flat(other.state)
+    for name, value in flat(one.state).items():
+        assert torch.equal(value, tensors[name]), name
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> Trained:
+    return train(None)
+
+
+def test_records_have_every_agent_at_every_evaluation(uninterrupted: Trained) -> None:
+    records = uninterrupted.records
+    assert records["step"].unique().sort().to_list() == [0, 30, 60, 90, 120, 150]
+    assert records.height == 6 * 4
+    assert records["score"].null_count() == 0
+    first, rest = records.filter(pl.col("step") == 0), records.filter(pl.col("step") > 0)
+    assert first["action_gap"].null_count() == 4  # nothing has been measured yet
+    assert rest["action_gap"].null_count() == 0
+    assert rest["train_episodes"].sum() > 0
+
+
+@pytest.mark.parametrize("stop_after", [0, 25, 70, 120, 190])
+def test_resumed_is_uninterrupted(tmp_path: Path, uninterrupted: Trained, stop_after: int) -> None:
+    stopped = train(tmp_path, stop_after)
+    assert not stopped.finished
+    assert stopped.records.height < uninterrupted.records.height
+    assert_same(train(tmp_path), uninterrupted)
+    assert_same(train(tmp_path), uninterrupted)  # nothing left to do: the end is loaded
+
+
+def test_stopping_again_and_again(tmp_path: Path, uninterrupted: Trained) -> None:
+    while not (trained := train(tmp_path, stop_after=110)).finished:
+        pass
+    assert_same(trained, uninterrupted)
+
+
+def train_until(directory: Path, last: int) -> Trained:
+    """Train until a phase is finished."""
+    done: list[int] = []
+    return train_population(
+        AGENTS,
+        SETTINGS,
+        directory=directory,
+        on_phase=lambda report: done.append(report.phase),
+        should_stop=lambda: last in done,
+    )
+
+
+@pytest.mark.parametrize(
+    ("newest", "replays"),
+    [
+        # After phase 3 (steps 90..120) live transitions begin at 120 - 70 = 50, in phase 1; after
+        # phase 2 at 90 - 70 = 20, in phase 0.
+        (3, (0, 1, 2, 3)),
+        # Phase 4 is the last, and nothing goes on from it; should it have to be run again, it
+        # starts where phase 3 ended.
+        (4, (1, 2, 3)),
+    ],
+)
+def test_only_what_two_checkpoints_need_is_kept(
+    tmp_path: Path, newest: int, replays: tuple[int, ...]
+) -> None:
+    train_until(tmp_path, newest)
+    names = sorted(path.name for path in (tmp_path / "checkpoints/population-0").iterdir())
+    assert names == [
+        *(f"checkpoint-{phase:06d}.json" for phase in (newest - 1, newest)),
+        *(f"replay-{phase:06d}.safetensors" for phase in replays),
+        *(f"state-{phase:06d}.safetensors" for phase in (newest - 1, newest)),
+    ]
+
+
+def test_whether_a_finished_run_is_whole_is_known_without_its_replay(tmp_path: Path) -> None:
+    train(tmp_path)
+    folder = Folder(tmp_path, "population-0")
+    for phase in (1, 2, 3):
+        folder.replay(phase).unlink()
+    assert is_whole(folder, 4)
+    assert not is_whole(folder, 3)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.fixture(scope="module")
+def trained_until(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Folders of runs that were stopped after a phase: they are for copying."""
+
+    @cache
+    def folder(last: int) -> Path:
+        made = tmp_path_factory.mktemp(f"until-{last}")
+        train_until(made, last)
+        return made
+
+    return folder
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize(
+    ("file", "last"),
+    [
+        *((file, 3) for file in ("state", "replay", "checkpoint", "records")),
+        *((file, 4) for file in ("state", "checkpoint", "records")),  # the last: without replay
+    ],
+)
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
+    tmp_path: Path,
+    trained_until: Callable[[int], Path],
+    uninterrupted: Trained,
+    caplog: pytest.LogCaptureFixture,
+    file: str,
+    last: int,
+    damage: Callable[[Path], None],
+) -> None:
+    shutil.copytree(trained_until(last), tmp_path, dirs_exist_ok=True)
+    newest = (
+        tmp_path / f"records/population-0-{last:06d}.parquet"
+        if file == "records"
+        else next((tmp_path / "checkpoints/population-0").glob(f"{file}-{last:06d}.*"))
+    )
+    damage(newest)
+    phases: list[int] = []
+    with caplog.at_level(logging.WARNING):
+        resumed = train_population(
+            AGENTS,
+            SETTINGS,
+            directory=tmp_path,
+            on_phase=lambda report: phases.append(report.phase),
+        )
+    assert phases == list(range(last, 5))  # the damaged one was run again
+    assert ("is damaged" in caplog.text) == (damage is not Path.unlink or file != "checkpoint")
+    assert_same(resumed, uninterrupted)
+
+
+def test_without_a_whole_checkpoint_the_run_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tmp_path)
+    for path in (tmp_path / "checkpoints/population-0").glob("state-*"):
+        cut(path)
+    with pytest.raises(InvalidInput, match="no checkpoint"):
+        train(tmp_path)
+    assert caplog.messages[-1].endswith("there is none before it")
+    assert "using the checkpoint before it" not in caplog.messages[-1]
+
+
+def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
+    tmp_path: Path, uninterrupted: Trained
+) -> None:
+    def damage(report: PhaseReport) -> None:
+        if report.phase == 2:
+            cut(Folder(tmp_path, "population-0").manifest(2))
+
+    with pytest.raises(InvalidInput, match="valueshare resume") as caught:
+        train_population(AGENTS, SETTINGS, directory=tmp_path, on_phase=damage)
+    assert "\n" not in str(caught.value)
+    assert_same(train(tmp_path), uninterrupted)
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    train(tmp_path, stop_after=120)
+    other = dataclasses.replace(SETTINGS, batch_size=16)
+    with pytest.raises(InvalidInput, match="batch_size was 8 and is now 16"):
+        train_population(AGENTS, other, directory=tmp_path)
+    with pytest.raises(InvalidInput, match="agents"):
+        train_population(AGENTS[:2], SETTINGS, directory=tmp_path)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = manifest.FORMAT + 1
+    for module in (manifest, saving):
+        monkeypatch.setattr(module, "FORMAT", newer)
+    train(tmp_path, stop_after=120)
+    monkeypatch.undo()
+    with pytest.raises(InvalidInput, match="newer version"):
+        train(tmp_path)
+
+
+def test_a_full_disk_loses_nothing(
+    tmp_path: Path, uninterrupted: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, sync = tmp_path / "checkpoints/population-0", os.fsync
+
+    def full_for_phase_2(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink().name.startswith("state-000002"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full_for_phase_2)
+    with pytest.raises(NoRoom, match="finished phases are safe") as caught:
+        train_population(AGENTS, SETTINGS, directory=tmp_path)
+    monkeypatch.undo()
+    assert caught.value.errno == errno.ENOSPC
+    assert not list(folder.glob("*-000002*"))
+    assert json.loads((folder / "checkpoint-000001.json").read_text())["phase"] == 1
+    assert not (folder / "checkpoint-000002.json").exists()
+    assert_same(train(tmp_path), uninterrupted)

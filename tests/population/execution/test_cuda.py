@@ -1,0 +1,205 @@
+"""The captured steps on a GPU against the plain ones on a CPU, and resume on a GPU."""
+
+import dataclasses
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.compilation import compiled_if
+from valueshare.population.execution.learner import Learner, update
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import flat
+from valueshare.population.train import train_population
+from valueshare.replay import transitions
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+SETTINGS = TrainingSettings(
+    total_steps=120,
+    checkpoint_interval=40,
+    eval_interval=40,
+    hidden=(16, 16),
+    batch_size=16,
+    replay_capacity=70,
+    learning_starts=20,
+    update_interval=1,
+    target_update_interval=10,
+    quantiles=4,
+    target_quantiles=4,
+    acting_quantiles=4,
+    eval_episodes=2,
+    eval_envs=2,
+    eval_episode_limit=20,
+)
+GREEDY = AgentSettings(epsilon_start=0.1, epsilon_end=0.1)
+
+
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
+def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
+    table = agent_table("CartPole-v1", algorithm, seeds=[0, 1], k=[2.0])
+    plain = train_population(table, SETTINGS, device="cpu")
+    captured = train_population(table, SETTINGS, device="cuda")
+    # Almost all actions are random at this epsilon, so the two see the same transitions; sums are
+    # taken in another order on a GPU, so weights are close, not equal.
+    assert torch.equal(captured.state.replay.action.cpu(), plain.state.replay.action)
+    for name, value in plain.state.online.parameters.items():
+        found = captured.state.online.parameters[name].cpu()
+        torch.testing.assert_close(found, value, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("place", "lag", "groups", "compiled"),
+    [
+        (None, False, 2, False),
+        (None, True, 1, False),
+        (None, True, 2, True),
+        (None, True, 4, False),
+        ("cpu", False, 1, False),
+        ("cpu", True, 2, False),
+        ("disk", True, 1, False),
+    ],
+)
+def test_where_things_are_changes_nothing(
+    tmp_path: Path, place: str | None, lag: bool, groups: int, compiled: bool
+) -> None:
+    # Replay on the GPU or not, updates on a stream of their own, groups at their own pace: the same
+    # transitions are stored as on a CPU, to the bit where almost all actions are random.
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
+    settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
+    plain = train_population(table, settings, device="cpu")
+    placed = dataclasses.replace(settings, replay_device=place)
+    found = train_population(
+        table, placed, device="cuda", groups=groups, compiled=compiled, directory=tmp_path
+    )
+    assert torch.equal(found.state.replay.action.cpu(), plain.state.replay.action)
+    assert torch.equal(found.state.replay.observation.cpu(), plain.state.replay.observation)
+    for name, value in plain.state.online.parameters.items():
+        weights = found.state.online.parameters[name].cpu()
+        torch.testing.assert_close(weights, value, rtol=1e-2, atol=1e-3)
+
+
+def test_atari_agents_with_lagging_updates_in_two_groups(tmp_path: Path) -> None:
+    table = agent_table(["ALE/Pong-v5", "ALE/Breakout-v5"], "ib-dqn", seeds=[0, 1], k=[18.0])
+    settings = dataclasses.replace(
+        SETTINGS,
+        hidden=(512,),
+        atari_protocol="machado-2018",
+        delayed_actor=True,
+        clip_rewards=True,
+        eval_episodes=0,
+        eval_timesteps=8,
+    )
+    plain = train_population(table, settings, device="cpu")
+    ticks = iter(range(10**9))
+    options: dict[str, Any] = {"device": "cuda", "groups": 2, "directory": tmp_path}
+    train_population(table, settings, should_stop=lambda: next(ticks) > 60, **options)
+    resumed = train_population(table, settings, **options)
+    assert torch.equal(resumed.state.replay.action.cpu(), plain.state.replay.action)
+    assert torch.equal(resumed.state.replay.observation.cpu(), plain.state.replay.observation)
+
+
+def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Acting by the weights before the last update, agents act and store while the update runs. The
+    # products of both are split and summed in workspaces: were one workspace both's, the sums would
+    # be wrong at random. With a wait after each update nothing runs beside it.
+    table = agent_table("ALE/Pong-v5", "ib-dqn", seeds=range(8), k=[0.0, 18.0], own=GREEDY)
+    settings = dataclasses.replace(
+        SETTINGS,
+        total_steps=240,
+        checkpoint_interval=120,
+        eval_interval=240,
+        hidden=(512,),
+        batch_size=32,
+        replay_capacity=240,
+        atari_protocol="machado-2018",
+        delayed_actor=True,
+        clip_rewards=True,
+        eval_episodes=0,
+        eval_timesteps=8,
+    )
+
+    def trained() -> dict[str, torch.Tensor]:
+        found = train_population(table, settings, device="cuda").state
+        rings = {n: getattr(found.replay, n) for n in ("action", "reward", "discount")}
+        return {n: value.cpu() for n, value in {**flat(found), **rings}.items()}
+
+    first, again = trained(), trained()
+
+    def update_alone(learner: Learner, counter: int, *staged: Callable[[], None]) -> None:
+        update(learner, counter, *staged)
+        torch.cuda.synchronize()
+
+    monkeypatch.setattr("valueshare.population.execution.learner.update", update_alone)
+    # Asynchronous groups do not wait for it.
+    monkeypatch.setattr(
+        "valueshare.population.engine.can_be_asynchronous", lambda population: False
+    )
+    alone = trained()
+    for name, value in alone.items():
+        assert torch.equal(first[name], value), name
+        assert torch.equal(again[name], value), name
+
+
+def test_memory_is_free_again_after_a_population() -> None:
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0])
+    train_population(table, SETTINGS, device="cuda")
+    before = torch.cuda.memory_allocated()
+    large = dataclasses.replace(SETTINGS, hidden=(4_096, 4_096))  # 2 x 67 MB, several times over
+    train_population(table, large, device="cuda")
+    gc.collect()
+    # cuBLAS keeps a workspace of 33.6 MB for each of PyTorch's 32 streams that it was used on.
+    assert torch.cuda.memory_allocated() - before < 2 * 34 * 10**6
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu(compiled: bool) -> None:
+    rows = 152_500  # two agents: 2.15e9 bytes
+    replay = transitions.empty(2, 1_000, (84, 84), torch.uint8, stack=2, rows=rows, device="cuda")
+    replay.rows.fill_(replay.observation.shape[1] - 3)
+    frame = torch.full((2, 84, 84), 1, dtype=torch.uint8, device="cuda")
+    number = torch.ones(2, dtype=torch.int64, device="cuda")
+    transitions.start(replay, frame)
+
+    def store() -> None:
+        transitions.add(replay, number, number.float(), number.float(), frame, number < 0, frame)
+
+    step = compiled_if(compiled, store, tuned=False)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    for value in (2, 3, 4):  # 4 is after the wrap
+        frame.fill_(value)
+        number.fill_(value)
+        step()
+    assert torch.cuda.max_memory_allocated() - before < 10**7  # no copy of a ring
+    index = torch.tensor([[0, 1, 2]] * 2, device="cuda")
+    for gather in (transitions.gather, torch.compile(transitions.gather)):
+        batch = gather(replay, index)
+        assert batch.obs_tm1[1, :, :, 83, 83].tolist() == [[1, 1], [1, 2], [2, 3]]
+        assert batch.obs_t[1, :, :, 0, 0].tolist() == [[1, 2], [2, 3], [3, 4]]
+
+
+def test_resumed_is_uninterrupted_on_a_gpu(tmp_path: Path) -> None:
+    own = AgentSettings(epsilon_steps=50)
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=own)
+    ticks = iter(range(10**9))
+    train_population(
+        table,
+        SETTINGS,
+        device="cuda",
+        directory=tmp_path,
+        should_stop=lambda: next(ticks) > 90,
+    )
+    resumed = train_population(table, SETTINGS, device="cuda", directory=tmp_path)
+    whole = train_population(table, SETTINGS, device="cuda")
+    assert resumed.records.equals(whole.records)
+    tensors = flat(whole.state)
+    for name, value in flat(resumed.state).items():
+        assert torch.equal(value, tensors[name]), name

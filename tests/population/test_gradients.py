@@ -1,0 +1,122 @@
+"""An agent's gradient in a population against the gradient of its own module, alone."""
+
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from valueshare.envs import environment_spec
+from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
+from valueshare.nn.torsos import NetworkShape
+from valueshare.population.agents import agent_table, populations
+from valueshare.population.learn import gradients_and_losses, learn
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import Population, State, initial_state, make_population
+from valueshare.replay.transitions import Batch
+
+AGENTS, BATCH = 3, 16
+SETTINGS = TrainingSettings(
+    total_steps=100,
+    checkpoint_interval=100,
+    eval_interval=100,
+    hidden=(16, 8),
+    batch_size=BATCH,
+    quantiles=5,
+    target_quantiles=4,
+    acting_quantiles=3,
+    kappa=0.3,
+)
+
+
+def a_population(algorithm: str, reduction: str = "mean") -> tuple[Population, State]:
+    table = agent_table("CartPole-v1", algorithm, seeds=range(AGENTS), k=3.0)
+    settings = TrainingSettings(**{**SETTINGS.to_json(), "reduction": reduction})
+    spec = environment_spec("CartPole-v1", "gymnasium")
+    population = make_population(populations(table)[0], settings, spec, torch.device("cpu"))
+    state = initial_state(population)
+    for value in state.target.values():  # a target network that is not the online one
+        value.add_(0.01)
+    return population, state
+
+
+def a_batch() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    return Batch(
+        obs_tm1=torch.randn(AGENTS, BATCH, 4, generator=generator),
+        a_tm1=torch.randint(2, (AGENTS, BATCH), generator=generator),
+        r_t=torch.randn(AGENTS, BATCH, generator=generator),
+        discount_t=torch.full((AGENTS, BATCH), 0.9),
+        obs_t=torch.randn(AGENTS, BATCH, 4, generator=generator),
+    )
+
+
+def module_of(population: Population, weights: dict[str, torch.Tensor], agent: int) -> nn.Module:
+    """One agent's module, made as a user would make it, with the weights of the stack."""
+    k = population.agents["k"][agent]
+    module = population.factory(NetworkShape((4,), 2, (16, 8)), k)
+    module.load_state_dict({name: value[agent] for name, value in weights.items()}, strict=False)
+    return module
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-double-dqn", "dueling-dqn", "rdq", "ib-iqn"])
+def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reduction: str) -> None:
+    population, state = a_population(algorithm, reduction)
+    batch = a_batch()
+    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.algorithm.samples)
+    gradients, (losses, _) = gradients_and_losses(population, state, batch, taus)
+
+    for p in range(AGENTS):
+        online = module_of(population, state.online.parameters, p)
+        target = module_of(population, state.target, p)
+
+        def call(module: nn.Module, obs: torch.Tensor, tau: torch.Tensor | None) -> torch.Tensor:
+            inputs = (obs,) if tau is None else (obs, tau)
+            outputs: torch.Tensor = module(*inputs)
+            return outputs
+
+        loss, _ = population.algorithm.loss(
+            lambda obs, tau, m=online: call(m, obs, tau),
+            lambda obs, tau, m=target: call(m, obs, tau),
+            Batch(*(x[p] for x in batch)),
+            LossSettings(beta=population.hyperparameters.beta[p], kappa=SETTINGS.kappa),
+            None if taus is None else Taus(*(x[p] for x in taus)),
+        )
+        reduced = loss.mean() if reduction == "mean" else loss.sum()
+        reduced.backward()  # type: ignore[no-untyped-call]
+        torch.testing.assert_close(losses[p], reduced.detach())
+        for name, parameter in online.named_parameters():
+            assert parameter.grad is not None
+            torch.testing.assert_close(gradients[name][p], parameter.grad)
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_a_diverged_agent_is_frozen_and_the_others_go_on() -> None:
+    population, state = a_population("dqn")
+    for ring in (state.replay.observation, state.replay.reward):
+        ring.normal_()
+    for cursor in (state.replay.rows, state.replay.written):
+        cursor.fill_(90)
+    state.step.fill_(40)
+    state.replay.reward[1] = float("inf")  # every target of agent 1 is infinite
+    before = {name: value.clone() for name, value in state.online.parameters.items()}
+    learn(population, state)
+    state.step.fill_(41)
+    learn(population, state)
+
+    assert state.diverged_at.tolist() == [-1, 40, -1]
+    for name, value in state.online.parameters.items():
+        assert torch.equal(value[1], before[name][1])
+        assert torch.isfinite(value).all()
+        if "weight" in name:
+            assert not torch.equal(value[0], before[name][0])
+            assert not torch.equal(value[2], before[name][2])
+
+
+def test_the_table_must_be_one_population() -> None:
+    table = agent_table("CartPole-v1", ["dqn", "rdq"], seeds=[0])
+    spec = environment_spec("CartPole-v1", "gymnasium")
+    with pytest.raises(ValueError, match="cannot share a population"):
+        make_population(table, SETTINGS, spec, torch.device("cpu"))
+    assert [g["algorithm"].to_list() for g in populations(table)] == [["dqn"], ["rdq"]]
+    assert isinstance(table, pl.DataFrame)
