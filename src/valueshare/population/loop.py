@@ -61,7 +61,7 @@ class Loop:
         self._arrays = StepArrays(*(np.zeros(field.shape, field.dtype) for field in fields))
         action = torch.zeros(population.size, dtype=torch.int64)
         tensors = (torch.from_numpy(array) for array in self._arrays)  # of the same memory
-        self._step = StepTensors(*tensors, action)
+        self._step = StepTensors(*tensors, action=action)
         self._obs = self._step.observation  # what the network sees: that, or a stack of frames
         if population.env.stack:
             shape = (population.size, *population.env.network_shape)

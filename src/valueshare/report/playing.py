@@ -14,10 +14,9 @@ from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.expansion import contract, implicit_baseline
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
-from valueshare.population.act import acting_taus, epsilon_greedy
+from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
 from valueshare.population.checkpoints.files import Folder
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.population.execution.buffers import shifted
 from valueshare.population.state import (
     NetworkFactory,
     Population,
@@ -170,7 +169,7 @@ def moments(
             counter = torch.tensor((episode << 31) + step)
             state = torch.from_numpy(scene.observation.copy())
             if env.stack:
-                seen = state = shifted(seen, state, torch.tensor(step == 0))
+                seen = state = stack_frames(seen, state, torch.tensor(step == 0))
             tau = acting_taus(quantiles, counter, 1, algorithm.samples)
             outputs = network_outputs(agent, state, tau)
             q = algorithm.q_values(outputs)
