@@ -59,9 +59,9 @@ class Loop:
         self.actor = with_delayed_actor(state) if population.settings.delayed_actor else state
         fields = step_fields(population.env, population.size)
         self._arrays = StepArrays(*(np.zeros(field.shape, field.dtype) for field in fields))
-        action = torch.zeros(population.size, dtype=torch.int64)
-        tensors = (torch.from_numpy(array) for array in self._arrays)  # of the same memory
-        self._step = StepTensors(*tensors, action=action)
+        action = np.zeros(population.size, np.int64)
+        arrays = (*self._arrays, action)
+        self._step = StepTensors(*(torch.from_numpy(array) for array in arrays))  # same memory
         self._obs = self._step.observation  # what the network sees: that, or a stack of frames
         if population.env.stack:
             shape = (population.size, *population.env.network_shape)
