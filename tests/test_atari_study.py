@@ -11,7 +11,7 @@ import torch
 
 from valueshare import host_memory
 from valueshare.cli import COMMANDS
-from valueshare.commands import atari as commands
+from valueshare.cli import atari as commands
 from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from rich.console import Console
 
@@ -15,6 +15,7 @@ from valueshare.envs import announced_imports
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import default_folder, described, in_full, make_plan
+from valueshare.population.settings import show_settings
 from valueshare.population.state import NetworkFactory
 from valueshare.runs import run_folder
 from valueshare.runs.checks import (
@@ -30,7 +31,6 @@ from valueshare.runs.execution import Engine, Execution
 from valueshare.runs.groups import group_scores, label, shown_score
 from valueshare.runs.launch import launch, say
 from valueshare.runs.memory import DoesNotFit
-from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
 from valueshare.runs.shards import shard_plan
@@ -45,6 +45,7 @@ from valueshare.wording import how_many
 LOCAL = EngineOptions()
 
 
+@show_settings()
 def train(
     env: str | Sequence[str],
     algorithm: str | Sequence[str] = "ib-dqn",
@@ -63,17 +64,17 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     engine: EngineOptions = LOCAL,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
 
-    `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_interval`, `step_size`,
-    ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
-    on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
-    algorithm's own. `should_stop` is asked at every step, with several workers ten times a second;
-    a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of the
-    environments, and `groups` of agents go at their own pace (None: as many as suit). `engine` says
-    where populations run, and which.
+    Settings that are left out have the value of the environment's preset. Those of an agent
+    (`step_size`, `epsilon_end`, ...) take one value or several. `seeds` is how many, from
+    `first_seed` on, or which. `network` makes one agent's module from (NetworkShape, k), instead of
+    the algorithm's own. `should_stop` is asked at every step, with several workers ten times a
+    second; a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of
+    the environments, and `groups` of agents go at their own pace (None: as many as suit). `engine`
+    says where populations run, and which.
     """
     plan = make_plan(
         env,

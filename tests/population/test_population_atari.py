@@ -11,9 +11,9 @@ import torch
 from valueshare.envs import atari_protocol, environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
-from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.fingerprint import PROTOCOL, check_fingerprint, fingerprint
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import make_population
 from valueshare.population.train import Trained, train_population
 from valueshare.replay import transitions

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.graph import compiled_if
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import train_population
 from valueshare.population.updates import Learner, update

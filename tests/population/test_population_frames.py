@@ -12,9 +12,9 @@ from valueshare.envs import environment_spec
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.exchange import shifted
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 from valueshare.replay import transitions

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 import torch
 
-from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.train import Trained, train_population
 
 SETTINGS = TrainingSettings(

@@ -10,9 +10,9 @@ import torch
 from valueshare.envs import environment_spec, make_environments
 from valueshare.learning.randomness import stream_key
 from valueshare.population.act import act
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.learn import copy_to_target, learn, measure
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, Weights, initial_state, make_population
 from valueshare.population.train import train_population
 from valueshare.replay import transitions

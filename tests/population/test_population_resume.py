@@ -17,8 +17,8 @@ import torch
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom
 from valueshare.population import checkpoint
-from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 

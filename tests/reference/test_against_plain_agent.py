@@ -25,10 +25,10 @@ from valueshare.envs import environment_spec
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.learning.randomness import integers, stream_key
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.engine import make_engine
 from valueshare.population.phase import run_phase
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import Own, initial_state, make_population
 
 # Episodes that terminate, and some that are truncated at their 25th step.

@@ -35,7 +35,10 @@ BAD = {
     "k beyond float32": (["--k", "1e300"], "k = 1e+300: write a finite number >= 0"),
     "a seed beyond 64 bits": (["--first-seed", str(2**64)], "at most 64 bits"),
     "more steps than are counted": (["--steps", "9" * 23], "write a number <= 1,000,000,000,000"),
-    "a layer too wide": (["--hidden", "9" * 23], "layer sizes are from 1 to 1,000,000"),
+    "a layer too wide": (
+        ["--hidden", "9" * 23],
+        "hidden = " + "9" * 23 + ": write a number <= 1,000,000",
+    ),
     "a network too large": (
         ["--hidden", "1000000", "1000000"],
         "are free: 0 would fit; write smaller layers (hidden) or a smaller batch-size",

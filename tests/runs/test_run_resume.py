@@ -137,7 +137,7 @@ def test_asked_to_end(
     _, err = process.communicate(timeout=ENDS_SECONDS)
     assert process.returncode == code
     assert err.count("\n") == 1
-    assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
+    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) >= 2
     assert not open_run(folder).finished
     if number != signal.SIGTERM:
@@ -188,7 +188,7 @@ def test_asked_again_and_again(
         time.sleep(0.1)
     _, err = process.communicate()
     assert (process.returncode, err.count("\n")) == (130, 1)
-    assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
+    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert list(folder.rglob("*.partial")) == []
     assert cli("resume", folder)[0] == 0
@@ -215,7 +215,7 @@ def test_ended_by_somebody_else(
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
     monkeypatch.setattr(here, "run_part", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
-    assert (code, "go on with: valueshare resume" in err) == (1, True)
+    assert (code, "resume with: valueshare resume" in err) == (1, True)
 
 
 def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

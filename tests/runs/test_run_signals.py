@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from valueshare.commands.training import to_the_end
+from valueshare.cli.training import run_and_report
 from valueshare.errors import EnvironmentFailed
 from valueshare.runs.signals import stop_on_signals
 
@@ -98,7 +98,7 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(tmp_path: Path) -
     out = tmp_path / "run"
     code, err = run(BEFORE_THE_FOLDER_IS_MADE, *TRAIN.split(), "--out", str(out))
     assert (code, err.count("\n")) == (130, 1)
-    assert f"stopped; all finished phases are safe; go on with: valueshare resume {out}" in err
+    assert f"stopped; all finished phases are safe; resume with: valueshare resume {out}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -115,7 +115,7 @@ def test_environments_that_end_with_the_run_have_not_failed(
     with stop_on_signals() as stop:
         stop()
         with pytest.raises(SystemExit) as ended:
-            to_the_end(work, tmp_path, stop)
+            run_and_report(work, tmp_path, stop)
     err = capsys.readouterr().err
     assert (ended.value.code, "they are gone" in err) == ((75, False) if asked else (1, True))
 

@@ -28,9 +28,10 @@ from valueshare.experiments.plans import families
 from valueshare.experiments.presets import Preset
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
-from valueshare.population.settings import TrainingSettings, counted
+from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.runs.shards import cut
+from valueshare.setting import counted
 from valueshare.wording import how_many
 
 

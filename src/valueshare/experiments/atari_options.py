@@ -6,12 +6,7 @@ The command line reads it before it knows the command.
 from dataclasses import dataclass
 from typing import Literal
 
-from tyro.conf import FlagCreatePairsOff
-
-from valueshare.runs.options import Count, NameList
-
 AtariScale = Literal["smoke", "small", "paper"]
-Flag = FlagCreatePairsOff[bool]
 
 
 @dataclass(frozen=True)
@@ -20,17 +15,17 @@ class AtariOptions:
 
     scale: AtariScale = "small"
     """smoke: Pong for 300 steps, under a minute; small: a million, for a GPU; paper: 50 million."""
-    games: NameList = ()
+    games: tuple[str, ...] = ()
     """Names like Pong or NameThisGame; left out: the scale's own."""
-    seeds: Count = None
+    seeds: int | None = None
     """Agents of each combination; left out: the scale's own."""
-    steps: Count = None
+    steps: int | None = None
     """Of each agent; left out: the scale's own."""
-    eval_interval: Count = None
+    eval_interval: int | None = None
     """Steps between evaluations, which are the phases too; left out: the scale's own."""
-    eval_timesteps: Count = None
+    eval_timesteps: int | None = None
     """Of an evaluation, an agent; left out: the scale's own."""
-    replay_capacity: Count = None
+    replay_capacity: int | None = None
     """Transitions an agent remembers, 7.1 kB each; left out: the scale's own."""
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
     """Where they are kept; auto is where training is. It changes no agent's random numbers."""
@@ -38,11 +33,11 @@ class AtariOptions:
     """At most so many agents are one population. It changes no agent's random numbers."""
     atari_protocol: str = "machado-2018"
     """How games are played and scored, for all of the study: machado-2018 is the paper's."""
-    delayed_actor: Flag = False
+    delayed_actor: bool = False
     """Act by the weights before the last update until the next begins: never wait for learning."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
-    compile: Flag = False
+    compile: bool = False
     """Compile what agents do at a step; takes a minute, then it is faster."""
-    tf32: Flag = False
+    tf32: bool = False
     """On CUDA, matrix products with 10-bit mantissas."""

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import polars as pl
 from torch import nn
@@ -17,20 +17,18 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.presets import Preset, preset_for
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import (
-    AgentSettings,
     agent_table,
     check_agents,
     check_seeds,
     listed,
     listed_seeds,
 )
-from valueshare.population.settings import TrainingSettings, counted, whole
+from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.population.state import NetworkFactory
-from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan, parts
+from valueshare.setting import whole
 from valueshare.wording import how_many
 
-OWN = tuple(field.name for field in fields(AgentSettings))
 _OF_QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
 
@@ -45,15 +43,14 @@ def make_plan(
     device: str = "cpu",
     compiled: bool = False,
     backend: Backend | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Plan:
     """The plan of a run: presets by environment, with the given settings in their place."""
-    given: dict[str, Any] = {**settings}
-    _check_names(given)
+    _check_names(settings)
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
         _check_algorithm(name)
-    _check_is_read(algorithms, k, given)
+    _check_is_read(algorithms, k, settings)
     if network is not None:
         _check_factory(network)
     first_seed = whole("first_seed", first_seed)
@@ -68,14 +65,14 @@ def make_plan(
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
     seeds = [whole("seeds", seed) for seed in listed_seeds(seeds)]  # NumPy's too
-    chosen = [_environment(env, algorithms, backend, given) for env in envs]
+    chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
         raise InvalidInput(f"env = {', '.join(envs)}: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(name, algorithms, seeds=seeds, k=listed(k), own=_combinations(preset, given))
+        agent_table(name, algorithms, seeds=seeds, k=listed(k), own=_combinations(preset, settings))
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -137,9 +134,9 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
 
     A new evaluation interval is the phase too, and evaluating by timesteps is not by episodes.
     """
-    shared = {name: value for name, value in given.items() if name not in OWN}
+    shared = {name: value for name, value in given.items() if name not in PER_AGENT}
     if "steps" in shared:
-        shared["total_steps"] = counted("steps", shared.pop("steps"))
+        shared["total_steps"] = shared.pop("steps")
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     if shared.get("eval_timesteps"):
@@ -173,7 +170,7 @@ def in_full(plan: Plan) -> list[str]:
     for env, settings in plan.settings.items():
         lines += ["", f"{env} ({plan.backends[env]})"]
         own = plan.agents.filter(pl.col("env") == env)
-        for name in ("algorithm", "k", *OWN, "seed"):
+        for name in ("algorithm", "k", *PER_AGENT, "seed"):
             values = own[name].unique(maintain_order=True).to_list()
             lines.append(f"  {name} = {', '.join(str(value) for value in values)}")
         lines += [f"  {name} = {value}" for name, value in settings.to_json().items()]
@@ -205,7 +202,7 @@ def _sharing_nothing(plan: Plan) -> list[str]:
 
 
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
-    names = [name for name in OWN if name in given]
+    names = [name for name in PER_AGENT if name in given]
     values = [listed(given[name]) for name in names]
     for name, several in zip(names, values, strict=True):
         if not several:
@@ -215,11 +212,10 @@ def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
 
 
 def _check_names(given: dict[str, Any]) -> None:
-    known = list(Settings.__annotations__)
     for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(known)}"
+        if name not in SETTINGS:
+            near = get_close_matches(name, SETTINGS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(SETTINGS)}"
             raise InvalidInput(f"there is no setting {name!r}: {hint}")
 
 

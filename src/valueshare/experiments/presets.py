@@ -12,8 +12,7 @@ from valueshare.envs.atari_games import is_atari
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import AgentSettings
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 
 
 class Preset(NamedTuple):

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from valueshare import __version__
 from valueshare.errors import InvalidInput
-from valueshare.runs.options import CountList
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
@@ -39,7 +38,7 @@ class TabularStudy:
     """Runs of each k and step size: seeds 0 to N-1."""
     steps: int = 5_000
     """Timesteps of a run."""
-    regimes: CountList = ()
+    regimes: tuple[int, ...] = ()
     """Timesteps at which the runs are compared; left out: 1/10, 1/5, 1/2 and all of the steps."""
     epsilon: float = 0.1
     """Probability of a random action."""

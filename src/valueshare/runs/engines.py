@@ -7,9 +7,7 @@ import math
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
-
-from tyro.conf import arg
+from typing import Literal, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
@@ -35,9 +33,9 @@ class EngineOptions:
     engine: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: int = 1
-    """Processes on a CPU, about one a core: populations run side by side, cut where too few."""
-    ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
-    """Of the cluster; auto is the one that this machine is a node of."""
+    """Processes on a CPU, about one per core: populations run side by side, split where too few."""
+    ray_address: str = "auto"
+    """HOST:PORT of the cluster; auto: the one that this machine is a node of."""
     ray_cpus: int = 0
     """CPUs of one population, and its threads; 0: one, or with GPUs its share of a node's."""
     ray_gpus: float = 1.0
@@ -45,9 +43,9 @@ class EngineOptions:
     ray_retries: int = 3
     """How often a population whose worker was lost begins again from its last checkpoint."""
     population_agents: int = 0
-    """At most so many agents a population; 0: all that can share one, on Ray all that fit."""
-    shard: Annotated[str, arg(metavar="I/N", help_behavior_hint="(default: the whole)")] = ""
-    """Run the I-th of N parts of the table, from 1/N to N/N, in a folder of its own."""
+    """At most so many agents per population; 0: all that can share one, on Ray all that fit."""
+    shard: str = ""
+    """Part of the table to run, 1/N to N/N, in a folder of its own; left out: all of it."""
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):

@@ -12,13 +12,14 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.envs.gymnasium import check_environment
 from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import check_evaluation
-from valueshare.population.settings import TrainingSettings, whole
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import NetworkFactory
 from valueshare.runs import memory
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.networks import check_network, check_network_shapes
 from valueshare.runs.plan import Plan, parts
 from valueshare.runs.storage.places import Place, Url
+from valueshare.setting import whole
 
 
 class Execution(NamedTuple):

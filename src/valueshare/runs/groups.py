@@ -5,7 +5,7 @@ from dataclasses import fields
 import polars as pl
 
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import AgentSettings
+from valueshare.population.settings import AgentSettings
 
 GROUP = ("env", "algorithm", "k")
 OWN = tuple(field.name for field in fields(AgentSettings))

@@ -2,11 +2,19 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
+from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes
+from cyclopts import Parameter
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, RunFolder, writable
+from valueshare.cli.arguments import (
+    LOCAL,
+    EngineArguments,
+    Out,
+    Overwrite,
+    writable,
+)
+from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     Scale,
@@ -17,38 +25,37 @@ from valueshare.experiments.studies import (
 from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.storage.places import Place
 
+DEFAULT = TabularStudy()
+
 
 def reproduce_gridworld(
-    engine: EngineArguments,
+    *,
     scale: Scale = "paper",
-    out: RunFolder = "results/gridworld",
-    overwrite: Flag = False,
+    out: Out = "results/gridworld",
+    overwrite: Overwrite = False,
+    engine: EngineArguments = LOCAL,
 ) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
-        engine: Where it runs.
         scale: The paper's full grid, or a smoke test of a few seconds.
         out: Folder for records, figures and report.
-        overwrite: Run again, and replace the results in that folder.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
     _run(gridworld_studies(scale), writable(out), overwrite, command, engine)
 
 
 def tabular(
-    study: OmitArgPrefixes[TabularStudy],
-    engine: EngineArguments,
-    out: OutFolder = None,
-    overwrite: Flag = False,
+    *,
+    study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    engine: EngineArguments = LOCAL,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
-        study: What is run.
-        engine: Where it runs.
         out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
-        overwrite: Run again, and replace the results in that folder.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = writable(f"results/{name}" if out is None else out)
@@ -139,10 +146,7 @@ def _ended(end: BaseException) -> BaseException:
 
 def _tabular_command(study: TabularStudy) -> str:
     """The command that makes a study again: the settings that are not the defaults."""
-    words = ["valueshare", "tabular"]
-    for setting in fields(study):
-        value = getattr(study, setting.name)
-        if value != getattr(TabularStudy(), setting.name):
-            values = value if isinstance(value, tuple) else (value,)
-            words += [f"--{setting.name.replace('_', '-')}", *(f"{item}" for item in values)]
-    return shlex.join(words)
+    changed = {
+        name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)
+    }
+    return command_line("tabular", changed)

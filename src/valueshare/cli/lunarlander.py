@@ -3,9 +3,17 @@
 import shlex
 from typing import TYPE_CHECKING, Literal
 
-from valueshare.commands.arguments import EngineArguments, Flag, OutFolder, writable
-from valueshare.commands.training import holds_run, to_the_end, training_library
-from valueshare.runs.options import Count
+from valueshare.cli.arguments import (
+    LOCAL,
+    Compile,
+    Device,
+    EngineArguments,
+    Out,
+    Tf32,
+    Threads,
+    writable,
+)
+from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
 from valueshare.runs.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -13,30 +21,26 @@ if TYPE_CHECKING:
 
 
 def reproduce_lunarlander(
-    engine: EngineArguments,
+    *,
     scale: Literal["smoke", "small", "paper"] = "small",
-    out: OutFolder = None,
-    eval_episodes: Count = None,
-    seeds: Count = None,
-    device: str = "cpu",
-    compile: Flag = False,  # noqa: A002 (the name of the option)
-    tf32: Flag = False,
-    threads: int = 0,
+    eval_episodes: int | None = None,
+    seeds: int | None = None,
+    out: Out = None,
+    device: Device = "cpu",
+    compile: Compile = False,  # noqa: A002 (the name of the option)
+    tf32: Tf32 = False,
+    threads: Threads = 0,
+    engine: EngineArguments = LOCAL,
 ) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
-    A run that was stopped goes on when the same command is given again.
+    A run that was stopped resumes when the same command is given again.
 
     Args:
-        engine: Where it runs.
         scale: smoke: seconds; small: 5 k x 8 seeds, minutes; paper: 17 k x 120 seeds, for a GPU.
+        eval_episodes: Episodes per evaluation; left out: the scale's own.
+        seeds: Agents per k; left out: the scale's own.
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
-        eval_episodes: Episodes of an evaluation; left out: the scale's own.
-        seeds: Agents of each k; left out: the scale's own.
-        device: cpu, cuda or cuda:0.
-        compile: Compile what agents do at a step; takes a minute, then it is faster.
-        tf32: On CUDA, matrix products with 10-bit mantissas.
-        threads: Of the environments; 0 is one a core.
     """
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
@@ -49,12 +53,9 @@ def reproduce_lunarlander(
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
     whole = writable(f"results/lunarlander-{scale}" if out is None else out)
     plan, folder = training.placed(plan, whole, engine)
-    words = ["valueshare", "reproduce", "lunarlander", "--scale", scale, "--device", device]
-    for name, value in (("eval-episodes", eval_episodes), ("seeds", seeds)):
-        words += [] if value is None else [f"--{name}", str(value)]
-    words += ["--compile"] if compile else []
-    words += ["--tf32"] if tf32 else []
-    words += ["--shard", engine.shard] if engine.shard else []
+    given = {"scale": scale, "device": device, "eval_episodes": eval_episodes, "seeds": seeds}
+    flags = {"compile": compile or None, "tf32": tf32 or None, "shard": engine.shard}
+    command = command_line("reproduce lunarlander", {**given, **flags})
 
     def work() -> "Run":
         run: Run
@@ -62,11 +63,11 @@ def reproduce_lunarlander(
             run = training.resume(whole, threads=threads or None, should_stop=stop, engine=engine)
         else:
             how = Execution(threads=threads or None, should_stop=stop, engine=engine)
-            run = training.start(plan, folder, shlex.join(words), how)
+            run = training.start(plan, folder, command, how)
         return run
 
     with stop_on_signals() as stop:
-        to_the_end(work, folder, stop)
+        run_and_report(work, folder, stop)
     if engine.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return

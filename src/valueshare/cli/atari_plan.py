@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from valueshare.commands.arguments import Flag, OutFolder
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.options import Number
 from valueshare.runs.storage.places import Place
 from valueshare.wording import how_many
 
@@ -18,19 +16,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Running:
+class StudyExecution:
     """How a study is run here; nothing of it changes an agent's random numbers."""
 
-    out: OutFolder = None
+    out: str | None = None
     """Folder of runs and report; left out: results/STUDY-SCALE."""
-    plan: Flag = False
+    plan: bool = False
     """Print agents, populations, memory and hours, and run nothing."""
-    rate: Number = None
-    """Agent-steps a second for the plan's hours; left out: measured for a few seconds."""
+    rate: float | None = None
+    """Agent-steps per second for the plan's hours; left out: measured for a few seconds."""
     threads: int = 0
-    """Of the emulators, shared among the groups; 0 is one a core."""
+    """Threads of the emulators, shared among the groups; 0: one per core."""
     groups: int = 0
-    """Of agents, each at its own pace; 0 is four beside a GPU that has the replay, else one."""
+    """Groups of agents, each at its own pace; 0: four beside a GPU with the replay, else one."""
 
 
 class Piece(NamedTuple):
@@ -46,7 +44,7 @@ def print_plan(
     study: "AtariStudy",
     pieces: Sequence[Piece],
     options: AtariOptions,
-    running: Running,
+    running: StudyExecution,
     how: "Execution",
     runs: "Engine",
 ) -> None:
@@ -103,7 +101,7 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
     return [f"not as in the paper: scale {options.scale}, with {count} (see --plan or the report)"]
 
 
-def _measured(plan: "Plan", running: Running) -> float:
+def _measured(plan: "Plan", running: StudyExecution) -> float:
     """Agent-steps a second of the first population, here."""
     from valueshare.benchmarks.atari_loop import loop_rate
     from valueshare.runs.plan import parts
