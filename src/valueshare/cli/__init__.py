@@ -97,6 +97,13 @@ def _exit(line: str, code: int) -> None:
 
 def make_app() -> App:
     """The parser of all commands."""
+    defaults = Parameter(
+        consume_multiple=True,  # --k 0 2
+        allow_repeating=True,  # the last one holds
+        negative=(),
+        converter=_converted,
+        show_default=_shown_default,
+    )
     app = App(
         name="valueshare",
         help="Faster Q-learning by sharing value across actions.",
@@ -104,23 +111,15 @@ def make_app() -> App:
         version_flags=("-V", "--version"),
         help_flags=("-h", "--help"),
         help_format="plaintext",
-        default_parameter=Parameter(
-            consume_multiple=True,  # --k 0 2
-            allow_repeating=True,  # the last one holds
-            negative=(),
-            converter=_converted,
-            show_default=_shown_default,
-        ),
     )
-    groups = {}
     for number, (command, function) in enumerate(COMMANDS.items()):
         first, _, second = command.partition(" ")
-        if second and first not in groups:
+        if second and first not in app:
             members = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ")]
             about = f"{GROUPS[first]}: {', '.join(members)}."
-            groups[first] = App(name=first, help=about, sort_key=number)
-            app.command(groups[first])
-        (groups[first] if second else app).command(function, name=second or first, sort_key=number)
+            app.command(App(name=first, help=about, sort_key=number))
+        owner = app[first] if second else app
+        owner.command(function, name=second or first, sort_key=number, default_parameter=defaults)
     return app
 
 

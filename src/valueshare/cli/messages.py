@@ -1,9 +1,8 @@
 """One line for every error of the parser: what is wrong, and what to write instead."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from cyclopts import (
@@ -77,11 +76,17 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
 
 def _wanted(kind: Any) -> str:
     """The values of a type, in words."""
-    inner = [one for one in get_args(kind) if one not in (NoneType, Ellipsis)]
-    choices = [
-        value for one in (kind, *inner) if get_origin(one) is Literal for value in get_args(one)
-    ]
+    kinds = list(_members(kind))
+    choices = [value for one in kinds if get_origin(one) is Literal for value in get_args(one)]
     if choices:
         return f"one of {', '.join(sorted(choices))}"
     named = {int: "a whole number", float: "a number", bool: "True or False"}
-    return named.get(inner[0] if inner else kind, "another value")
+    return next((named[one] for one in kinds if one in named), "another value")
+
+
+def _members(kind: Any) -> Iterator[Any]:
+    """The types in a type: of lists and unions their members."""
+    if get_origin(kind) in (None, Literal):
+        yield kind
+    for member in get_args(kind) if get_origin(kind) is not Literal else ():
+        yield from _members(member)
