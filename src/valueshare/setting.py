@@ -66,7 +66,7 @@ def settings_of(owner: type) -> Mapping[str, Setting]:
     return MappingProxyType(found)
 
 
-def check_settings(instance: Any) -> None:
+def check_settings(instance: object) -> None:
     """Check every setting of a frozen dataclass, and give each value the declared type.
 
     Lists come from JSON and the command line, numbers from NumPy too.

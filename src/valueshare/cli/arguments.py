@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from cyclopts import Group, Parameter
 
@@ -61,7 +61,9 @@ PASSING = ("memory",)  # what is there ends with its process
 
 def as_option(declared: Setting) -> Any:
     """The type of a setting as an option, with its help; None: the preset has the value."""
-    kind = tuple[declared.kind, ...] if declared.name in PER_AGENT else declared.kind
+    kind = declared.kind
+    if declared.name in PER_AGENT:
+        kind = cast(Any, tuple)[kind, ...]
     negative = f"--no-{declared.name.replace('_', '-')}" if kind is bool else ()
     option = Parameter(help=declared.help, group=GROUPS[declared.group], negative=negative)
     return Annotated[kind | None, option]

@@ -31,7 +31,7 @@ DEFAULT = TabularStudy()
 def reproduce_gridworld(
     *,
     scale: Scale = "paper",
-    out: Out = "results/gridworld",
+    out: Out = None,
     overwrite: Overwrite = False,
     engine: EngineArguments = LOCAL,
 ) -> None:
@@ -39,10 +39,11 @@ def reproduce_gridworld(
 
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records, figures and report.
+        out: Folder for records, figures and report; left out: results/gridworld.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    _run(gridworld_studies(scale), writable(out), overwrite, command, engine)
+    folder = writable("results/gridworld" if out is None else out)
+    _run(gridworld_studies(scale), folder, overwrite, command, engine)
 
 
 def tabular(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from valueshare.errors import InvalidInput
 from valueshare.setting import Setting, check_settings, setting, settings_of
@@ -217,11 +217,11 @@ PRESET = _Preset()
 
 
 def _argument_type(declared: Setting) -> Any:
-    kind = declared.kind
+    kind, listed = declared.kind, cast(Any, Sequence)[declared.item]
     if Ellipsis in get_args(kind):
-        kind = Sequence[declared.item]
+        kind = listed
     if declared.name in PER_AGENT:
-        kind = kind | Sequence[declared.item]
+        kind = kind | listed
     return kind | None if declared.optional else kind
 
 
