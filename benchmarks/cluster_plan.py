@@ -61,7 +61,7 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
         for part in parts(run.plan):
             rate = options.iqn_rate if "iqn" in run.name else options.rate
             agents, settings = part.agents.height, part.settings
-            each = settings.total_steps + evaluation_steps(settings)
+            each = settings.steps + evaluation_steps(settings)
             steps = each * max(agents, CORES)  # a tick takes as long with fewer
             slower = 1 + options.spread * (2 * (len(found) * STEP % 1) - 1)
             found[f"{run.name}/{part.name}"] = steps / rate * slower + options.start_seconds

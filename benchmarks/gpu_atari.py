@@ -144,7 +144,7 @@ def step_of(
     quantiles = row.algorithm == "iqn"
     mean = quantiles or row.algorithm == "rdq"
     settings = TrainingSettings(
-        total_steps=REPLAY,
+        steps=REPLAY,
         checkpoint_interval=REPLAY,
         eval_interval=REPLAY,
         hidden=(512,),

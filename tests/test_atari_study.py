@@ -45,7 +45,7 @@ def all_agents(study: AtariStudy) -> pl.DataFrame:
 
 def test_the_dqn_family_has_the_papers_settings() -> None:
     settings, own = atari("ib-dqn")
-    assert settings.total_steps == 200 * 250_000
+    assert settings.steps == 200 * 250_000
     assert (settings.checkpoint_interval, settings.eval_interval) == (250_000, 250_000)
     assert (settings.eval_timesteps, settings.eval_episodes) == (125_000, 0)
     assert (settings.eval_epsilon, settings.eval_envs) == (0.001, 1)
@@ -176,7 +176,7 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     (run,) = study.runs
     (part,) = parts(run.plan)
     assert part.agents.height == 16
-    assert (part.settings.total_steps, part.settings.checkpoint_interval) == (500_000, 100_000)
+    assert (part.settings.steps, part.settings.checkpoint_interval) == (500_000, 100_000)
     assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
         "total steps 500,000 instead of 50,000,000",

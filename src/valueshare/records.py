@@ -14,7 +14,7 @@ from valueshare.files import file_digest, write_whole
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
-FORMAT = 2  # of the run folder: 1 had other names for settings. Other formats are refused
+FORMAT = 3  # of the run folder: 1 and 2 had other names for settings. Other formats are refused
 _log = logging.getLogger(__name__)
 
 

@@ -21,7 +21,7 @@ MOST_VALUES = 1_000  # of one setting
 class Setting(NamedTuple):
     """One setting, as it is declared."""
 
-    name: str  # of the option and the argument
+    name: str
     kind: Any  # its type; of `int | None`, int
     optional: bool  # whether it can be None
     help: str
@@ -46,23 +46,21 @@ def setting(
     maximum: float = math.inf,
     above: float = -math.inf,
     below: float = math.inf,
-    name: str | None = None,
 ) -> Any:
-    """A field of a dataclass; `name` where option and argument have another than the field."""
+    """A field of a dataclass whose `__post_init__` calls `check_settings`."""
     bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
-    return field(default=default, metadata={"name": name, "help": help, "group": group, **bounds})
+    return field(default=default, metadata={"help": help, "group": group, **bounds})
 
 
 @cache
 def settings_of(owner: type) -> Mapping[str, Setting]:
-    """The settings that a dataclass declares, by the names of its fields."""
+    """The settings that a dataclass declares, by their names."""
     hints, found = get_type_hints(owner), {}
     for one in fields(owner):
         members = get_args(hints[one.name])
         optional = NoneType in members
         kind = members[0] if optional else hints[one.name]
-        declared = {**one.metadata, "name": one.metadata["name"] or one.name}
-        found[one.name] = Setting(kind=kind, optional=optional, **declared)
+        found[one.name] = Setting(one.name, kind, optional, **one.metadata)
     return MappingProxyType(found)
 
 

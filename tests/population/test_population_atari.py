@@ -22,7 +22,7 @@ from valueshare.runs.plan import Part
 
 GAMES = ["ALE/Pong-v5", "ALE/Breakout-v5"]
 SETTINGS = TrainingSettings(
-    total_steps=32,
+    steps=32,
     checkpoint_interval=16,
     eval_interval=32,
     hidden=(512,),
@@ -97,7 +97,7 @@ def test_games_that_differ_in_more_than_their_name_are_refused() -> None:
 def a_part(agents: int, replay_device: str | None) -> Part:
     settings = dataclasses.replace(
         SETTINGS,
-        total_steps=50_000_000,
+        steps=50_000_000,
         eval_interval=250_000 // 16 * 16,
         batch_size=32,
         replay_device=replay_device,
@@ -133,7 +133,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
 
 def test_a_disk_without_room_is_refused_with_the_number_that_fits(tmp_path: Path) -> None:
     settings = dataclasses.replace(a_part(1, "disk").settings, replay_capacity=10**12)
-    settings = dataclasses.replace(settings, total_steps=10**12)
+    settings = dataclasses.replace(settings, steps=10**12)
     with pytest.raises(InvalidInput, match="0 would fit"):
         train_population(TABLE[:1], settings, directory=tmp_path)
 

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 SETTINGS = TrainingSettings(
-    total_steps=120,
+    steps=120,
     checkpoint_interval=40,
     eval_interval=40,
     hidden=(16, 16),
@@ -113,7 +113,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
     table = agent_table("ALE/Pong-v5", "ib-dqn", seeds=range(8), k=[0.0, 18.0], own=GREEDY)
     settings = dataclasses.replace(
         SETTINGS,
-        total_steps=240,
+        steps=240,
         checkpoint_interval=120,
         eval_interval=240,
         hidden=(512,),

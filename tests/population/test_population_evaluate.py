@@ -19,7 +19,7 @@ from valueshare.setting import MOST
 from valueshare.value_metrics import overestimation
 
 SETTINGS = TrainingSettings(
-    total_steps=10,
+    steps=10,
     checkpoint_interval=10,
     eval_interval=10,
     hidden=(8,),

@@ -21,7 +21,7 @@ from valueshare.replay import transitions
 
 STACK = 3
 SETTINGS = TrainingSettings(
-    total_steps=150,
+    steps=150,
     checkpoint_interval=30,
     eval_interval=60,
     batch_size=8,

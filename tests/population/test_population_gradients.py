@@ -15,7 +15,7 @@ from valueshare.population.state import Population, State, initial_state, make_p
 
 AGENTS, BATCH = 3, 16
 SETTINGS = TrainingSettings(
-    total_steps=100,
+    steps=100,
     checkpoint_interval=100,
     eval_interval=100,
     hidden=(16, 8),

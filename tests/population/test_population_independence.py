@@ -10,7 +10,7 @@ from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.train import Trained, train_population
 
 SETTINGS = TrainingSettings(
-    total_steps=160,
+    steps=160,
     checkpoint_interval=80,
     eval_interval=80,
     hidden=(32, 32),

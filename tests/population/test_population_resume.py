@@ -23,7 +23,7 @@ from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 
 SETTINGS = TrainingSettings(
-    total_steps=150,
+    steps=150,
     checkpoint_interval=30,
     eval_interval=30,
     hidden=(16,),

@@ -27,7 +27,7 @@ from valueshare.replay import transitions
 from valueshare.value_metrics import action_gap, norms, relative_action_gap
 
 SETTINGS = TrainingSettings(
-    total_steps=120,
+    steps=120,
     checkpoint_interval=60,
     eval_interval=60,
     hidden=(16, 16),

@@ -71,7 +71,7 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"adam_betas": (0.9, 1.0)}, "adam_betas = 1.0: write a number < 1"),
         ({"learning_starts": 0}, "learning_starts"),
         ({"batch_size": 2.5}, "batch_size = 2.5: write a whole number"),
-        ({"total_steps": float("inf")}, "steps = inf: write a whole number"),
+        ({"steps": float("inf")}, "steps = inf: write a whole number"),
         ({"quantiles": float("nan")}, "quantiles = nan: write a whole number"),
         ({"update_interval": "4"}, "update_interval = '4': write a whole number"),
         ({"hidden": (128, 1.5)}, "hidden = 1.5: write a whole number"),
@@ -92,12 +92,12 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: s
 
 def test_counts_are_integers_whatever_they_were_written_as() -> None:
     settings = TrainingSettings(
-        total_steps=1e3,  # type: ignore[arg-type]
+        steps=1e3,  # type: ignore[arg-type]
         batch_size=np.int64(8),  # type: ignore[arg-type]
         hidden=[16.0],  # type: ignore[arg-type]
         eval_episode_limit=2e1,  # type: ignore[arg-type]
     )
-    found = (settings.total_steps, settings.batch_size, *settings.hidden)
+    found = (settings.steps, settings.batch_size, *settings.hidden)
     assert (*found, settings.eval_episode_limit) == (1_000, 8, 16, 20)
     assert {type(value) for value in (*found, settings.eval_episode_limit)} == {int}
 
@@ -143,6 +143,6 @@ def test_the_papers_lunarlander() -> None:
     assert [p for p in range(10) if settings.evaluates_after(p)] == list(range(10))
     assert settings.replay_transitions == 100_000  # of 500,000: a run writes no more
     assert (own.step_size, own.discount, own.epsilon_end) == (1e-3, 0.99, 0.05)
-    longer = dataclasses.replace(settings, total_steps=25_000)
+    longer = dataclasses.replace(settings, steps=25_000)
     assert (longer.phases, longer.phase_end(2)) == (3, 25_000)
     assert longer.evaluates_after(2)  # the end of training, though no multiple of 10,000

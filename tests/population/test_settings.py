@@ -36,7 +36,7 @@ class Example:
     flag: bool = setting(False, "A flag.", group="replay")
     widths: tuple[int, ...] = setting((2,), "Widths.", group="replay", minimum=1, maximum=9)
     pair: tuple[float, float] = setting((0.0, 1.0), "Two numbers.", group="replay")
-    label: str | None = setting(None, "A name.", group="replay", name="name")
+    label: str | None = setting(None, "A name.", group="replay")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -63,7 +63,7 @@ class Example:
         ("widths", [4, 10], "widths = 10: write a number <= 9"),
         ("widths", iter(int, 1), "widths has more than 1,000 numbers: write fewer"),
         ("pair", [1], "pair = (1,): write 2 numbers"),
-        ("label", 5, "name = 5: write a name"),  # the name of its option
+        ("label", 5, "label = 5: write a name"),
     ],
 )
 def test_a_value_out_of_range_is_refused(name: str, value: Any, message: str) -> None:
@@ -118,7 +118,7 @@ def test_the_signature_has_every_setting_with_its_type() -> None:
 def test_names_are_those_of_the_fields() -> None:
     shared = {field.name for field in dataclasses.fields(TrainingSettings)}
     own = {field.name for field in dataclasses.fields(AgentSettings)}
-    assert set(SETTINGS) == (shared - {"total_steps"}) | {"steps"} | own
+    assert set(SETTINGS) == shared | own
     assert set(PER_AGENT) == own
 
 

@@ -39,7 +39,7 @@ gymnasium.register(
 )
 PHASE = 310
 TRAINING = TrainingSettings(
-    total_steps=7 * PHASE,
+    steps=7 * PHASE,
     checkpoint_interval=PHASE,
     eval_interval=7 * PHASE,
     hidden=(16, 12),

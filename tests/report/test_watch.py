@@ -38,7 +38,7 @@ def make_run(folder: Path, env: str = "Here", phases: int = 1) -> Path:
         for seed in (0, 1)
     ]
     pl.DataFrame(agents).write_parquet(folder / "agents.parquet")
-    settings = {env: {"total_steps": STEPS, "optimizer": "adam"}}
+    settings = {env: {"steps": STEPS, "optimizer": "adam"}}
     (folder / "config.json").write_text(json.dumps({"settings": settings}))
     (folder / "provenance.json").write_text(json.dumps({"command": "valueshare train --env Here"}))
     for phase in range(phases):

@@ -66,7 +66,7 @@ def print_plan(
         sizes = [part.agents.height for part in populations]
         settings = populations[0].settings
         own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
-        steps = how_many(settings.total_steps, "step")
+        steps = how_many(settings.steps, "step")
         print(
             f"{piece.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
             f"{evaluation_steps(settings):,} of evaluation"
@@ -79,7 +79,7 @@ def print_plan(
                 print(f"  {line}")
             continue
         rate = running.rate or _measured(plan, running)
-        each = settings.total_steps + evaluation_steps(settings)
+        each = settings.steps + evaluation_steps(settings)
         seconds += sum(sizes) * each / rate
         words = "given" if running.rate else "measured in this process"
         print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")

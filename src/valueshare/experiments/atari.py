@@ -124,7 +124,7 @@ def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> li
 def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSettings:
     changes = dict(CHANGES[options.scale])
     if options.steps is not None:
-        changes["total_steps"] = options.steps
+        changes["steps"] = options.steps
     if options.eval_interval is not None:
         changes["eval_interval"] = changes["checkpoint_interval"] = options.eval_interval
     for name in ("eval_timesteps", "replay_capacity"):

@@ -135,8 +135,6 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
     A new evaluation interval is the phase too, and evaluating by timesteps is not by episodes.
     """
     shared = {name: value for name, value in given.items() if name not in PER_AGENT}
-    if "steps" in shared:
-        shared["total_steps"] = shared.pop("steps")
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     if shared.get("eval_timesteps"):
@@ -152,7 +150,7 @@ def described(plan: Plan) -> list[str]:
         own = [part for part in populations if part.label == label]
         agents = how_many(sum(part.agents.height for part in own), "agent")
         count = how_many(len(own), "population")
-        steps = how_many(own[0].settings.total_steps, "step")
+        steps = how_many(own[0].settings.steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if own[0].settings.never_learns:
             lines.append(

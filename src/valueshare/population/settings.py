@@ -51,11 +51,11 @@ class AgentSettings:
 class TrainingSettings:
     """Settings that all agents of a population share.
 
-    A *step* is one step of one agent's environment. Agents go in lockstep, so `total_steps` is the
+    A *step* is one step of one agent's environment. Agents go in lockstep, so `steps` is the
     number of steps of each of them.
     """
 
-    total_steps: int = _environment(100_000, "Steps per agent.", minimum=1, name="steps")
+    steps: int = _environment(100_000, "Steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
         10_000, "Steps between checkpoints; left out: eval-interval, which it divides.", minimum=1
     )
@@ -153,12 +153,12 @@ class TrainingSettings:
     @property
     def phases(self) -> int:
         """How many phases; the last one may be shorter."""
-        return -(-self.total_steps // self.checkpoint_interval)
+        return -(-self.steps // self.checkpoint_interval)
 
     @property
     def never_learns(self) -> bool:
         """Whether a run ends before its first update is due."""
-        return self.first_update >= self.total_steps
+        return self.first_update >= self.steps
 
     @property
     def first_update(self) -> int:
@@ -168,21 +168,21 @@ class TrainingSettings:
     @property
     def evaluations(self) -> int:
         """How many evaluations of a run: before its first step, and after some of its phases."""
-        return 1 - (-self.total_steps // self.eval_interval)
+        return 1 - (-self.steps // self.eval_interval)
 
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""
-        return min((phase + 1) * self.checkpoint_interval, self.total_steps)
+        return min((phase + 1) * self.checkpoint_interval, self.steps)
 
     def evaluates_after(self, phase: int) -> bool:
         """Whether the end of this phase is an evaluation point; the end of training always is."""
         end = self.phase_end(phase)
-        return end % self.eval_interval == 0 or end == self.total_steps
+        return end % self.eval_interval == 0 or end == self.steps
 
     @property
     def replay_transitions(self) -> int:
         """Transitions a ring has room for: never more than a run can write."""
-        return min(self.replay_capacity, self.total_steps)
+        return min(self.replay_capacity, self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain JSON values; `from_json` is the way back."""
@@ -199,11 +199,7 @@ class TrainingSettings:
 
 
 PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
-SETTINGS: dict[str, Setting] = {
-    declared.name: declared
-    for owner in (TrainingSettings, AgentSettings)
-    for declared in settings_of(owner).values()
-}
+SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
 
 
 class _Preset:

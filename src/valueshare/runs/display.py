@@ -54,7 +54,7 @@ class Display:
 
     def end(self, part: str, *, finished: bool) -> None:
         """A population runs no longer; where it did not finish, its steps are to be done again."""
-        self._steps[part] = self._parts[part].settings.total_steps if finished else 0
+        self._steps[part] = self._parts[part].settings.steps if finished else 0
         self._began.pop(part, None)
 
     def is_due(self) -> bool:
@@ -107,7 +107,7 @@ class Display:
         words = [
             part.label,
             f"population {number} of {len(self._parts)}",
-            f"{agents} at step {step:,} of {part.settings.total_steps:,}",
+            f"{agents} at step {step:,} of {part.settings.steps:,}",
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()

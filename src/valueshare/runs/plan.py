@@ -63,7 +63,7 @@ class Part(NamedTuple):
     @property
     def agent_steps(self) -> int:
         """Steps of all its agents together."""
-        return self.agents.height * self.settings.total_steps
+        return self.agents.height * self.settings.steps
 
 
 def parts(plan: Plan) -> list[Part]:

@@ -44,7 +44,7 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
         raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most so many shards")
     cuts = [parts(plan) for plan in plans]
     members = [[part.agents["agent"].to_numpy() for part in own] for own in cuts]
-    steps = [(float(part.settings.total_steps), part.agents.height) for own in cuts for part in own]
+    steps = [(float(part.settings.steps), part.agents.height) for own in cuts for part in own]
     lengths = np.concatenate([np.full(agents, each) for each, agents in steps])
     middles = np.cumsum(lengths) - lengths / 2
     place = np.minimum(np.floor(middles / lengths.sum() * shard.of), shard.of - 1)
@@ -98,7 +98,7 @@ def balanced(plan: Plan, places: int) -> Plan:
     whole = parts(plan._replace(pieces={}))
     total = sum(part.agent_steps for part in whole)
     limits = [
-        {part.name: _up(total, places * finer * part.settings.total_steps) for part in whole}
+        {part.name: _up(total, places * finer * part.settings.steps) for part in whole}
         for finer in (1, 2, 3, 4)
     ]
     limits.append({part.name: _up(part.agents.height, places) for part in whole})
@@ -112,7 +112,7 @@ def balanced(plan: Plan, places: int) -> Plan:
 
 def length(part: Part) -> float:
     """How long a population takes on a CPU, in steps of one agent."""
-    return float(part.settings.total_steps * (part.agents.height + TICK_AGENTS))
+    return float(part.settings.steps * (part.agents.height + TICK_AGENTS))
 
 
 def _up(count: int, by: int) -> int:

@@ -130,7 +130,7 @@ class OnRay(Engine):
         if len(self._rates) < len(own):
             return None
         left = {
-            part.name: (part.settings.total_steps - before[part.name].step)
+            part.name: (part.settings.steps - before[part.name].step)
             * (part.agents.height / self._rates[part.name])
             for part in own
         }
