@@ -64,12 +64,13 @@ def settings_of(owner: type) -> Mapping[str, Setting]:
     return MappingProxyType(found)
 
 
-def check_settings(instance: object) -> None:
+def check_settings(instance: Any) -> None:
     """Check every setting of a frozen dataclass, and give each value the declared type.
 
     Lists come from JSON and the command line, numbers from NumPy too.
     """
-    for name, declared in settings_of(type(instance)).items():
+    owner: Any = type(instance)
+    for name, declared in settings_of(owner).items():
         object.__setattr__(instance, name, _checked(declared, getattr(instance, name)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 
 import valueshare
+from valueshare.cli.arguments import exit_with
 from valueshare.cli.atari import (
     reproduce_atari57,
     reproduce_atari_rdq_beta,
@@ -71,28 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InvalidInput(message(error, list(COMMANDS))) from None
         run(*bound.args, **bound.kwargs)
     except InvalidInput as error:
-        _exit(str(error), 2)
+        exit_with(str(error), 2)
     except EnvironmentFailed as error:
-        _exit(str(error), 1)
+        exit_with(str(error), 1)
     except (KeyboardInterrupt, Stopped) as stop:
         code = getattr(stop, "exit_code", INTERRUPTED)
-        _exit("; ".join(["interrupted", *map(str, stop.args)]), code)
+        exit_with("; ".join(["interrupted", *map(str, stop.args)]), code)
     except BrokenPipeError:
         # The reader of our output has gone, `| head -1` say: nothing is left to tell it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         # A full disk, say. Half-written folders have been removed on the way here.
-        _exit(str(error.strerror or error), 1)
+        exit_with(str(error.strerror or error), 1)
     except BaseException as error:  # some libraries' own are no `Exception`
         if not is_out_of_memory(error):
             raise
-        _exit(f"{RAN_OUT} ({first_line(error)})", 1)
-
-
-def _exit(line: str, code: int) -> None:
-    print(f"valueshare: {line}", file=sys.stderr)
-    sys.exit(code)
+        exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
 
 
 def make_app() -> App:

@@ -1,12 +1,13 @@
 """Arguments that several commands have, each with one name, one help text and one group."""
 
 import errno
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NoReturn, cast
 
 from cyclopts import Group, Parameter
 
@@ -29,6 +30,9 @@ GROUPS = {
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0.")]
+AutoDevice = Annotated[
+    str, _execution(help="cpu, cuda or cuda:0; auto: the GPU where there is one.")
+]
 Compile = Annotated[
     bool, _execution(help="Compile the step of the agents; takes a minute, then it is faster.")
 ]
@@ -67,6 +71,12 @@ def as_option(declared: Setting) -> Any:
     negative = f"--no-{declared.name.replace('_', '-')}" if kind is bool else ()
     option = Parameter(help=declared.help, group=GROUPS[declared.group], negative=negative)
     return Annotated[kind | None, option]
+
+
+def exit_with(line: str, code: int) -> NoReturn:
+    """End the command with one line and an exit code."""
+    print(f"valueshare: {line}", file=sys.stderr)
+    sys.exit(code)
 
 
 def lasting(given: str | Path) -> Place:

@@ -4,7 +4,8 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,6 @@ from valueshare.runs.storage.places import Place
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
-    from valueshare.runs.run_folder import Run
 
 Study = Annotated[AtariOptions, Parameter(name="*")]
 ExecutionArguments = Annotated[StudyExecution, Parameter(name="*", group=GROUPS["execution"])]
@@ -129,32 +129,25 @@ def _reproduce(
             print_plan(study, pieces, options, running, how, runs)
         if running.plan:
             return
-        changed = {
-            field.name: getattr(options, field.name)
-            for field in fields(options)
-            if getattr(options, field.name) != field.default
-        }
+        usual = asdict(DEFAULT)
+        changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
         same = {"scale": options.scale, **changed, **given, "shard": engine.shard}
         command = command_line(f"reproduce {name}", same)
         well = True
         for piece in pieces:
-
-            def work(piece: Piece = piece) -> "Run":
-                done: Run
-                if piece.begun:
-                    done = training.resume(
-                        whole / piece.name,
-                        threads=how.threads,
-                        should_stop=stop,
-                        groups=how.groups,
-                        engine=engine,
-                    )
-                else:
-                    done = training.start(
-                        piece.plan, piece.folder, command, how, deviations=study.deviations
-                    )
-                return done
-
+            if piece.begun:
+                work = partial(
+                    training.resume,
+                    whole / piece.name,
+                    threads=how.threads,
+                    should_stop=stop,
+                    groups=how.groups,
+                    engine=engine,
+                )
+            else:
+                work = partial(
+                    training.start, piece.plan, piece.folder, command, how, study.deviations
+                )
             well &= run_and_report(work, piece.folder, stop, in_study=True)
     if not well:
         sys.exit(FAILED)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from valueshare.cli.arguments import Compile, Device, Tf32, Threads
+from valueshare.cli.arguments import AutoDevice, Compile, Tf32, Threads
 from valueshare.cli.training import training_library
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
@@ -37,7 +37,7 @@ def bench_population(
     agents: int = 64,
     preset: str = "generic",
     env: str = "LunarLander-v3",
-    device: Device = "auto",
+    device: AutoDevice = "auto",
     compile: Compile = False,  # noqa: A002 (the name of the option)
     seconds: float = 10.0,
     threads: Threads = 0,
@@ -62,7 +62,7 @@ def bench_atari(
     agents: int = 16,
     algorithm: str = "dqn",
     games: tuple[str, ...] = ("Pong",),
-    device: Device = "auto",
+    device: AutoDevice = "auto",
     compile: Compile = False,  # noqa: A002 (the name of the option)
     tf32: Tf32 = False,
     replay_capacity: int = 1_000_000,
@@ -88,10 +88,10 @@ def bench_atari(
         replay_capacity: Transitions that the replay of one agent holds, 7.1 kB each.
         replay_device: Memory that holds the replay; auto: that of the training device.
         loops: Agents as one group or several, each at its own pace; lag: acting never waits.
-        raw_seconds: Of the bare emulators.
-        plain_seconds: Of one plain agent.
-        part_seconds: Of learning, acting and storing, each.
-        loop_seconds: Of a loop, and half as many of the bare emulators that take turns with it.
+        raw_seconds: Seconds of the bare emulators.
+        plain_seconds: Seconds of one plain agent.
+        part_seconds: Seconds of learning, acting and storing, each.
+        loop_seconds: Seconds of a loop, and half as many of the bare emulators beside it.
     """
     training_library("atari")  # says what to install where that is missing
     from torch.cuda import is_available

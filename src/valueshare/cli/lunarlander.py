@@ -1,7 +1,8 @@
 """The LunarLander study."""
 
 import shlex
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import Literal
 
 from valueshare.cli.arguments import (
     LOCAL,
@@ -15,9 +16,6 @@ from valueshare.cli.arguments import (
 )
 from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
 from valueshare.runs.signals import stop_on_signals
-
-if TYPE_CHECKING:
-    from valueshare.runs.run_folder import Run
 
 
 def reproduce_lunarlander(
@@ -57,16 +55,14 @@ def reproduce_lunarlander(
     flags = {"compile": compile or None, "tf32": tf32 or None, "shard": engine.shard}
     command = command_line("reproduce lunarlander", {**given, **flags})
 
-    def work() -> "Run":
-        run: Run
-        if holds_run(folder, plan, engine):
-            run = training.resume(whole, threads=threads or None, should_stop=stop, engine=engine)
-        else:
-            how = Execution(threads=threads or None, should_stop=stop, engine=engine)
-            run = training.start(plan, folder, command, how)
-        return run
-
     with stop_on_signals() as stop:
+        how = Execution(threads=threads or None, should_stop=stop, engine=engine)
+        if holds_run(folder, plan, engine):
+            work = partial(
+                training.resume, whole, threads=how.threads, should_stop=stop, engine=engine
+            )
+        else:
+            work = partial(training.start, plan, folder, command, how)
         run_and_report(work, folder, stop)
     if engine.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")

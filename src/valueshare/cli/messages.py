@@ -1,7 +1,7 @@
 """One line for every error of the parser: what is wrong, and what to write instead."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
@@ -41,7 +41,7 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
             return f"{name} is missing: valueshare {command} --help says what it is"
         case CoercionError(argument=argument, token=token) if argument is not None:
             value = "" if token is None else f" {token.value!r}"
-            return f"{argument.name}: cannot read{value}: write {_wanted(argument.hint)}"
+            return f"{argument.name}: cannot read{value}: write {_wanted(error.target_type)}"
         case UnusedCliTokensError():
             return f"{command} takes no {unused[0]!r}: leave it out"
     error.verbose = False
@@ -76,17 +76,6 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
 
 def _wanted(kind: Any) -> str:
     """The values of a type, in words."""
-    kinds = list(_members(kind))
-    choices = [value for one in kinds if get_origin(one) is Literal for value in get_args(one)]
-    if choices:
-        return f"one of {', '.join(sorted(choices))}"
-    named = {int: "a whole number", float: "a number", bool: "True or False"}
-    return next((named[one] for one in kinds if one in named), "another value")
-
-
-def _members(kind: Any) -> Iterator[Any]:
-    """The types in a type: of lists and unions their members."""
-    if get_origin(kind) in (None, Literal):
-        yield kind
-    for member in get_args(kind) if get_origin(kind) is not Literal else ():
-        yield from _members(member)
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(sorted(get_args(kind)))}"
+    return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "another")

@@ -7,13 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import (
-    LOCAL,
-    EngineArguments,
-    Out,
-    Overwrite,
-    writable,
-)
+from valueshare.cli.arguments import LOCAL, EngineArguments, Out, Overwrite, writable
 from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (

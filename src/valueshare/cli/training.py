@@ -4,7 +4,8 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -20,6 +21,7 @@ from valueshare.cli.arguments import (
     TensorBoard,
     Threads,
     as_option,
+    exit_with,
     lasting,
     writable,
 )
@@ -81,21 +83,10 @@ def train(
         from valueshare.experiments.plans import default_folder, make_plan
         from valueshare.runs.execution import Execution
 
-        shared: dict[str, Any] = {
-            "k": k,
-            "seeds": seeds,
-            "first_seed": first_seed,
-            "device": device,
-        }
         given = {name: value for name, value in settings.items() if value is not None}
-        made = make_plan(
-            env,
-            algorithm,
-            compiled=compile,
-            backend=None if backend == "auto" else backend,
-            **shared,
-            **given,
-        )
+        given |= {"k": k, "seeds": seeds, "first_seed": first_seed, "device": device}
+        own_backend = None if backend == "auto" else backend
+        made = make_plan(env, algorithm, compiled=compile, backend=own_backend, **given)
         chosen = default_folder(made) if out is None else out
         place = lasting(chosen) if plan else writable(chosen)
         made, folder = training.placed(made, place, engine)
@@ -110,10 +101,9 @@ def train(
             for line in training.planned(made, how):
                 print(line, flush=True)  # before a refusal
             return
-        named = {"env": env, "algorithm": algorithm, **shared, "compile": compile or None}
-        named |= {"backend": backend, **given, "shard": engine.shard}
-        command = command_line("train", named)
-        run_and_report(lambda: training.start(made, folder, command, how), folder, stop)
+        named = {"env": env, "algorithm": algorithm, **given, "compile": compile or None}
+        command = command_line("train", {**named, "backend": backend, "shard": engine.shard})
+        run_and_report(partial(training.start, made, folder, command, how), folder, stop)
 
 
 def resume(
@@ -133,19 +123,16 @@ def resume(
     with stop_on_signals() as stop:
         training = training_library()
         place = lasting(run)
-
-        def resumed() -> "Run":
-            done: Run = training.resume(
-                place,
-                threads=threads or None,
-                tensorboard=tensorboard,
-                should_stop=stop,
-                groups=groups or None,
-                engine=engine,
-            )
-            return done
-
-        run_and_report(resumed, shard_folder(place, engine.own_shard), stop)
+        work = partial(
+            training.resume,
+            place,
+            threads=threads or None,
+            tensorboard=tensorboard,
+            should_stop=stop,
+            groups=groups or None,
+            engine=engine,
+        )
+        run_and_report(work, shard_folder(place, engine.own_shard), stop)
 
 
 def run_and_report(
@@ -164,18 +151,18 @@ def run_and_report(
         run = None
     except EnvironmentFailed as error:
         if not stop():  # else who ended the run has ended its environments too
-            _say_and_exit(f"{error}; all finished phases are safe; fix it, then {way}", FAILED)
+            exit_with(f"{error}; all finished phases are safe; fix it, then {way}", FAILED)
         run = None
     except OSError as error:
         if not _is_there(folder):
             way = "nothing was written"
-        _say_and_exit(f"{error.strerror or error}; {way}", FAILED)
+        exit_with(f"{error.strerror or error}; {way}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
         line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
         if not in_study:
-            _say_and_exit(line, FAILED)
+            exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
         return False
     if run is not None and run.finished:
@@ -183,9 +170,9 @@ def run_and_report(
 
         print("\n".join(summary(run)))
     elif not _is_there(folder):
-        _say_and_exit("stopped; nothing was written", stop.exit_code)
+        exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
-        _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
+        exit_with(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
     return True
 
 
@@ -215,11 +202,6 @@ def _is_there(place: Place) -> bool:
         return stored_config(place) is not None
     except OSError:
         return True
-
-
-def _say_and_exit(line: str, code: int) -> NoReturn:
-    print(f"valueshare: {line}", file=sys.stderr)
-    sys.exit(code)
 
 
 def training_library(extra: str = "train") -> "ModuleType":

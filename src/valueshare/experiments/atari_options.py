@@ -18,26 +18,26 @@ class AtariOptions:
     games: tuple[str, ...] = ()
     """Names like Pong or NameThisGame; left out: the scale's own."""
     seeds: int | None = None
-    """Agents of each combination; left out: the scale's own."""
+    """Agents per combination; left out: the scale's own."""
     steps: int | None = None
-    """Of each agent; left out: the scale's own."""
+    """Steps per agent; left out: the scale's own."""
     eval_interval: int | None = None
     """Steps between evaluations, which are the phases too; left out: the scale's own."""
     eval_timesteps: int | None = None
-    """Of an evaluation, an agent; left out: the scale's own."""
+    """Timesteps per evaluation of one agent; left out: the scale's own."""
     replay_capacity: int | None = None
-    """Transitions an agent remembers, 7.1 kB each; left out: the scale's own."""
+    """Transitions that the replay of one agent holds, 7.1 kB each; left out: the scale's own."""
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
-    """Where they are kept; auto is where training is. It changes no agent's random numbers."""
+    """Memory that holds the replay; auto: that of the training device."""
     agents_at_once: int = 16
-    """At most so many agents are one population. It changes no agent's random numbers."""
+    """Most agents of one population; it changes no number."""
     atari_protocol: str = "machado-2018"
-    """How games are played and scored, for all of the study: machado-2018 is the paper's."""
+    """Name of the protocol of the games: machado-2018 is the paper's."""
     delayed_actor: bool = False
-    """Act by the weights before the last update until the next begins: never wait for learning."""
+    """Act with the weights from before the last update: acting never waits for one."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     compile: bool = False
-    """Compile what agents do at a step; takes a minute, then it is faster."""
+    """Compile the step of the agents; takes a minute, then it is faster."""
     tf32: bool = False
-    """On CUDA, matrix products with 10-bit mantissas."""
+    """CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas."""

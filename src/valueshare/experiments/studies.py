@@ -48,7 +48,7 @@ class TabularStudy:
     """Discount rate."""
     step_reward: float = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
-    measure: Measure | Literal["auto"] = "auto"
+    measure: Literal["auto", "episodes", "reward"] = "auto"
     """Completed episodes, or all reward collected; auto: episodes in the gridworld, else reward."""
 
     def __post_init__(self) -> None:
