@@ -179,7 +179,7 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     assert (part.settings.steps, part.settings.checkpoint_interval) == (500_000, 100_000)
     assert evaluation_steps(part.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
-        "total steps 500,000 instead of 50,000,000",
+        "steps 500,000 instead of 50,000,000",
         "checkpoint interval 100,000 instead of 250,000",
         "delayed actor True instead of False",
         "eval interval 100,000 instead of 250,000",
@@ -289,7 +289,7 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     assert cli("report", out, "--resamples", "100")[0] == 0  # made again from the runs alone
     assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
     shown = html.unescape((out / "report" / "report.html").read_text())
-    assert "total steps 240 instead of 50,000,000" in said
+    assert "steps 240 instead of 50,000,000" in said
     assert all(sentence in shown for sentence in said)
 
     records = pl.concat(pl.read_parquet(p) for p in sorted((out / "dqn" / "records").iterdir()))

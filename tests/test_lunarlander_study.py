@@ -86,7 +86,7 @@ def test_every_departure_from_the_paper_is_said() -> None:
     )
     small = lunarlander_study("small")
     assert "hidden 128-128 instead of 256-256" in small.deviations
-    assert "total steps 50,000 instead of 100,000" in small.deviations
+    assert "steps 50,000 instead of 100,000" in small.deviations
     assert "5 values of k instead of 17" in small.deviations
 
 
