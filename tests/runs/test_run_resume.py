@@ -438,7 +438,7 @@ def test_what_cannot_be_resumed(
     before = (folder / "config.json").read_text()
     files = sorted(path for path in folder.rglob("*"))
 
-    assert "a run goes on with its own settings: leave out --batch-size" in refused(
+    assert "a run resumes with its own settings: leave out --batch-size" in refused(
         cli, folder, "--batch-size", "16"
     )
     edited(folder, format=FORMAT + 1, valueshare="9.0")
