@@ -1,10 +1,7 @@
-"""Command lines for `fuzz.py`: options that commands declare, with values nobody should write."""
+"""Command lines for `fuzz.py`: options of the commands, with values nobody should write."""
 
-import inspect
 import random
 import typing
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 from forks import SMALL
@@ -80,7 +77,7 @@ BASES: list[tuple[float, list[str]]] = [
     (1, ["--help"]),
 ]
 # A compiler works for minutes; a cluster is another program's to start.
-LEFT_OUT = ("compile", "launcher", "ray_address")
+LEFT_OUT = ("compile", "launcher", "ray-address")
 
 
 class Option(NamedTuple):
@@ -92,33 +89,28 @@ class Option(NamedTuple):
 
 
 def options(command: str) -> list[Option]:
-    """The options that a command declares, those of its dataclasses too."""
-    from valueshare.cli import COMMANDS
+    """The options of a command, as its parser has them."""
+    from valueshare.cli import COMMANDS, make_app
 
-    return list(_declared(COMMANDS[command])) if command in COMMANDS else []
+    if command not in COMMANDS:
+        return []
+    app = make_app()
+    for word in command.split():
+        app = app[word]
+    arguments = app.assemble_argument_collection()
+    named = [one for one in arguments if one.name.startswith("--") and not one.children]
+    return [_option(one.name[2:], one.hint) for one in named if one.name[2:] not in LEFT_OUT]
 
 
-def _declared(owner: Any) -> Iterator[Option]:
-    hints = typing.get_type_hints(owner, include_extras=True)
-    names = [f.name for f in fields(owner)] if is_dataclass(owner) else inspect.signature(owner)
-    for name in getattr(names, "parameters", names):
-        hint = hints[name]
-        while hasattr(hint, "__metadata__"):
-            hint = hint.__origin__
-        if is_dataclass(hint):
-            yield from _declared(hint)
-        elif name not in LEFT_OUT:
-            kinds = _kinds(hint)
-            literals = [str(value) for kind in kinds for value in typing.get_args(kind)]
-            numeric = bool({int, float} & set(kinds))
-            pool = NUMBERS if numeric else TEXTS
-            yield Option(name.replace("_", "-"), [*literals * 4, *pool], hint is bool)
+def _option(name: str, hint: Any) -> Option:
+    kinds = _kinds(hint)
+    literals = [str(value) for kind in kinds for value in typing.get_args(kind)]
+    pool = NUMBERS if {int, float} & set(kinds) else TEXTS
+    return Option(name, [*literals * 4, *pool], bool in kinds)
 
 
 def _kinds(hint: Any) -> list[Any]:
     """The types in a hint: of tuples and unions their members, literals as they are."""
-    while hasattr(hint, "__metadata__"):
-        hint = hint.__origin__
     inner = typing.get_args(hint)
     if not inner or typing.get_origin(hint) is typing.Literal:
         return [hint]

@@ -26,10 +26,10 @@ from rich.table import Table
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.population.act import act
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.execution.cuda_graphs import GraphedStep
 from valueshare.population.learn import learn
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, initial_state, make_population
 from valueshare.population.train import on_device
 from valueshare.replay.transitions import SPARE
@@ -144,7 +144,7 @@ def step_of(
     quantiles = row.algorithm == "iqn"
     mean = quantiles or row.algorithm == "rdq"
     settings = TrainingSettings(
-        total_steps=REPLAY,
+        steps=REPLAY,
         checkpoint_interval=REPLAY,
         eval_interval=REPLAY,
         hidden=(512,),

@@ -17,7 +17,7 @@ from valueshare.benchmarks.atari_loop import (
     training_engine,
 )
 from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
-from valueshare.commands.bench import bench_atari
+from valueshare.cli.bench import bench_atari
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import atari_study

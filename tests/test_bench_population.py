@@ -22,7 +22,7 @@ from valueshare.replay import transitions
 
 def small() -> Preset:
     preset = preset_named("generic")
-    changes = {"hidden": (8,), "batch_size": 4, "replay_capacity": 300, "total_steps": 300}
+    changes = {"hidden": (8,), "batch_size": 4, "replay_capacity": 300, "steps": 300}
     return preset._replace(settings=replace(preset.settings, **changes))  # type: ignore[arg-type]
 
 

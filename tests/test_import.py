@@ -8,7 +8,7 @@ import pytest
 
 import valueshare
 
-HEAVY = ("torch", "jax", "matplotlib", "numba", "polars", "gymnasium", "scipy", "tyro", "rich")
+HEAVY = ("torch", "jax", "matplotlib", "numba", "polars", "gymnasium", "scipy", "cyclopts", "rich")
 
 
 def modules_after(statement: str) -> set[str]:

@@ -18,7 +18,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
-FORMAT = 2  # of the run folder: 1 had other names for settings. Other formats are refused
+FORMAT = 3  # of the run folder: 1 and 2 had other names for settings. Others are refused
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]

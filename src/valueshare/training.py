@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -17,6 +17,7 @@ from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population.compilation import check_compiler
 from valueshare.population.memory import DoesNotFit
+from valueshare.population.settings import show_settings
 from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
@@ -26,7 +27,6 @@ from valueshare.runs.execution import ExecutionOptions, Launcher
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
-from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import default_folder, described, in_full, make_plan
 from valueshare.runs.run_folder import Run
@@ -43,6 +43,7 @@ from valueshare.wording import how_many
 LOCAL = LauncherOptions()
 
 
+@show_settings()
 def train(
     env: str | Sequence[str],
     algorithm: str | Sequence[str] = "ib-dqn",
@@ -61,16 +62,16 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     launcher: LauncherOptions = LOCAL,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
 
-    `settings` are any of `valueshare.runs.options.Settings` (`steps`, `eval_interval`, `step_size`,
-    ...); those left out are the preset's of the environment. `seeds` is how many, from `first_seed`
-    on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
-    algorithm's own. `should_stop` is called at every step, with several workers ten times a second;
-    a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of the
-    environments, and `groups` of agents step at their own pace (None: chosen automatically).
+    Settings that are left out have the value of the environment's preset. Those of an agent
+    (`step_size`, `epsilon_end`, ...) take one value or several. `seeds` is how many, from
+    `first_seed` on, or which. `network` makes one agent's module from (NetworkShape, k), instead of
+    the algorithm's own. `should_stop` is called at every step, with several workers ten times a
+    second; a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of
+    the environments, and `groups` of agents step at their own pace (None: chosen automatically).
     `launcher` says where populations run, and which.
     """
     plan = make_plan(

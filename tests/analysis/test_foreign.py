@@ -36,7 +36,7 @@ def run_folder(folder: Path, *, steps: int = 20, seeds: int = 2, **settings: Any
         pl.DataFrame(
             {"agent": range(seeds), "step": [step] * seeds, "score": scores, "overestimation": 0.5}
         ).write_parquet(folder / "records" / f"population-0-{step:06d}.parquet")
-    config = {"kind": "training", "settings": {env: {"total_steps": steps, **settings}}}
+    config = {"kind": "training", "settings": {env: {"steps": steps, **settings}}}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

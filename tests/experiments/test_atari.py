@@ -11,7 +11,7 @@ import torch
 
 from valueshare import host_memory
 from valueshare.cli import COMMANDS
-from valueshare.commands import atari as commands
+from valueshare.cli import atari as commands
 from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps
@@ -45,7 +45,7 @@ def all_agents(study: AtariStudy) -> pl.DataFrame:
 
 def test_the_dqn_family_has_the_papers_settings() -> None:
     settings, own = atari("ib-dqn")
-    assert settings.total_steps == 200 * 250_000
+    assert settings.steps == 200 * 250_000
     assert (settings.checkpoint_interval, settings.eval_interval) == (250_000, 250_000)
     assert (settings.eval_timesteps, settings.eval_episodes) == (125_000, 0)
     assert (settings.eval_epsilon, settings.eval_envs) == (0.001, 1)
@@ -176,10 +176,10 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
     (run,) = study.runs
     (spec,) = run.plan.populations.values()
     assert spec.agents.height == 16
-    assert (spec.settings.total_steps, spec.settings.checkpoint_interval) == (500_000, 100_000)
+    assert (spec.settings.steps, spec.settings.checkpoint_interval) == (500_000, 100_000)
     assert evaluation_steps(spec.settings) == 6 * 30_000  # before, and after each of 5 phases
     assert study.deviations == (
-        "total steps 500,000 instead of 50,000,000",
+        "steps 500,000 instead of 50,000,000",
         "checkpoint interval 100,000 instead of 250,000",
         "delayed actor True instead of False",
         "eval interval 100,000 instead of 250,000",
@@ -287,7 +287,7 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     assert cli("report", out, "--resamples", "100")[0] == 0  # made again from the runs alone
     assert json.loads((out / "report" / "report.json").read_text())["deviations"] == list(said)
     shown = html.unescape((out / "report" / "report.html").read_text())
-    assert "total steps 240 instead of 50,000,000" in said
+    assert "steps 240 instead of 50,000,000" in said
     assert all(sentence in shown for sentence in said)
 
     records = pl.concat(pl.read_parquet(p) for p in sorted((out / "dqn" / "records").iterdir()))

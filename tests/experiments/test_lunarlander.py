@@ -67,7 +67,7 @@ def test_the_papers_scale_is_the_papers() -> None:
     assert study.agents.height == 2_040  # 17 k x 120 seeds
     assert study.agents["k"].unique().sort().to_list() == [0.0, *(2.0**i for i in range(16))]
     assert study.agents["step_size"].unique().to_list() == [1e-3]
-    assert (settings.total_steps, settings.eval_interval, settings.eval_episodes) == (
+    assert (settings.steps, settings.eval_interval, settings.eval_episodes) == (
         100_000,
         10_000,
         100,
@@ -86,7 +86,7 @@ def test_every_departure_from_the_paper_is_said() -> None:
     )
     small = lunarlander_study("small")
     assert "hidden 128-128 instead of 256-256" in small.deviations
-    assert "total steps 50,000 instead of 100,000" in small.deviations
+    assert "steps 50,000 instead of 100,000" in small.deviations
     assert "5 values of k instead of 17" in small.deviations
 
 

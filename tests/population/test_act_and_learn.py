@@ -16,18 +16,18 @@ from valueshare.envs import environment_spec
 from valueshare.learning.randomness import integers, uniform
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import act, epsilon_greedy, exploration_in_blocks
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.evaluate import Scores
 from valueshare.population.learn import gradients_and_losses, learn, measure, sample
 from valueshare.population.phase import _records
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import MEASURES, Population, State, initial_state, make_population
 from valueshare.population.train import on_device, train_population
 from valueshare.replay import transitions
 from valueshare.value_metrics import action_gap, norms, relative_action_gap
 
 SETTINGS = TrainingSettings(
-    total_steps=120,
+    steps=120,
     checkpoint_interval=60,
     eval_interval=60,
     hidden=(16, 16),

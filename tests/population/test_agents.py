@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.presets import PRESETS, generic, lunarlander_paper
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.train import train_population
 
 
@@ -62,15 +62,16 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"batch_size": 0}, "batch_size = 0"),
         ({"batch_size": 64, "replay_capacity": 32}, "smaller than batch_size"),
         ({"loss": "hinge"}, "half-squared, huber"),
+        ({"step_size_schedule": "cosine"}, "write one of constant, linear"),
         ({"eval_episodes": 0}, "one of eval_episodes and eval_timesteps"),
         ({"eval_interval": 15_000}, "no multiple of checkpoint_interval"),
-        ({"eval_epsilon": 1.5}, "probability"),
-        ({"hidden": (128, 0)}, "layer sizes"),
-        ({"reward_scale": 0.0}, "reward_scale = 0.0"),
-        ({"adam_betas": (0.9, 1.0)}, r"lie in \[0, 1\)"),
+        ({"eval_epsilon": 1.5}, "eval_epsilon = 1.5: write a number <= 1"),
+        ({"hidden": (128, 0)}, "hidden = 0: write a number >= 1"),
+        ({"reward_scale": 0.0}, "reward_scale = 0.0: write a number > 0"),
+        ({"adam_betas": (0.9, 1.0)}, "adam_betas = 1.0: write a number < 1"),
         ({"learning_starts": 0}, "learning_starts"),
         ({"batch_size": 2.5}, "batch_size = 2.5: write a whole number"),
-        ({"total_steps": float("inf")}, "total_steps = inf: write a whole number"),
+        ({"steps": float("inf")}, "steps = inf: write a whole number"),
         ({"quantiles": float("nan")}, "quantiles = nan: write a whole number"),
         ({"update_interval": "4"}, "update_interval = '4': write a whole number"),
         ({"hidden": (128, 1.5)}, "hidden = 1.5: write a whole number"),
@@ -78,8 +79,8 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"eval_timesteps": -1}, "eval_timesteps = -1"),
         ({"eval_episode_limit": 0}, "eval_episode_limit = 0"),
         ({"eval_episode_limit": 1.5}, "eval_episode_limit = 1.5"),
-        ({"adam_betas": (0.9,)}, "write two numbers"),
-        ({"observation_scale": float("inf")}, "observation_scale = inf"),
+        ({"adam_betas": (0.9,)}, "write 2 numbers"),
+        ({"observation_scale": float("inf")}, "observation_scale = inf: write a finite number"),
         ({"optimizer_epsilon": float("nan")}, "optimizer_epsilon = nan"),
         ({"kappa": 1e-45}, "kappa = 1e-45: write a number >= 1e-30"),
     ],
@@ -91,12 +92,12 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], message: s
 
 def test_counts_are_integers_whatever_they_were_written_as() -> None:
     settings = TrainingSettings(
-        total_steps=1e3,  # type: ignore[arg-type]
+        steps=1e3,  # type: ignore[arg-type]
         batch_size=np.int64(8),  # type: ignore[arg-type]
         hidden=[16.0],  # type: ignore[arg-type]
         eval_episode_limit=2e1,  # type: ignore[arg-type]
     )
-    found = (settings.total_steps, settings.batch_size, *settings.hidden)
+    found = (settings.steps, settings.batch_size, *settings.hidden)
     assert (*found, settings.eval_episode_limit) == (1_000, 8, 16, 20)
     assert {type(value) for value in (*found, settings.eval_episode_limit)} == {int}
 
@@ -142,6 +143,6 @@ def test_the_papers_lunarlander() -> None:
     assert [p for p in range(10) if settings.evaluates_after(p)] == list(range(10))
     assert settings.replay_transitions == 100_000  # of 500,000: a run writes no more
     assert (own.step_size, own.discount, own.epsilon_end) == (1e-3, 0.99, 0.05)
-    longer = dataclasses.replace(settings, total_steps=25_000)
+    longer = dataclasses.replace(settings, steps=25_000)
     assert (longer.phases, longer.phase_end(2)) == (3, 25_000)
     assert longer.evaluates_after(2)  # the end of training, though no multiple of 10,000

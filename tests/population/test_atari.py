@@ -12,9 +12,9 @@ from valueshare.envs import atari_protocol, environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
-from valueshare.population.agents import AgentSettings, agent_table, populations
+from valueshare.population.agents import agent_table, populations
 from valueshare.population.checkpoints.fingerprint import PROTOCOL, check_fingerprint, fingerprint
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
 from valueshare.population.train import Trained, train_population
@@ -22,7 +22,7 @@ from valueshare.replay import transitions
 
 GAMES = ["ALE/Pong-v5", "ALE/Breakout-v5"]
 SETTINGS = TrainingSettings(
-    total_steps=32,
+    steps=32,
     checkpoint_interval=16,
     eval_interval=32,
     hidden=(512,),
@@ -97,7 +97,7 @@ def test_games_that_differ_in_more_than_their_name_are_refused() -> None:
 def a_part(agents: int, replay_device: str | None) -> PopulationSpec:
     settings = dataclasses.replace(
         SETTINGS,
-        total_steps=50_000_000,
+        steps=50_000_000,
         eval_interval=250_000 // 16 * 16,
         batch_size=32,
         replay_device=replay_device,
@@ -133,7 +133,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
 
 def test_a_disk_without_room_is_refused_with_the_number_that_fits(tmp_path: Path) -> None:
     settings = dataclasses.replace(a_part(1, "disk").settings, replay_capacity=10**12)
-    settings = dataclasses.replace(settings, total_steps=10**12)
+    settings = dataclasses.replace(settings, steps=10**12)
     with pytest.raises(InvalidInput, match="0 would fit"):
         train_population(TABLE[:1], settings, directory=tmp_path)
 

@@ -16,7 +16,7 @@ def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
     settings, own = cartpole()
     short = dataclasses.replace(
         settings,
-        total_steps=2_000,
+        steps=2_000,
         checkpoint_interval=2_000,
         hidden=(64, 64),
         batch_size=64,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from valueshare.population.act import acting_taus
-from valueshare.population.agents import AgentSettings, agent_table, populations
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.agents import agent_table, populations
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.train import train_population
 
 GAMMA, STATES, ACTIONS = 0.8, 4, 2
@@ -53,7 +53,7 @@ def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     # Quantiles converge later than means: largest errors of 0.037 at 600 steps, 0.020 at 1,500.
     steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.01)
     settings = TrainingSettings(
-        total_steps=steps,
+        steps=steps,
         checkpoint_interval=300,
         eval_interval=steps,
         hidden=(64, 64),

@@ -10,15 +10,15 @@ import torch
 from valueshare.envs import environment_spec, make_environments
 from valueshare.learning.randomness import stream_key
 from valueshare.population.act import act
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.learn import learn, update_target
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import State, Weights, initial_state, make_population
 from valueshare.population.train import train_population
 from valueshare.replay import transitions
 
 SETTINGS = TrainingSettings(
-    total_steps=120,
+    steps=120,
     checkpoint_interval=40,
     eval_interval=120,
     hidden=(16,),
@@ -38,7 +38,7 @@ def plain_loop(table: pl.DataFrame) -> State:
     spec = environment_spec("tests/Chain-v0")
     population = make_population(table, SETTINGS, spec, torch.device("cpu"))
     state, environments = initial_state(population), make_environments("tests/Chain-v0", 3)
-    for t in range(SETTINGS.total_steps):
+    for t in range(SETTINGS.steps):
         if t % SETTINGS.checkpoint_interval == 0:
             phase = t // SETTINGS.checkpoint_interval
             seeds = [stream_key(seed, f"environment/{phase}") for seed in population.seeds]

@@ -14,7 +14,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import initial_state, make_population
 
 SETTINGS = TrainingSettings(
-    total_steps=60,
+    steps=60,
     checkpoint_interval=60,
     eval_interval=60,
     hidden=(8,),

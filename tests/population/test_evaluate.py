@@ -10,15 +10,16 @@ import torch
 from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.evaluate import Scores, Tally, evaluate, first_counter, make_player
-from valueshare.population.settings import MOST, TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import train_population
+from valueshare.setting import MOST
 from valueshare.value_metrics import overestimation
 
 SETTINGS = TrainingSettings(
-    total_steps=10,
+    steps=10,
     checkpoint_interval=10,
     eval_interval=10,
     hidden=(8,),

@@ -13,15 +13,15 @@ from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import stack_frames
-from valueshare.population.agents import AgentSettings, agent_table, populations
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.agents import agent_table, populations
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 from valueshare.replay import transitions
 
 STACK = 3
 SETTINGS = TrainingSettings(
-    total_steps=150,
+    steps=150,
     checkpoint_interval=30,
     eval_interval=60,
     batch_size=8,

@@ -16,7 +16,7 @@ from valueshare.replay.transitions import Batch
 
 AGENTS, BATCH = 3, 16
 SETTINGS = TrainingSettings(
-    total_steps=100,
+    steps=100,
     checkpoint_interval=100,
     eval_interval=100,
     hidden=(16, 8),

@@ -5,12 +5,12 @@ import polars as pl
 import pytest
 import torch
 
-from valueshare.population.agents import AgentSettings, agent_table
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.train import Trained, train_population
 
 SETTINGS = TrainingSettings(
-    total_steps=160,
+    steps=160,
     checkpoint_interval=80,
     eval_interval=80,
     hidden=(32, 32),

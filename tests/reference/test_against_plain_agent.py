@@ -25,10 +25,10 @@ from valueshare.envs import environment_spec
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.learning.randomness import integers, stream_key
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.engine import make_engine
 from valueshare.population.phase import run_phase
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import (
     AgentHyperparameters,
     initial_state,
@@ -43,7 +43,7 @@ gymnasium.register(
 )
 PHASE = 310
 TRAINING = TrainingSettings(
-    total_steps=7 * PHASE,
+    steps=7 * PHASE,
     checkpoint_interval=PHASE,
     eval_interval=7 * PHASE,
     hidden=(16, 12),
@@ -172,9 +172,7 @@ def plain_agents(
             gradient_steps=settings.gradient_steps,
             target_update_interval=settings.target_update_interval,
             step_size=row["step_size"],
-            step_size_steps=(
-                settings.total_steps if settings.step_size_schedule == "linear" else None
-            ),
+            step_size_steps=(settings.steps if settings.step_size_schedule == "linear" else None),
             adam_epsilon=settings.optimizer_epsilon,
             discount=row["discount"],
             epsilon_start=row["epsilon_start"],

@@ -12,7 +12,7 @@ import pytest
 from valueshare.analysis.foreign import Results, Source, read_results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.cli import main
-from valueshare.commands.report import report
+from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
 from valueshare.report.results import FIGURES, drawn_from, figures_for, not_allowed
 from valueshare.report.study import study_of

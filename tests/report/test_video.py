@@ -18,7 +18,7 @@ from PIL import Image
 from torch import nn
 
 import valueshare
-from valueshare.commands.play import play as command
+from valueshare.cli.play import play as command
 from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
@@ -343,7 +343,7 @@ def test_many_actions_fit() -> None:
 
 def test_a_video_of_cartpole(cartpole: Path, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "new" / "out.mp4"
-    command(cartpole, 0, path, episodes=2, seed=3)
+    command(cartpole, agent=0, video=path, episodes=2, seed=3)
     first, second, mean, wrote = capsys.readouterr().out.splitlines()
     shown = episode(cartpole, 0, episodes=2)
     steps = [moment.step for moment in shown if moment.ending]
@@ -411,7 +411,7 @@ def test_what_cannot_be_rendered_is_drawn_as_numbers(
 ) -> None:
     assert make_stage(environment_spec("Catch-v0")).start(0).picture is None  # EnvPool has none
     monkeypatch.setattr(stages, "_checked_picture", lambda _rendered: None)
-    command(cartpole, 0, tmp_path / "bars.mp4", max_steps=5)
+    command(cartpole, agent=0, video=tmp_path / "bars.mp4", max_steps=5)
     assert "cannot be rendered here" in capsys.readouterr().out
     frames = decoded(tmp_path / "bars.mp4")
     assert frames.shape[1:] == (HEIGHT, 480 + PANEL, 3)
@@ -441,7 +441,7 @@ def test_a_signal_leaves_nothing(
 
     monkeypatch.setattr(Overlay, "draw", signalled)
     with pytest.raises(Stopped, match="nothing was written"):
-        command(cartpole, 0, tmp_path / "out.mp4", seed=3)
+        command(cartpole, agent=0, video=tmp_path / "out.mp4", seed=3)
     assert list(tmp_path.iterdir()) == []
 
 

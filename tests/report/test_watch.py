@@ -38,7 +38,7 @@ def make_run(folder: Path, env: str = "Here", phases: int = 1) -> Path:
         for seed in (0, 1)
     ]
     pl.DataFrame(agents).write_parquet(folder / "agents.parquet")
-    settings = {env: {"total_steps": STEPS, "optimizer": "adam"}}
+    settings = {env: {"steps": STEPS, "optimizer": "adam"}}
     (folder / "config.json").write_text(json.dumps({"settings": settings}))
     (folder / "provenance.json").write_text(json.dumps({"command": "valueshare train --env Here"}))
     for phase in range(phases):
@@ -315,7 +315,7 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
     seen.page.locator("#live", has_text="No longer followed").wait_for()
 
 
-COMMAND = "import sys; from pathlib import Path; from valueshare.commands.watch import watch; "
+COMMAND = "import sys; from pathlib import Path; from valueshare.cli.watch import watch; "
 
 
 def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
@@ -324,7 +324,7 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
     (other / "config.json").write_text(json.dumps(config))
     agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))
     agents.write_parquet(other / "agents.parquet")
-    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), 0)"]
+    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0)"]
     with subprocess.Popen(
         [*words, str(run), str(other)],
         stdout=subprocess.PIPE,

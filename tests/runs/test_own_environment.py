@@ -198,8 +198,8 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(
     code, _, err = cli("train", "--env", env, *WORDS, "--out", folder)
     assert (code, err.count("\n")) == (1, 1)
     assert err == (
-        f"valueshare: the environment {env} {message}; all finished phases are safe; mend it, "
-        f"then go on with: valueshare resume {folder}\n"
+        f"valueshare: the environment {env} {message}; all finished phases are safe; fix it, "
+        f"then resume with: valueshare resume {folder}\n"
     )
     assert not valueshare.open_run(folder).finished
     with pytest.raises(EnvironmentFailed) as caught:

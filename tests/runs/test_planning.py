@@ -14,7 +14,7 @@ from valueshare.runs.plan import Plan, config, difference, from_config
 from valueshare.runs.planning import default_folder, described, families, make_plan
 
 SETTINGS = TrainingSettings(
-    total_steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100
+    steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100
 )
 
 
@@ -56,7 +56,7 @@ def test_games_of_one_kind_share_a_population() -> None:
 
 
 def test_other_settings_actions_or_backends_are_other_kinds() -> None:
-    longer = replace(SETTINGS, total_steps=2_000)
+    longer = replace(SETTINGS, steps=2_000)
     lagging = replace(SETTINGS, delayed_actor=True)
     specs = [
         *(game("Pong"), game("Small", actions=6), game("Long"), game("Lag"), game("Breakout")),
@@ -68,9 +68,9 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
         *(["Small"], ["Long"], ["Lag"]),
         *(["A-v1"], ["B-v1"]),
     ]
-    assert {
-        spec.settings.total_steps for spec in made.populations.values() if spec.env == "Long"
-    } == {2_000}
+    assert {spec.settings.steps for spec in made.populations.values() if spec.env == "Long"} == {
+        2_000
+    }
 
 
 def test_families_are_stored_where_there_are_any() -> None:

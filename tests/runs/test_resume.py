@@ -138,7 +138,7 @@ def test_asked_to_end(
     _, err = process.communicate(timeout=ENDS_SECONDS)
     assert process.returncode == code
     assert err.count("\n") == 1
-    assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
+    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) >= 2
     assert not open_run(folder).finished
     if number != signal.SIGTERM:
@@ -189,7 +189,7 @@ def test_asked_again_and_again(
         time.sleep(0.1)
     _, err = process.communicate()
     assert (process.returncode, err.count("\n")) == (130, 1)
-    assert f"finished phases are safe; go on with: valueshare resume {folder}" in err
+    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert list(folder.rglob("*.partial")) == []
     assert cli("resume", folder)[0] == 0
@@ -216,7 +216,7 @@ def test_ended_by_somebody_else(
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
     monkeypatch.setattr(local, "run_population", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
-    assert (code, "go on with: valueshare resume" in err) == (1, True)
+    assert (code, "resume with: valueshare resume" in err) == (1, True)
 
 
 def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +439,7 @@ def test_what_cannot_be_resumed(
     before = (folder / "config.json").read_text()
     files = sorted(path for path in folder.rglob("*"))
 
-    assert "a run goes on with its own settings: leave out --batch-size" in refused(
+    assert "a run resumes with its own settings: leave out --batch-size" in refused(
         cli, folder, "--batch-size", "16"
     )
     edited(folder, format=FORMAT + 1, valueshare="9.0")

@@ -52,8 +52,8 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
 SETTINGS: dict[str, tuple[str, Any]] = {
     "hidden in words": ("hidden", "x"),
     "hidden of lists": ("hidden", [[1], [2]]),
-    "steps below one": ("total_steps", 0),
-    "infinite steps": ("total_steps", 1e400),
+    "steps below one": ("steps", 0),
+    "infinite steps": ("steps", 1e400),
     "batch_size NaN": ("batch_size", float("nan")),
     "a protocol that is no name": ("atari_protocol", {"name": 1}),
     "an unknown loss": ("loss", ["huber"]),

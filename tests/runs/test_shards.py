@@ -27,7 +27,7 @@ def plan(long: int = 1_000) -> Plan:
     """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as given."""
     made = make_plan(["CartPole-v1", "Acrobot-v1"], ["ib-dqn", "double-dqn"], k=[0, 4], seeds=2)
     settings = {
-        env: replace(own, total_steps=1_000 if env == "CartPole-v1" else long)
+        env: replace(own, steps=1_000 if env == "CartPole-v1" else long)
         for env, own in made.settings.items()
     }
     return replace(made, settings=settings)

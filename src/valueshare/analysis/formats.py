@@ -214,7 +214,7 @@ def _unfinished(
     if without:
         notes.append(f"{without:,} of {agents.height:,} agents have no records yet")
     for env, settings in ((config or {}).get("settings") or {}).items():
-        planned = settings.get("total_steps") if isinstance(settings, dict) else None
+        planned = settings.get("steps") if isinstance(settings, dict) else None
         own = last.filter(pl.col("env") == env)
         if isinstance(planned, int):
             short = own.filter(pl.col("last") < planned)

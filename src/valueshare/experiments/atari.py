@@ -27,9 +27,10 @@ from valueshare.experiments.atari_options import AtariOptions, AtariScale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import Preset
-from valueshare.population.settings import TrainingSettings, counted
+from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
+from valueshare.setting import counted
 from valueshare.wording import how_many
 
 
@@ -122,7 +123,7 @@ def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> li
 def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSettings:
     changes = dict(CHANGES[options.scale])
     if options.steps is not None:
-        changes["total_steps"] = options.steps
+        changes["steps"] = options.steps
     if options.eval_interval is not None:
         changes["eval_interval"] = changes["checkpoint_interval"] = options.eval_interval
     for name in ("eval_timesteps", "replay_capacity"):

@@ -98,7 +98,7 @@ CHANGES: dict[AtariScale, dict[str, Any]] = {
     "paper": {},
     # An evaluation is longer than an episode can be, so that one always finishes.
     "small": {
-        "total_steps": 1_000_000,
+        "steps": 1_000_000,
         "checkpoint_interval": 100_000,
         "eval_interval": 100_000,
         "eval_timesteps": 30_000,
@@ -106,7 +106,7 @@ CHANGES: dict[AtariScale, dict[str, Any]] = {
         "learning_starts": 20_000,
     },
     "smoke": {
-        "total_steps": 300,
+        "steps": 300,
         "checkpoint_interval": 150,
         "eval_interval": 150,
         "eval_timesteps": 200,

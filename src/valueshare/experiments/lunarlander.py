@@ -39,7 +39,7 @@ _SCALES: dict[StudyScale, _Scale] = {
         (0.0, 4.0, 32.0, 1_024.0, 32_768.0),
         8,
         {
-            "total_steps": 50_000,
+            "steps": 50_000,
             "checkpoint_interval": 5_000,
             "eval_interval": 5_000,
             "eval_episodes": 5,
@@ -52,7 +52,7 @@ _SCALES: dict[StudyScale, _Scale] = {
         (0.0, 16.0, 32_768.0),
         2,
         {
-            "total_steps": 300,
+            "steps": 300,
             "checkpoint_interval": 100,
             "eval_interval": 100,
             "eval_episodes": 2,

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from valueshare._version import __version__
 from valueshare.errors import InvalidInput
-from valueshare.runs.options import CountList
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
@@ -39,7 +38,7 @@ class TabularStudy:
     """Runs of each k and step size: seeds 0 to N-1."""
     steps: int = 5_000
     """Timesteps of a run."""
-    regimes: CountList = ()
+    regimes: tuple[int, ...] = ()
     """Timesteps at which the runs are compared; left out: 1/10, 1/5, 1/2 and all of the steps."""
     epsilon: float = 0.1
     """Probability of a random action."""
@@ -49,7 +48,7 @@ class TabularStudy:
     """Discount rate."""
     step_reward: float = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
-    measure: Measure | Literal["auto"] = "auto"
+    measure: Literal["auto", "episodes", "reward"] = "auto"
     """Completed episodes, or all reward collected; auto: episodes in the gridworld, else reward."""
 
     def __post_init__(self) -> None:

@@ -6,9 +6,8 @@ What may differ between the agents of one population is a column here; what they
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from itertools import islice, product
 from typing import TypeVar
 
@@ -16,7 +15,8 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.settings import MOST, number, whole
+from valueshare.population.settings import PER_AGENT, AgentSettings
+from valueshare.setting import number
 
 T = TypeVar("T")
 
@@ -37,32 +37,6 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "beta": pl.Float64,
     "seed": pl.Int64,
 }
-
-
-@dataclass(frozen=True)
-class AgentSettings:
-    """What one agent has of its own, besides its environment, algorithm, k and seed."""
-
-    step_size: float = 1e-3
-    discount: float = 0.99
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.05
-    epsilon_steps: int = 10_000  # steps from start to end, linearly
-    beta: float = 1e-3  # weight of RDQ's penalty
-
-    def __post_init__(self) -> None:
-        for name in ("step_size", "discount", "epsilon_start", "epsilon_end", "beta"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        object.__setattr__(self, "epsilon_steps", whole("epsilon_steps", self.epsilon_steps))
-        if not (0 < self.step_size < math.inf):
-            raise InvalidInput(f"step_size = {self.step_size}: write a number > 0")
-        for name in ("discount", "epsilon_start", "epsilon_end"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a number in [0, 1]")
-        if not 0 <= self.epsilon_steps <= MOST or not (0 <= self.beta < math.inf):
-            raise InvalidInput(
-                f"epsilon_steps and beta are finite numbers >= 0, the former at most {MOST:,}"
-            )
 
 
 def agent_table(
@@ -171,8 +145,7 @@ def check_table(table: pl.DataFrame) -> None:
         )
     if not table.height or table["agent"].is_duplicated().any():
         raise InvalidInput("the table of agents is empty, or names an agent twice")
-    own = [field.name for field in fields(AgentSettings)]
-    for row in table.select("algorithm", "k", *own).unique().iter_rows(named=True):
+    for row in table.select("algorithm", "k", *PER_AGENT).unique().iter_rows(named=True):
         algorithm_named(row.pop("algorithm"))
         _check_k(row.pop("k"))
         AgentSettings(**row)

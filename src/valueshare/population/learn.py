@@ -82,7 +82,7 @@ def step_size(population: Population, step: Tensor) -> Tensor:
     own, settings = population.hyperparameters.step_size, population.settings
     if settings.step_size_schedule == "constant":
         return own
-    return own * (1 - step.to(own.dtype) / settings.total_steps)
+    return own * (1 - step.to(own.dtype) / settings.steps)
 
 
 def gradients_and_losses(

@@ -1,7 +1,7 @@
 """Settings by environment, one function each; every field can be replaced.
 
 preset = lunarlander()
-settings = dataclasses.replace(preset.settings, total_steps=50_000)
+settings = dataclasses.replace(preset.settings, steps=50_000)
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,7 @@ from valueshare.envs.atari_games import is_atari
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import AgentSettings
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 
 
 class Preset(NamedTuple):
@@ -28,7 +27,7 @@ def lunarlander_paper() -> Preset:
     evaluation episodes."""
     return Preset(
         TrainingSettings(
-            total_steps=100_000,
+            steps=100_000,
             checkpoint_interval=10_000,
             hidden=(256, 256),
             observation_scale=0.1,
@@ -64,7 +63,7 @@ def lunarlander() -> Preset:
     """
     return _classic(
         TrainingSettings(
-            total_steps=200_000,
+            steps=200_000,
             reward_scale=0.1,
             batch_size=64,
             replay_capacity=100_000,
@@ -87,7 +86,7 @@ def cartpole() -> Preset:
     """
     return _classic(
         TrainingSettings(
-            total_steps=50_000,
+            steps=50_000,
             hidden=(64, 64),
             observation_scale=2.0,
             reward_scale=0.1,
@@ -112,7 +111,7 @@ def acrobot() -> Preset:
     """
     return _classic(
         TrainingSettings(
-            total_steps=100_000,
+            steps=100_000,
             hidden=(64, 64),
             reward_scale=0.1,
             batch_size=256,
@@ -131,7 +130,7 @@ def mountaincar() -> Preset:
     """
     return _classic(
         TrainingSettings(
-            total_steps=120_000,
+            steps=120_000,
             hidden=(64, 64),
             observation_scale=10.0,
             reward_scale=0.1,
@@ -147,14 +146,14 @@ def mountaincar() -> Preset:
 def generic() -> Preset:
     """A sound start for any environment with vector observations and rewards of order one."""
     return _classic(
-        TrainingSettings(total_steps=100_000, loss="huber"),
+        TrainingSettings(steps=100_000, loss="huber"),
         AgentSettings(step_size=5e-4, epsilon_steps=10_000),
     )
 
 
 def _classic(settings: TrainingSettings, own: AgentSettings) -> Preset:
     """A preset of vector observations: PyTorch's initial weights and ten evaluations of a run."""
-    tenth = settings.total_steps // 10
+    tenth = settings.steps // 10
     evaluated = replace(
         settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth
     )
@@ -170,7 +169,7 @@ def atari(algorithm: str = "dqn") -> Preset:
     """
     base = Preset(
         TrainingSettings(
-            total_steps=50_000_000,
+            steps=50_000_000,
             checkpoint_interval=250_000,
             hidden=(512,),
             clip_rewards=True,

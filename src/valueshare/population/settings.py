@@ -1,125 +1,139 @@
-"""What all agents of a population share. What may differ between them is in `agents.py`."""
+"""Every setting of a training run, declared once.
 
-import math
-from collections.abc import Iterable
+`TrainingSettings` are those that all agents of a population share, `AgentSettings` those that each
+agent has of its own. Nothing heavy is imported here: the command line reads it at its start.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import islice
-from numbers import Real
-from typing import Any, Literal
+from functools import partial
+from inspect import Parameter, signature
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from valueshare.errors import InvalidInput
+from valueshare.setting import Setting, check_settings, setting, settings_of
 
-REPLAY_DEVICES = ("cpu", "cuda", "disk")
-MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
 WIDEST = 1_000_000  # units of a layer
-MOST_LAYERS = 1_000
 MOST_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
 SMALLEST_KAPPA = 1e-30  # an error divided by it is still finite in float32
 NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Where the help lists a setting.
+_environment = partial(setting, group="environment")
+_algorithm = partial(setting, group="algorithm")
+_exploration = partial(setting, group="exploration")
+_replay = partial(setting, group="replay")
+_optimiser = partial(setting, group="optimiser")
+_evaluation = partial(setting, group="evaluation")
+_execution = partial(setting, group="execution")
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Settings of one agent, besides its environment, algorithm, k and seed."""
+
+    step_size: float = _optimiser(1e-3, "Step size (learning rate).", above=0)
+    discount: float = _algorithm(0.99, "Discount factor.", minimum=0, maximum=1)
+    epsilon_start: float = _exploration(1.0, "Epsilon at the first step.", minimum=0, maximum=1)
+    epsilon_end: float = _exploration(0.05, "Epsilon after epsilon-steps.", minimum=0, maximum=1)
+    epsilon_steps: int = _exploration(
+        10_000, "Steps over which epsilon (random actions) falls linearly.", minimum=0
+    )
+    beta: float = _algorithm(1e-3, "RDQ: weight of the penalty.", minimum=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Everything about training that is one number for a whole population.
+    """Settings that all agents of a population share.
 
-    A *step* is one step of one agent's environment. Agents go in lockstep, so `total_steps` is what
-    each of them takes.
+    A *step* is one step of one agent's environment. Agents go in lockstep, so `steps` is the
+    number of steps of each of them.
     """
 
-    # Length
-    total_steps: int = 100_000
-    checkpoint_interval: int = 10_000  # between checkpoints; divides eval_interval
+    steps: int = _environment(100_000, "Steps per agent.", minimum=1)
+    checkpoint_interval: int = _execution(
+        10_000, "Steps between checkpoints; left out: eval-interval, which it divides.", minimum=1
+    )
 
-    # Network and its input
-    hidden: tuple[int, ...] = (128, 128)
-    initialization: Literal["paper", "pytorch"] = "paper"  # of the weights (`nn.init`)
-    observation_scale: float = 1.0  # observations are multiplied by it
-    reward_scale: float = 1.0  # training rewards are multiplied by it; scores never are
-    clip_rewards: bool = False  # training rewards become their sign, after the scale
+    hidden: tuple[int, ...] = _algorithm(
+        (128, 128), "Widths of the hidden layers.", minimum=1, maximum=WIDEST
+    )
+    initialization: Literal["paper", "pytorch"] = _algorithm(
+        "paper",
+        "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults.",
+    )
+    observation_scale: float = _environment(1.0, "Factor of the observations.", above=0)
+    reward_scale: float = _environment(
+        1.0, "Factor of the training rewards; scores are never scaled.", above=0
+    )
+    clip_rewards: bool = _environment(
+        False, "Replace training rewards, once scaled, by their sign."
+    )
+    atari_protocol: str | None = _environment(None, "Name of the protocol of Atari games.")
 
-    # Environments
-    atari_protocol: str | None = None  # the name of one, for Atari games; None: no Atari
+    batch_size: int = _replay(64, "Transitions per update of one agent.", minimum=1)
+    replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
+    learning_starts: int = _replay(1_000, "Steps before the first update.", minimum=1)
+    replay_device: Literal["cpu", "cuda", "disk"] | None = _replay(
+        None, "Memory that holds the replay; left out: that of the training device."
+    )
 
-    # Replay
-    batch_size: int = 64
-    replay_capacity: int = 100_000  # transitions per agent
-    learning_starts: int = 1_000  # steps before the first update
-    replay_device: str | None = None  # cuda, cpu or disk; None: where training is
+    update_interval: int = _optimiser(4, "Steps between updates.", minimum=1)
+    gradient_steps: int = _optimiser(
+        1, "Updates made at every update interval.", minimum=1, maximum=MOST_GRADIENT_STEPS
+    )
+    target_update_interval: int = _algorithm(
+        500, "Steps between copies of the online weights into the target network.", minimum=1
+    )
+    delayed_actor: bool = _execution(
+        False, "Act with the weights from before the last update: acting never waits for one."
+    )
+    loss: Literal["half-squared", "huber"] = _optimiser(
+        "half-squared", "Loss of a temporal-difference error."
+    )
+    reduction: Literal["mean", "sum"] = _optimiser("mean", "Reduction of the loss over the batch.")
+    optimizer: Literal["adam", "rmsprop"] = _optimiser(
+        "adam", "Optimiser; RMSprop is centred, with its epsilon inside the root."
+    )
+    step_size_schedule: Literal["constant", "linear"] = _optimiser(
+        "constant", "Step size over training: constant, or falling linearly to 0 at the last step."
+    )
+    adam_betas: tuple[float, float] = _optimiser(
+        (0.9, 0.999), "Decay rates of Adam's two moments.", minimum=0, below=1
+    )
+    rmsprop_decay: float = _optimiser(0.95, "Decay rate of RMSprop's moments.", minimum=0, below=1)
+    optimizer_epsilon: float = _optimiser(
+        1e-8, "Epsilon in the denominator of Adam, or inside the root of RMSprop.", above=0
+    )
+    quantiles: int = _algorithm(64, "IQN: samples per state, online network.", minimum=1)
+    target_quantiles: int = _algorithm(64, "IQN: samples per state, target network.", minimum=1)
+    acting_quantiles: int = _algorithm(32, "IQN: samples per state, acting.", minimum=1)
+    kappa: float = _algorithm(
+        1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=SMALLEST_KAPPA
+    )
 
-    # Updates
-    update_interval: int = 4  # steps
-    gradient_steps: int = 1  # updates made whenever one is due
-    target_update_interval: int = 500  # steps between hard copies into the target network
-    # Agents act by the weights as they were before the last update began, until the next one begins
-    delayed_actor: bool = False
-    loss: Literal["half-squared", "huber"] = "half-squared"
-    reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
-    optimizer: Literal["adam", "rmsprop"] = "adam"
-    # Linear: from each agent's step size to 0 at the last step
-    step_size_schedule: Literal["constant", "linear"] = "constant"
-    adam_betas: tuple[float, float] = (0.9, 0.999)
-    rmsprop_decay: float = 0.95
-    optimizer_epsilon: float = 1e-8  # RMSprop: inside the square root
-    quantiles: int = 64  # IQN: samples for the network in the loss ...
-    target_quantiles: int = 64  # ... for the target ...
-    acting_quantiles: int = 32  # ... and for acting
-    kappa: float = 1.0  # IQN: errors below it are squared in the loss, larger ones count linearly
+    eval_interval: int = _evaluation(10_000, "Steps between evaluations.", minimum=1)
+    eval_episodes: int = _evaluation(10, "Episodes per evaluation of one agent.", minimum=0)
+    eval_timesteps: int = _evaluation(
+        0, "Timesteps per evaluation of one agent, instead of episodes.", minimum=0
+    )
+    eval_envs: int = _evaluation(10, "Environments per agent that evaluate in parallel.", minimum=1)
+    eval_episode_limit: int | None = _evaluation(
+        None, "Most steps of an episode; left out: the environment's own limit.", minimum=1
+    )
+    eval_epsilon: float = _evaluation(0.0, "Epsilon in evaluation.", minimum=0, maximum=1)
 
-    # Evaluation
-    eval_interval: int = 10_000  # steps
-    eval_episodes: int = 10  # per agent; 0: by timesteps
-    eval_timesteps: int = 0  # per agent; 0: by episodes
-    eval_envs: int = 10  # environments per agent that evaluate side by side
-    eval_episode_limit: int | None = None  # steps; None: the environment's own limit
-    eval_epsilon: float = 0.0
-
-    # Arithmetic
-    tf32: bool = False  # CUDA: matrix products with 10-bit mantissas; faster, not the same numbers
+    tf32: bool = _execution(
+        False, "CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas."
+    )
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "adam_betas"):  # lists come from JSON and the command line
-            object.__setattr__(self, name, _several(name, getattr(self, name)))
-        for name in (*_AT_LEAST_ONE, *_AT_LEAST_ZERO):
-            least = 1 if name in _AT_LEAST_ONE else 0
-            object.__setattr__(self, name, counted(name, getattr(self, name), least))
-        for name in (*_POSITIVE, "rmsprop_decay", "eval_epsilon"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        for name in _SWITCHES:
-            object.__setattr__(self, name, _switch(name, getattr(self, name)))
-        object.__setattr__(self, "hidden", tuple(whole("hidden", size) for size in self.hidden))
-        betas = tuple(number("adam_betas", beta) for beta in self.adam_betas)
-        object.__setattr__(self, "adam_betas", betas)
-        if self.eval_episode_limit is not None:
-            limit = whole("eval_episode_limit", self.eval_episode_limit)
-            object.__setattr__(self, "eval_episode_limit", limit)
-            if limit < 1:
-                raise InvalidInput(f"eval_episode_limit = {limit}: write a number >= 1")
-        for name in _POSITIVE:
-            if not 0 < getattr(self, name) < math.inf:
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number > 0")
-        if self.gradient_steps > MOST_GRADIENT_STEPS:
-            raise InvalidInput(
-                f"gradient_steps = {self.gradient_steps}: write a number <= {MOST_GRADIENT_STEPS:,}"
-            )
-        if self.kappa < SMALLEST_KAPPA:
-            raise InvalidInput(f"kappa = {self.kappa}: write a number >= {SMALLEST_KAPPA:g}")
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise InvalidInput(
-                    f"{name} = {getattr(self, name)!r}: write one of {', '.join(allowed)}"
-                )
-        if self.replay_device not in (None, *REPLAY_DEVICES):
-            raise InvalidInput(
-                f"replay_device = {self.replay_device!r}: write one of {', '.join(REPLAY_DEVICES)}"
-            )
-        if not all(1 <= size <= WIDEST for size in self.hidden):
-            raise InvalidInput(f"hidden = {self.hidden}: layer sizes are from 1 to {WIDEST:,}")
-        if not 0 <= self.eval_epsilon <= 1:
-            raise InvalidInput(f"eval_epsilon = {self.eval_epsilon}: a probability lies in [0, 1]")
-        if len(self.adam_betas) != 2:
-            raise InvalidInput(f"adam_betas = {self.adam_betas}: write two numbers")
-        if not all(0 <= beta < 1 for beta in (*self.adam_betas, self.rmsprop_decay)):
-            raise InvalidInput("adam_betas and rmsprop_decay lie in [0, 1)")
+        check_settings(self)
         if self.replay_capacity < self.batch_size:
             raise InvalidInput(
                 f"replay_capacity = {self.replay_capacity} is smaller than batch_size = "
@@ -139,12 +153,12 @@ class TrainingSettings:
     @property
     def phases(self) -> int:
         """How many phases; the last one may be shorter."""
-        return -(-self.total_steps // self.checkpoint_interval)
+        return -(-self.steps // self.checkpoint_interval)
 
     @property
     def never_learns(self) -> bool:
         """Whether a run ends before its first update is due."""
-        return self.first_update >= self.total_steps
+        return self.first_update >= self.steps
 
     @property
     def first_update(self) -> int:
@@ -154,21 +168,21 @@ class TrainingSettings:
     @property
     def evaluations(self) -> int:
         """How many evaluations of a run: before its first step, and after some of its phases."""
-        return 1 - (-self.total_steps // self.eval_interval)
+        return 1 - (-self.steps // self.eval_interval)
 
     def phase_end(self, phase: int) -> int:
         """The step at which a phase ends."""
-        return min((phase + 1) * self.checkpoint_interval, self.total_steps)
+        return min((phase + 1) * self.checkpoint_interval, self.steps)
 
     def evaluates_after(self, phase: int) -> bool:
         """Whether the end of this phase is an evaluation point; the end of training always is."""
         end = self.phase_end(phase)
-        return end % self.eval_interval == 0 or end == self.total_steps
+        return end % self.eval_interval == 0 or end == self.steps
 
     @property
     def replay_transitions(self) -> int:
         """Transitions a ring has room for: never more than a run can write."""
-        return min(self.replay_capacity, self.total_steps)
+        return min(self.replay_capacity, self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain JSON values; `from_json` is the way back."""
@@ -176,80 +190,48 @@ class TrainingSettings:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainingSettings":
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
+        unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             raise InvalidInput(
                 f"unknown settings {', '.join(unknown)}: written by a newer version?"
             )
-        protocol = values.get("atari_protocol")
-        if not isinstance(protocol, str | None):
-            raise InvalidInput(f"atari_protocol = {protocol!r}: write a name")
         return cls(**values)
 
 
-def whole(name: str, value: Any) -> int:
-    """A count as an integer: 1e3 from JSON is 1000, and 2.5 is none."""
-    try:
-        count = int(value)
-    except (TypeError, ValueError, OverflowError):
-        count = None
-    if count is None or count != value:
-        raise InvalidInput(f"{name} = {value!r}: write a whole number")
-    return count
+PER_AGENT = tuple(settings_of(AgentSettings))  # one value or several: a run has every combination
+SETTINGS: dict[str, Setting] = {**settings_of(TrainingSettings), **settings_of(AgentSettings)}
 
 
-def number(name: str, value: Any) -> float:
-    """A number as a float, NumPy's too; a text is none."""
-    if not isinstance(value, Real):
-        raise InvalidInput(f"{name} = {value!r}: write a number")
-    return float(value)
+class _Preset:
+    """The default of a setting in a signature: the preset of the environment has its value."""
+
+    def __repr__(self) -> str:
+        return "preset"
 
 
-def counted(name: str, value: Any, least: int = 1) -> int:
-    """A whole number from `least` to the most that is counted."""
-    count = whole(name, value)
-    if count < least:
-        raise InvalidInput(f"{name} = {count}: write a number >= {least}")
-    if count > MOST:
-        raise InvalidInput(f"{name} = {count}: write a number <= {MOST:,}")
-    return count
+PRESET = _Preset()
 
 
-def _several(name: str, values: Any) -> tuple[Any, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidInput(f"{name} = {values!r}: write a list of numbers, like [{values}]")
-    several = tuple(islice(values, MOST_LAYERS + 1))  # from Python, it may have no end
-    if len(several) > MOST_LAYERS:
-        raise InvalidInput(f"{name} has more than {MOST_LAYERS:,} numbers: write fewer")
-    return several
+def _argument_type(declared: Setting) -> Any:
+    kind, listed = declared.kind, cast(Any, Sequence)[declared.item]
+    if Ellipsis in get_args(kind):
+        kind = listed
+    if declared.name in PER_AGENT:
+        kind = kind | listed
+    return kind | None if declared.optional else kind
 
 
-def _switch(name: str, value: Any) -> bool:
-    if value not in (True, False):
-        raise InvalidInput(f"{name} = {value!r}: write True or False")
-    return bool(value)
+def show_settings(
+    annotation: Callable[[Setting], Any] = _argument_type, default: Any = PRESET
+) -> Callable[[Function], Function]:
+    """A decorator: the signature of a function names every setting in place of `**settings`."""
+    by_name = partial(Parameter, kind=Parameter.KEYWORD_ONLY, default=default)
 
+    def decorated(function: Function) -> Function:
+        own = signature(function)
+        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        added = [by_name(name, annotation=annotation(one)) for name, one in SETTINGS.items()]
+        function.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        return function
 
-_AT_LEAST_ONE = (
-    *(
-        "total_steps",
-        "checkpoint_interval",
-        "batch_size",
-        "update_interval",
-        "target_update_interval",
-        "eval_interval",
-    ),
-    *("replay_capacity", "learning_starts"),  # the first update needs a transition
-    *("gradient_steps", "eval_envs", "quantiles", "target_quantiles", "acting_quantiles"),
-)
-_AT_LEAST_ZERO = ("eval_episodes", "eval_timesteps")
-_SWITCHES = ("clip_rewards", "delayed_actor", "tf32")
-_POSITIVE = ("observation_scale", "reward_scale", "optimizer_epsilon", "kappa")
-_CHOICES = {
-    "initialization": ("paper", "pytorch"),
-    "loss": ("half-squared", "huber"),
-    "reduction": ("mean", "sum"),
-    "optimizer": ("adam", "rmsprop"),
-    "step_size_schedule": ("constant", "linear"),
-}
+    return decorated

@@ -42,7 +42,7 @@ class PopulationSpec:
     @property
     def agent_steps(self) -> int:
         """Steps of all its agents together."""
-        return self.agents.height * self.settings.total_steps
+        return self.agents.height * self.settings.steps
 
     @property
     def last_phase(self) -> int:

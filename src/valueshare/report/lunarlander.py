@@ -215,8 +215,8 @@ def _deviations(
         return ()
     settings = TrainingSettings.from_json(config["settings"][ENV])
     last = int(records["step"].to_numpy().max())
-    unfinished = (f"the records end at step {last:,} of {settings.total_steps:,}",)
-    return (unfinished if last < settings.total_steps else ()) + deviations(agents, settings)
+    unfinished = (f"the records end at step {last:,} of {settings.steps:,}",)
+    return (unfinished if last < settings.steps else ()) + deviations(agents, settings)
 
 
 def _study(agents: pl.DataFrame, records: pl.DataFrame) -> Study:

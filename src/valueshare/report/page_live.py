@@ -152,7 +152,7 @@ def progress(results: Results) -> float | None:
             continue
         for env, count in agents["env"].value_counts().iter_rows():
             own = settings.get(env)
-            steps = own.get("total_steps") if isinstance(own, dict) else None
+            steps = own.get("steps") if isinstance(own, dict) else None
             planned += count * steps if isinstance(steps, int) else 0
         last = results.table.filter(pl.col("source") == source.path)
         done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())

@@ -52,7 +52,7 @@ class Display:
 
     def end(self, name: str, *, finished: bool) -> None:
         """A population has ended; if it did not finish, its steps count as not done."""
-        self._steps[name] = self._specs[name].settings.total_steps if finished else 0
+        self._steps[name] = self._specs[name].settings.steps if finished else 0
         self._began.pop(name, None)
 
     def is_due(self) -> bool:
@@ -105,7 +105,7 @@ class Display:
         words = [
             spec.label,
             f"population {number} of {len(self._specs)}",
-            f"{agents} at step {step:,} of {spec.settings.total_steps:,}",
+            f"{agents} at step {step:,} of {spec.settings.steps:,}",
         ]
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()

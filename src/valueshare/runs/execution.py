@@ -13,11 +13,12 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.network_check import check_network_shapes
-from valueshare.population.settings import TrainingSettings, whole
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
+from valueshare.setting import whole
 
 
 class ExecutionOptions(NamedTuple):

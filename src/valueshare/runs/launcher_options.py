@@ -8,9 +8,7 @@ import re
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
-
-from tyro.conf import arg
+from typing import Literal, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
@@ -38,8 +36,8 @@ class LauncherOptions:
     """local: on this machine; ray: on a cluster."""
     workers: int = 1
     """Worker processes on a CPU, about one per core: populations run at once, split if too few."""
-    ray_address: Annotated[str, arg(metavar="auto|HOST:PORT")] = "auto"
-    """Address of the cluster; auto is the one that this machine is a node of."""
+    ray_address: str = "auto"
+    """HOST:PORT of the cluster; auto: the one that this machine is a node of."""
     ray_cpus: int = 0
     """CPUs and threads per population; 0: one, or with GPUs its share of a node's."""
     ray_gpus: float = 1.0
@@ -48,8 +46,8 @@ class LauncherOptions:
     """How often a population whose worker was lost resumes from its last checkpoint."""
     population_agents: int = 0
     """Most agents per population; 0: all that can share one, on Ray all that fit."""
-    shard: Annotated[str, arg(metavar="I/N", help_behavior_hint="(default: the whole)")] = ""
-    """Run the I-th of N shards of the table, from 1/N to N/N, in a folder of its own."""
+    shard: str = ""
+    """Shard of the table to run, 1/N to N/N, in a folder of its own; left out: all of it."""
 
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import polars as pl
 from torch import nn
@@ -16,7 +16,6 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import (
-    AgentSettings,
     agent_table,
     check_agents,
     check_seeds,
@@ -24,11 +23,10 @@ from valueshare.population.agents import (
     listed_seeds,
 )
 from valueshare.population.presets import Preset, preset_for
-from valueshare.population.settings import TrainingSettings, counted, whole
+from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.population.state import NetworkFactory
-from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan
-from valueshare.runs.variants import AGENT_SETTINGS
+from valueshare.setting import whole
 from valueshare.wording import how_many
 
 _QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
@@ -45,16 +43,15 @@ def make_plan(
     device: str = "cpu",
     compiled: bool = False,
     backend: Backend | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Plan:
     """The plan of a run: presets by environment, overridden by the given settings."""
-    given: dict[str, Any] = {**settings}
-    for name in given:
-        _check_known("setting", name, Settings.__annotations__)
+    for name in settings:
+        _check_known("setting", name, SETTINGS)
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
-    _check_is_read(algorithms, k, given)
+    _check_is_read(algorithms, k, settings)
     network_name = None if network is None else _factory_name(network)
     first_seed = whole("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
@@ -68,14 +65,14 @@ def make_plan(
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
     seeds = [whole("seeds", seed) for seed in listed_seeds(seeds)]  # NumPy's too
-    chosen = [_environment(env, algorithms, backend, given) for env in envs]
+    chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
         raise InvalidInput(f"env = {', '.join(envs)}: write each of them once")
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(name, algorithms, seeds=seeds, k=listed(k), own=_combinations(preset, given))
+        agent_table(name, algorithms, seeds=seeds, k=listed(k), own=_combinations(preset, settings))
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -137,9 +134,7 @@ def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
 
     A new eval_interval is the checkpoint_interval too, and eval_timesteps replace eval_episodes.
     """
-    shared = {name: value for name, value in given.items() if name not in AGENT_SETTINGS}
-    if "steps" in shared:
-        shared["total_steps"] = counted("steps", shared.pop("steps"))
+    shared = {name: value for name, value in given.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     if shared.get("eval_timesteps"):
@@ -155,7 +150,7 @@ def described(plan: Plan) -> list[str]:
         own = [spec for spec in specs if spec.label == label]
         agents = how_many(sum(spec.agents.height for spec in own), "agent")
         count = how_many(len(own), "population")
-        steps = how_many(own[0].settings.total_steps, "step")
+        steps = how_many(own[0].settings.steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if own[0].settings.never_learns:
             lines.append(
@@ -173,7 +168,7 @@ def in_full(plan: Plan) -> list[str]:
     for env, settings in plan.settings.items():
         lines += ["", f"{env} ({plan.backends[env]})"]
         own = plan.agents.filter(pl.col("env") == env)
-        for name in ("algorithm", "k", *AGENT_SETTINGS, "seed"):
+        for name in ("algorithm", "k", *PER_AGENT, "seed"):
             values = own[name].unique(maintain_order=True).to_list()
             lines.append(f"  {name} = {', '.join(str(value) for value in values)}")
         lines += [f"  {name} = {value}" for name, value in settings.to_json().items()]
@@ -205,7 +200,7 @@ def _notes_on_k(plan: Plan) -> list[str]:
 
 
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
-    names = [name for name in AGENT_SETTINGS if name in given]
+    names = [name for name in PER_AGENT if name in given]
     values = [listed(given[name]) for name in names]
     for name, several in zip(names, values, strict=True):
         if not several:

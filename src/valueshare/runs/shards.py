@@ -47,11 +47,7 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
     specs = [list(plan.populations.values()) for plan in plans]
     numbers = [[spec.agents["agent"].to_numpy() for spec in own] for own in specs]
     lengths = np.concatenate(
-        [
-            np.full(spec.agents.height, float(spec.settings.total_steps))
-            for own in specs
-            for spec in own
-        ]
+        [np.full(spec.agents.height, float(spec.settings.steps)) for own in specs for spec in own]
     )
     middles = np.cumsum(lengths) - lengths / 2
     shards = np.minimum(np.floor(middles / lengths.sum() * shard.of), shard.of - 1)
@@ -92,7 +88,7 @@ def balanced(plan: Plan, workers: int) -> Plan:
     whole = plan.whole_populations
     total = sum(spec.agent_steps for spec in whole.values())
     limits = [
-        {n: _ceil(total, workers * finer * s.settings.total_steps) for n, s in whole.items()}
+        {n: _ceil(total, workers * finer * s.settings.steps) for n, s in whole.items()}
         for finer in (1, 2, 3, 4)
     ]
     limits.append({name: _ceil(spec.agents.height, workers) for name, spec in whole.items()})
@@ -106,7 +102,7 @@ def balanced(plan: Plan, workers: int) -> Plan:
 
 def length(spec: PopulationSpec) -> float:
     """How long a population takes on a CPU, in steps of one agent."""
-    return float(spec.settings.total_steps * (spec.agents.height + STEP_OVERHEAD_AGENTS))
+    return float(spec.settings.steps * (spec.agents.height + STEP_OVERHEAD_AGENTS))
 
 
 def _ceil(count: int, by: int) -> int:

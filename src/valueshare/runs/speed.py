@@ -66,7 +66,7 @@ def _brief(settings: TrainingSettings) -> TrainingSettings:
     start = min(settings.learning_starts, 4 * settings.batch_size)
     return replace(
         settings,
-        total_steps=steps,
+        steps=steps,
         checkpoint_interval=steps,
         eval_interval=steps,
         eval_episodes=1,

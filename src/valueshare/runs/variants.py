@@ -1,14 +1,11 @@
 """Variants: agents that differ in their seeds alone, as displays and summaries show them."""
 
-from dataclasses import fields
-
 import polars as pl
 
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import AgentSettings
+from valueshare.population.settings import PER_AGENT
 
 VARIANT = ("env", "algorithm", "k")
-AGENT_SETTINGS = tuple(field.name for field in fields(AgentSettings))
 
 
 def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
@@ -16,8 +13,8 @@ def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
 
     Settings that differ between environments alone, as presets do, are left out.
     """
-    values = agents.group_by(*VARIANT).agg(pl.col(AGENT_SETTINGS).n_unique())
-    return (*VARIANT, *(name for name in AGENT_SETTINGS if (values[name] > 1).any()))
+    values = agents.group_by(*VARIANT).agg(pl.col(PER_AGENT).n_unique())
+    return (*VARIANT, *(name for name in PER_AGENT if (values[name] > 1).any()))
 
 
 def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
@@ -48,9 +45,7 @@ def label(row: dict[str, object]) -> str:
 def own_values(row: dict[str, object]) -> list[str]:
     """Settings of a variant besides algorithm and k: step_size=0.001."""
     unread = () if algorithm_named(str(row["algorithm"])).uses_beta else ("beta",)
-    return [
-        f"{name}={row[name]:g}" for name in AGENT_SETTINGS if name in row and name not in unread
-    ]
+    return [f"{name}={row[name]:g}" for name in PER_AGENT if name in row and name not in unread]
 
 
 def shown_score(score: float | None) -> str:

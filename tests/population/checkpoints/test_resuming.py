@@ -16,16 +16,16 @@ import torch
 
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import manifest, saving
 from valueshare.population.checkpoints.files import Folder
 from valueshare.population.checkpoints.manifest import is_whole
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 
 SETTINGS = TrainingSettings(
-    total_steps=150,
+    steps=150,
     checkpoint_interval=30,
     eval_interval=30,
     hidden=(16,),

@@ -28,7 +28,7 @@ from valueshare.population.state import flat, initial_state, make_population
 
 AGENTS = 3
 SETTINGS = TrainingSettings(
-    total_steps=10**6,
+    steps=10**6,
     checkpoint_interval=10**6,
     eval_interval=10**6,
     hidden=(16,),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from valueshare.population.agents import AgentSettings, agent_table
+from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
 from valueshare.population.execution.learner import Learner, update
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import train_population
 from valueshare.replay import transitions
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 SETTINGS = TrainingSettings(
-    total_steps=120,
+    steps=120,
     checkpoint_interval=40,
     eval_interval=40,
     hidden=(16, 16),
@@ -113,7 +113,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
     table = agent_table("ALE/Pong-v5", "ib-dqn", seeds=range(8), k=[0.0, 18.0], own=GREEDY)
     settings = dataclasses.replace(
         SETTINGS,
-        total_steps=240,
+        steps=240,
         checkpoint_interval=120,
         eval_interval=240,
         hidden=(512,),

@@ -26,7 +26,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
 SETTINGS = TrainingSettings(
-    total_steps=60,
+    steps=60,
     checkpoint_interval=60,
     eval_interval=60,
     hidden=(8,),
@@ -36,7 +36,7 @@ SETTINGS = TrainingSettings(
     target_update_interval=6,
 )
 LONG = replace(
-    SETTINGS, total_steps=10**9, checkpoint_interval=10**9, eval_interval=10**9, replay_capacity=100
+    SETTINGS, steps=10**9, checkpoint_interval=10**9, eval_interval=10**9, replay_capacity=100
 )
 
 

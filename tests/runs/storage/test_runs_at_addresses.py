@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import valueshare
-from valueshare.commands import arguments
+from valueshare.cli import arguments
 from valueshare.errors import InvalidInput
 from valueshare.report.page_live import Follower
 from valueshare.runs.launcher_options import LauncherOptions
@@ -229,7 +229,7 @@ def test_a_store_that_fails_loses_no_finished_phase(
     assert err.startswith(
         f"valueshare: cannot write records/population-0-000002.parquet to {url}: "
     )
-    assert err.endswith(f"go on with: valueshare resume {url}\n")
+    assert err.endswith(f"resume with: valueshare resume {url}\n")
     (kept,) = re.findall(r"what it lacks is in (\S+): copy these files", err)
     assert Path(kept, "checkpoints/population-0/checkpoint-000002.json").exists()
     assert [name[:5] for name in left(copies)] == ["kept-"]

@@ -21,7 +21,7 @@ import pytest
 
 import valueshare
 from valueshare import training
-from valueshare.commands import arguments
+from valueshare.cli import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.execution import ExecutionOptions
@@ -188,7 +188,7 @@ def test_a_worker_that_is_lost_too_often_is_reported_and_the_rest_goes_on(
     assert first.startswith("valueshare: population-1 failed: its worker was lost 2 times")
     assert last == (
         "valueshare: 1 population failed; the others are finished; "
-        f"go on with: valueshare resume {folder}"
+        f"resume with: valueshare resume {folder}"
     )
     assert read_progress(folder, "population-0").step == 3_000
     assert not valueshare.open_run(folder).finished
@@ -223,7 +223,7 @@ def test_drivers_that_end_and_one_too_many(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75
     assert err.count("\n") == 1
-    assert f"go on with: valueshare resume {folder}" in err
+    assert f"resume with: valueshare resume {folder}" in err
     assert worker_of(folder, "population-0") is None
 
     before = phases(folder, "population-0")

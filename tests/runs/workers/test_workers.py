@@ -174,7 +174,7 @@ def test_asked_to_end(number: signal.Signals, code: int, tmp_path: Path, start: 
     _, err = process.communicate(timeout=120)
     assert process.returncode == code
     assert gone(workers, seconds=0)
-    safe = f"all finished phases are safe; go on with: valueshare resume {folder}\n"
+    safe = f"all finished phases are safe; resume with: valueshare resume {folder}\n"
     assert err == f"valueshare: stopped; {safe}"
 
 
@@ -196,7 +196,7 @@ def test_a_worker_that_is_killed_is_reported_and_the_others_go_on(
     )
     assert last == (
         "valueshare: 1 population failed; the others are finished; "
-        f"go on with: valueshare resume {folder}"
+        f"resume with: valueshare resume {folder}"
     )
     assert read_progress(folder, "population-0-0").step == 1_000
     assert read_progress(folder, "population-0-1").step < 1_000
@@ -214,7 +214,7 @@ def test_a_worker_that_cannot_write(tmp_path: Path, start: Start) -> None:
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err.count("\n")) == (1, 1), err
     assert "File too large" in err
-    assert f"go on with: valueshare resume {folder}" in err
+    assert f"resume with: valueshare resume {folder}" in err
     assert not valueshare.open_run(folder).finished
 
 

@@ -137,7 +137,7 @@ class RayLauncher(Launcher):
         if len(self._rates) < len(specs):
             return None
         left = {
-            name: (spec.settings.total_steps - before[name].step)
+            name: (spec.settings.steps - before[name].step)
             * (spec.agents.height / self._rates[name])
             for name, spec in specs.items()
         }

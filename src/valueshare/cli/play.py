@@ -4,13 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional, arg
+from cyclopts import Parameter
 
-from valueshare.commands.arguments import Flag
-from valueshare.commands.training import let_threads_sleep
+from valueshare.cli.training import let_threads_sleep
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
-from valueshare.runs.options import Count, Number
 from valueshare.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
@@ -18,23 +16,25 @@ if TYPE_CHECKING:
 
 
 def play(
-    run: Positional[Path],
+    run: Path,
+    /,
+    *,
     agent: int,
-    video: Annotated[Path, arg(metavar="FILE")],
+    video: Annotated[Path, Parameter(metavar="FILE")],
     episodes: int = 1,
     seed: int = 0,
-    epsilon: Number = None,
-    max_steps: Count = None,
-    overwrite: Flag = False,
+    epsilon: float | None = None,
+    max_steps: int | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Let a trained agent play, and film it with its action-values, baseline and residuals.
+    """Record a video of a trained agent with its action-values, baseline and residuals.
 
     Args:
         run: The run's folder; the weights are those of its last finished phase.
         agent: Its number in the run's table, agents.parquet.
         video: The file to write: .mp4 (H.264) or .gif.
-        episodes: How many, one after the other.
-        seed: Of the environment and of exploration; the same seed, the same video.
+        episodes: Number of episodes, one after the other.
+        seed: Seed of environment and exploration; the same seed, the same video.
         epsilon: Probability of a random action; left out: that of the run's evaluations.
         max_steps: Cut an episode off after so many steps; left out: the environment's own limit.
         overwrite: Replace the file if it is there.

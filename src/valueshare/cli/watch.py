@@ -6,15 +6,13 @@ from contextlib import ExitStack
 from functools import partial
 from threading import Event, Thread
 
-from tyro.conf import Positional
-
-from valueshare.commands.arguments import RunFolders, lasting
-from valueshare.commands.training import let_threads_sleep
+from valueshare.cli.arguments import MaxResultSize, RunFolders, lasting
+from valueshare.cli.training import let_threads_sleep
 
 PORT = 8_011
 
 
-def watch(runs: Positional[RunFolders], port: int = PORT, max_result_size: str = "2GB") -> None:
+def watch(runs: RunFolders, /, *, port: int = PORT, max_result_size: MaxResultSize = "2GB") -> None:
     """Show runs in a browser while they train, again whenever a phase has ended.
 
     The page is the one that `valueshare report` writes. It is served to this machine alone, until
@@ -22,8 +20,7 @@ def watch(runs: Positional[RunFolders], port: int = PORT, max_result_size: str =
 
     Args:
         runs: Run folders, addresses, or what else `valueshare report` reads; shown as one.
-        port: Of 127.0.0.1; 0 is any free one.
-        max_result_size: Results that take more memory than this are refused before they are read.
+        port: Port of 127.0.0.1; 0: any free one.
     """
     let_threads_sleep()
     from valueshare.report.page_live import Follower

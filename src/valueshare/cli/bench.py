@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from valueshare.commands.arguments import Flag
-from valueshare.commands.training import training_library
+from valueshare.cli.arguments import AutoDevice, Compile, Tf32, Threads
+from valueshare.cli.training import training_library
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 
 
 def bench_tabular() -> None:
-    """Timesteps a second of the paper's gridworld sweep, and of a plain NumPy learner."""
+    """Timesteps per second of the paper's gridworld sweep, and of a plain NumPy learner."""
     from valueshare.benchmarks import tabular
 
     tabular.run()
@@ -33,24 +33,22 @@ def bench_import() -> None:
 
 
 def bench_population(
+    *,
     agents: int = 64,
     preset: str = "generic",
     env: str = "LunarLander-v3",
-    device: str = "auto",
-    compile: Flag = False,  # noqa: A002 (the name of the option)
+    device: AutoDevice = "auto",
+    compile: Compile = False,  # noqa: A002 (the name of the option)
     seconds: float = 10.0,
-    threads: int = 0,
+    threads: Threads = 0,
 ) -> None:
-    """What a tick of a population costs: each part alone, and the whole loop.
+    """Time of one step of a population: each part alone, and the whole loop.
 
     Args:
         agents: Agents that step in lockstep.
         preset: Whose settings: generic, lunarlander-paper, or an environment's, like CartPole-v1.
         env: The environment that is stepped.
-        device: cpu, cuda or cuda:0; auto is the GPU where there is one.
-        compile: Compile what agents do at a step; takes a minute, then it is faster.
-        seconds: Of measuring, all parts together.
-        threads: Of the environments; 0 is one a core.
+        seconds: Seconds of measuring, all parts together.
     """
     training_library()  # says what to install where that is missing
     from valueshare.benchmarks import population
@@ -60,18 +58,19 @@ def bench_population(
 
 
 def bench_atari(
+    *,
     agents: int = 16,
     algorithm: str = "dqn",
     games: tuple[str, ...] = ("Pong",),
-    device: str = "auto",
-    compile: Flag = False,  # noqa: A002 (the name of the option)
-    tf32: Flag = False,
+    device: AutoDevice = "auto",
+    compile: Compile = False,  # noqa: A002 (the name of the option)
+    tf32: Tf32 = False,
     replay_capacity: int = 1_000_000,
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto",
     loops: tuple[
         Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"], ...
     ] = ("serial", "halves", "lag", "lag-halves"),
-    threads: int = 0,
+    threads: Threads = 0,
     raw_seconds: float = 5.0,
     plain_seconds: float = 8.0,
     part_seconds: float = 2.0,
@@ -86,17 +85,13 @@ def bench_atari(
         agents: Agents that step in lockstep.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         games: The agents take them in turn; one plain agent plays the first.
-        device: cpu, cuda or cuda:0; auto is the GPU where there is one.
-        compile: Compile what agents do at a step; takes a minute, then it is faster.
-        tf32: On CUDA, matrix products with 10-bit mantissas; for the plain agent too.
-        replay_capacity: Transitions an agent remembers, 7.1 kB each.
-        replay_device: Where they are kept; auto is where training is.
+        replay_capacity: Transitions that the replay of one agent holds, 7.1 kB each.
+        replay_device: Memory that holds the replay; auto: that of the training device.
         loops: Agents as one group or several, each at its own pace; lag: acting never waits.
-        threads: Of the emulators, shared among the groups; 0 is one a core.
-        raw_seconds: Of the bare emulators.
-        plain_seconds: Of one plain agent.
-        part_seconds: Of learning, acting and storing, each.
-        loop_seconds: Of a loop, and half as many of the bare emulators that take turns with it.
+        raw_seconds: Seconds of the bare emulators.
+        plain_seconds: Seconds of one plain agent.
+        part_seconds: Seconds of learning, acting and storing, each.
+        loop_seconds: Seconds of a loop, and half as many of the bare emulators beside it.
     """
     training_library("atari")  # says what to install where that is missing
     from torch.cuda import is_available

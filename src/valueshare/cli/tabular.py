@@ -2,11 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
+from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes
+from cyclopts import Parameter
 
-from valueshare.commands.arguments import Flag, LauncherArguments, OutFolder, RunFolder, writable
+from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable
+from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     Scale,
@@ -17,38 +19,38 @@ from valueshare.experiments.studies import (
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 
+DEFAULT = TabularStudy()
+
 
 def reproduce_gridworld(
-    launcher: LauncherArguments,
+    *,
     scale: Scale = "paper",
-    out: RunFolder = "results/gridworld",
-    overwrite: Flag = False,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
     Args:
-        launcher: Where it runs.
         scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records, figures and report.
-        overwrite: Run again, and replace the results in that folder.
+        out: Folder for records, figures and report; left out: results/gridworld.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    _run(gridworld_studies(scale), writable(out), overwrite, command, launcher)
+    folder = writable("results/gridworld" if out is None else out)
+    _run(gridworld_studies(scale), folder, overwrite, command, launcher)
 
 
 def tabular(
-    study: OmitArgPrefixes[TabularStudy],
-    launcher: LauncherArguments,
-    out: OutFolder = None,
-    overwrite: Flag = False,
+    *,
+    study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
-        study: What is run.
-        launcher: Where it runs.
         out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
-        overwrite: Run again, and replace the results in that folder.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = writable(f"results/{name}" if out is None else out)
@@ -139,10 +141,7 @@ def _ended(end: BaseException) -> BaseException:
 
 def _tabular_command(study: TabularStudy) -> str:
     """The command that makes a study again: the settings that are not the defaults."""
-    words = ["valueshare", "tabular"]
-    for setting in fields(study):
-        value = getattr(study, setting.name)
-        if value != getattr(TabularStudy(), setting.name):
-            values = value if isinstance(value, tuple) else (value,)
-            words += [f"--{setting.name.replace('_', '-')}", *(f"{item}" for item in values)]
-    return shlex.join(words)
+    changed = {
+        name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)
+    }
+    return command_line("tabular", changed)

@@ -2,16 +2,13 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from tyro.conf import FlagCreatePairsOff
-
 if TYPE_CHECKING:
     import polars as pl
 
-Flag = FlagCreatePairsOff[bool]
-
 
 def paper_table(
-    human_normalized: Flag = False,
+    *,
+    human_normalized: bool = False,
     format: Literal["text", "csv"] = "text",  # noqa: A002 (the name of the option)
 ) -> None:
     """The paper's Atari scores: 57 games, 7 agents, and the IQM of their human-normalised scores.

@@ -3,24 +3,33 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional
+from cyclopts import Parameter
 
-from valueshare.commands.arguments import (
-    Flag,
+from valueshare.cli.arguments import (
+    GROUPS,
+    LOCAL,
+    AgentGroups,
+    Compile,
+    Device,
     LauncherArguments,
-    OutFolder,
+    Out,
     RunFolder,
+    TensorBoard,
+    Threads,
+    as_option,
+    exit_with,
     lasting,
     writable,
 )
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
+from valueshare.population.settings import show_settings
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
-from valueshare.runs.options import Options
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.wording import exact, how_many
@@ -34,40 +43,39 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
+@show_settings(as_option, None)
 def train(
-    env: tuple[str, ...],
-    settings: OmitArgPrefixes[Options],
-    launcher: LauncherArguments,
-    algorithm: tuple[str, ...] = ("ib-dqn",),
-    k: tuple[float, ...] = (0.0,),
-    seeds: int = 8,
-    first_seed: int = 0,
-    out: OutFolder = None,
-    device: str = "cpu",
-    compile: Flag = False,  # noqa: A002 (the name of the option)
-    backend: Literal["auto", "envpool", "gymnasium", "ale"] = "auto",
-    threads: int = 0,
-    groups: int = 0,
-    tensorboard: Flag = False,
-    plan: Flag = False,
+    *,
+    env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
+    backend: Annotated[
+        Literal["auto", "envpool", "gymnasium", "ale"], Parameter(group=GROUPS["environment"])
+    ] = "auto",
+    algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
+    k: Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])] = (0.0,),
+    seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
+    first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
+    out: Out = None,
+    plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False,
+    device: Device = "cpu",
+    compile: Compile = False,  # noqa: A002 (the name of the option)
+    threads: Threads = 0,
+    groups: AgentGroups = 0,
+    tensorboard: TensorBoard = False,
+    launcher: LauncherArguments = LOCAL,
+    **settings: Any,
 ) -> None:
     """Train every combination of environment, algorithm, k, settings and seed.
 
+    A setting that is left out has the value of the environment's preset; --plan shows them all.
+
     Args:
-        env: With Box observations and Discrete actions, like LunarLander-v3; or games, like Pong.
-        settings: What is left out is the environment's preset; --plan shows it.
-        launcher: Where it runs.
+        env: Names like LunarLander-v3 (Box observations, Discrete actions), or games like Pong.
+        backend: Backend of the environments; auto: ALE for Atari games, else EnvPool or Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients of the ib- algorithms; 0 shares no value: ib-dqn is then dqn.
-        seeds: How many agents of each combination ...
-        first_seed: ... with this seed and those that follow it.
+        seeds: Agents per combination, with consecutive seeds.
+        first_seed: The first of these seeds.
         out: Folder or address, like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
-        device: cpu, cuda or cuda:0.
-        compile: Compile what agents do at a step; takes a minute, then it is faster.
-        backend: Of the environments; auto: ALE for Atari games, else EnvPool if it has them.
-        threads: Of the environments; 0 is one a core.
-        groups: Of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.
-        tensorboard: Write TensorBoard events too.
         plan: Print every setting and the memory needed, and run nothing.
     """
     with stop_on_signals() as stop:
@@ -75,17 +83,10 @@ def train(
         from valueshare.runs.execution import ExecutionOptions
         from valueshare.runs.planning import default_folder, make_plan
 
-        made = make_plan(
-            env,
-            algorithm,
-            k=k,
-            seeds=seeds,
-            first_seed=first_seed,
-            device=device,
-            compiled=compile,
-            backend=None if backend == "auto" else backend,
-            **settings.given(),
-        )
+        given = {name: value for name, value in settings.items() if value is not None}
+        given |= {"k": k, "seeds": seeds, "first_seed": first_seed, "device": device}
+        own_backend = None if backend == "auto" else backend
+        made = make_plan(env, algorithm, compiled=compile, backend=own_backend, **given)
         chosen = default_folder(made) if out is None else out
         place = lasting(chosen) if plan else writable(chosen)
         made, folder = training.select_shard(made, place, launcher)
@@ -100,88 +101,68 @@ def train(
             for line in training.plan_lines(made, execution):
                 print(line, flush=True)  # before a refusal
             return
-        shown: dict[str, Any] = {
-            "env": env,
-            "algorithm": algorithm,
-            "k": k,
-            "seeds": seeds,
-            "first_seed": first_seed,
-            "device": device,
-            "compile": compile,
-            "backend": backend,
-            **settings.given(),
-            **({"shard": launcher.shard} if launcher.shard else {}),
-        }
-
-        def run() -> "Run":
-            started: Run = training.start(made, folder, _command(shown), execution)
-            return started
-
-        run_and_report(run, folder, stop)
+        named = {"env": env, "algorithm": algorithm, **given, "compile": compile or None}
+        command = command_line("train", {**named, "backend": backend, "shard": launcher.shard})
+        run_and_report(partial(training.start, made, folder, command, execution), folder, stop)
 
 
 def resume(
-    run: Positional[RunFolder],
-    launcher: LauncherArguments,
-    threads: int = 0,
-    groups: int = 0,
-    tensorboard: Flag = False,
+    run: RunFolder,
+    /,
+    *,
+    threads: Threads = 0,
+    groups: AgentGroups = 0,
+    tensorboard: TensorBoard = False,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
-    """Go on with a run from its last finished phase, to the same end to the bit.
+    """Resume a run from its last finished phase, to the same end to the bit.
 
     Args:
         run: The run's folder or address, or with --shard the one that holds its shards.
-        launcher: Where it runs.
-        threads: Of the environments; 0 is one a core.
-        groups: Of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.
-        tensorboard: Write TensorBoard events too.
     """
     with stop_on_signals() as stop:
         training = training_library()
         place = lasting(run)
-
-        def go_on() -> "Run":
-            resumed: Run = training.resume(
-                place,
-                threads=threads or None,
-                tensorboard=tensorboard,
-                should_stop=stop,
-                groups=groups or None,
-                launcher=launcher,
-            )
-            return resumed
-
-        run_and_report(go_on, shard_folder(place, launcher.own_shard), stop)
+        work = partial(
+            training.resume,
+            place,
+            threads=threads or None,
+            tensorboard=tensorboard,
+            should_stop=stop,
+            groups=groups or None,
+            launcher=launcher,
+        )
+        run_and_report(work, shard_folder(place, launcher.own_shard), stop)
 
 
 def run_and_report(
     work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False
 ) -> bool:
-    """Run, then say how it ended; a run that can be resumed has an exit code of its own.
+    """Run, then report how it ended; a run that can be resumed has an exit code of its own.
 
-    In a study others follow: populations that failed do not end the program, False is the answer.
+    In a study others follow: populations that failed do not end the program, but return False.
     """
-    way = f"go on with: valueshare resume {shlex.quote(str(folder))}"
+    way = f"resume with: valueshare resume {shlex.quote(str(folder))}"
     if in_study:
-        way = "go on with the same command again"
+        way = "resume with the same command again"
     try:
         run = work()
     except Stopped:
         run = None
     except EnvironmentFailed as error:
         if not stop():  # else who ended the run has ended its environments too
-            _say_and_exit(f"{error}; all finished phases are safe; mend it, then {way}", FAILED)
+            exit_with(f"{error}; all finished phases are safe; fix it, then {way}", FAILED)
         run = None
     except OSError as error:
         if not _is_there(folder):
             way = "nothing was written"
-        _say_and_exit(f"{error.strerror or error}; {way}", FAILED)
+        exit_with(f"{error.strerror or error}; {way}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
         line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
         if not in_study:
-            _say_and_exit(line, FAILED)
+            exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
         return False
     if run is not None and run.finished:
@@ -189,9 +170,9 @@ def run_and_report(
 
         print("\n".join(summary(run)))
     elif not _is_there(folder):
-        _say_and_exit("stopped; nothing was written", stop.exit_code)
+        exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
-        _say_and_exit(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
+        exit_with(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
     return True
 
 
@@ -214,18 +195,13 @@ def holds_run(place: Location, plan: "Plan", launcher: LauncherOptions) -> bool:
 
 
 def _is_there(place: Location) -> bool:
-    """Whether a run is there; of a store that does not answer, it is said to be."""
+    """Whether a run is there; where a store does not respond, it is taken to be."""
     from valueshare.runs.storage.copies import stored_config
 
     try:
         return stored_config(place) is not None
     except OSError:
         return True
-
-
-def _say_and_exit(line: str, code: int) -> NoReturn:
-    print(f"valueshare: {line}", file=sys.stderr)
-    sys.exit(code)
 
 
 def training_library(extra: str = "train") -> "ModuleType":
@@ -251,14 +227,14 @@ def let_threads_sleep() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def _command(values: dict[str, Any]) -> str:
-    """The command that makes the same run; no folder is in it."""
-    words = ["valueshare", "train"]
-    for name, value in values.items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool) and name == "compile":
-            words += [option] if value else []
-        else:
+def command_line(command: str, options: Mapping[str, Any]) -> str:
+    """The command that makes the same results; what is None or empty is left out."""
+    words = ["valueshare", *command.split()]
+    for name, value in options.items():
+        if value is None or value in ("", ()):
+            continue
+        words.append(f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
+        if not isinstance(value, bool):
             listed = value if isinstance(value, tuple) else (value,)
-            words += [option, *(exact(i) if isinstance(i, float) else str(i) for i in listed)]
+            words += [exact(i) if isinstance(i, float) else str(i) for i in listed]
     return shlex.join(words)

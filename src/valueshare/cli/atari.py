@@ -4,42 +4,50 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import OmitArgPrefixes
+from cyclopts import Parameter
 
-from valueshare.commands.arguments import LauncherArguments, lasting, writable
-from valueshare.commands.atari_plan import Piece, Running, print_plan
-from valueshare.commands.training import FAILED, holds_run, run_and_report, training_library
+from valueshare.cli.arguments import GROUPS, LOCAL, LauncherArguments, lasting, writable
+from valueshare.cli.atari_plan import Piece, StudyExecution, print_plan
+from valueshare.cli.training import (
+    FAILED,
+    command_line,
+    holds_run,
+    run_and_report,
+    training_library,
+)
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
-from valueshare.runs.options import NameList, NumberList
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
-    from valueshare.runs.run_folder import Run
+
+Study = Annotated[AtariOptions, Parameter(name="*")]
+ExecutionArguments = Annotated[StudyExecution, Parameter(name="*", group=GROUPS["execution"])]
+Coefficients = Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])]
+DEFAULT, HERE = AtariOptions(), StudyExecution()
 
 
 def reproduce_atari57(
-    study: OmitArgPrefixes[AtariOptions],
-    running: OmitArgPrefixes[Running],
-    launcher: LauncherArguments,
-    algorithms: NameList = (),
-    k: NumberList = (),
+    *,
+    algorithms: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
+    k: Coefficients = (),
+    study: Study = DEFAULT,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
-    A study that was stopped goes on when the same command is given again.
+    A study that was stopped resumes when the same command is given again.
 
     Args:
-        study: What is run.
-        running: How it is run.
-        launcher: Where it runs.
         algorithms: Left out: dqn, ib-dqn, at the paper's scale dueling-dqn, rdq, iqn, ib-iqn too.
         k: Of the ib- ones; left out: the number of actions, for ib-dqn at the paper's scale 1 too.
     """
@@ -47,49 +55,40 @@ def reproduce_atari57(
 
 
 def reproduce_atari_sensitivity(
-    study: OmitArgPrefixes[AtariOptions],
-    running: OmitArgPrefixes[Running],
-    launcher: LauncherArguments,
-    k: NumberList = (),
+    *,
+    k: Coefficients = (),
+    study: Study = DEFAULT,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
-        study: What is run.
-        running: How it is run.
-        launcher: Where it runs.
         k: Left out: 0, 1, 32, 64, ..., 1024, and fewer at the smaller scales.
     """
     _reproduce("atari-sensitivity", study, running, launcher, k=k)
 
 
 def reproduce_atari_rmsprop(
-    study: OmitArgPrefixes[AtariOptions],
-    running: OmitArgPrefixes[Running],
-    launcher: LauncherArguments,
+    *,
+    study: Study = DEFAULT,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
-    """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games.
-
-    Args:
-        study: What is run.
-        running: How it is run.
-        launcher: Where it runs.
-    """
+    """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games."""
     _reproduce("atari-rmsprop", study, running, launcher)
 
 
 def reproduce_atari_rdq_beta(
-    study: OmitArgPrefixes[AtariOptions],
-    running: OmitArgPrefixes[Running],
-    launcher: LauncherArguments,
-    beta: NumberList = (),
+    *,
+    beta: Coefficients = (),
+    study: Study = DEFAULT,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
 ) -> None:
     """RDQ with several weights of its penalty, on the validation games of Atari-5.
 
     Args:
-        study: What is run.
-        running: How it is run.
-        launcher: Where it runs.
         beta: Left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
     """
     _reproduce("atari-rdq-beta", study, running, launcher, beta=beta)
@@ -98,7 +97,7 @@ def reproduce_atari_rdq_beta(
 def _reproduce(
     name: str,
     options: AtariOptions,
-    running: Running,
+    running: StudyExecution,
     launcher: LauncherOptions,
     **given: Sequence[str] | Sequence[float],
 ) -> None:
@@ -130,26 +129,25 @@ def _reproduce(
             print_plan(study, pieces, options, running, execution, runs)
         if running.plan:
             return
-        command = _command(name, options, given, launcher)
+        usual = asdict(DEFAULT)
+        changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
+        same = {"scale": options.scale, **changed, **given, "shard": launcher.shard}
+        command = command_line(f"reproduce {name}", same)
         well = True
         for piece in pieces:
-
-            def work(piece: Piece = piece) -> "Run":
-                done: Run
-                if piece.begun:
-                    done = training.resume(
-                        whole / piece.name,
-                        threads=execution.threads,
-                        should_stop=stop,
-                        groups=execution.groups,
-                        launcher=launcher,
-                    )
-                else:
-                    done = training.start(
-                        piece.plan, piece.folder, command, execution, deviations=study.deviations
-                    )
-                return done
-
+            if piece.begun:
+                work = partial(
+                    training.resume,
+                    whole / piece.name,
+                    threads=execution.threads,
+                    should_stop=stop,
+                    groups=execution.groups,
+                    launcher=launcher,
+                )
+            else:
+                work = partial(
+                    training.start, piece.plan, piece.folder, command, execution, study.deviations
+                )
             well &= run_and_report(work, piece.folder, stop, in_study=True)
     if not well:
         sys.exit(FAILED)
@@ -183,24 +181,3 @@ def _pieces(
                 check_absent(folder, plan)
             pieces.append(Piece(run.name, plan, folder, begun))
     return pieces
-
-
-def _command(
-    name: str,
-    options: AtariOptions,
-    given: dict[str, Sequence[str] | Sequence[float]],
-    launcher: LauncherOptions,
-) -> str:
-    """The command that makes the same study; no folder is in it."""
-    words = ["valueshare", "reproduce", name, "--scale", options.scale]
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if field.name == "scale" or value == field.default:
-            continue
-        words.append(f"--{field.name.replace('_', '-')}")
-        if value is not True:
-            words += [str(item) for item in (value if isinstance(value, tuple) else (value,))]
-    for option, values in given.items():
-        words += [f"--{option}", *(str(value) for value in values)] if values else []
-    words += ["--shard", launcher.shard] if launcher.shard else []
-    return shlex.join(words)

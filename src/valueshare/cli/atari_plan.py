@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from valueshare.commands.arguments import Flag, OutFolder
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.options import Number
 from valueshare.runs.storage.locations import Location
 from valueshare.wording import how_many
 
@@ -18,19 +16,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Running:
+class StudyExecution:
     """How a study is run here; nothing of it changes an agent's random numbers."""
 
-    out: OutFolder = None
+    out: str | None = None
     """Folder of runs and report; left out: results/STUDY-SCALE."""
-    plan: Flag = False
+    plan: bool = False
     """Print agents, populations, memory and hours, and run nothing."""
-    rate: Number = None
-    """Agent-steps a second for the plan's hours; left out: measured for a few seconds."""
+    rate: float | None = None
+    """Agent-steps per second for the plan's hours; left out: measured for a few seconds."""
     threads: int = 0
-    """Of the emulators, shared among the groups; 0 is one a core."""
+    """Threads of the emulators, shared among the groups; 0: one per core."""
     groups: int = 0
-    """Of agents, each at its own pace; 0 is four beside a GPU that has the replay, else one."""
+    """Groups of agents, each at its own pace; 0: four beside a GPU with the replay, else one."""
 
 
 class Piece(NamedTuple):
@@ -46,7 +44,7 @@ def print_plan(
     study: "AtariStudy",
     pieces: Sequence[Piece],
     options: AtariOptions,
-    running: Running,
+    running: StudyExecution,
     execution: "ExecutionOptions",
     runs: "Launcher",
 ) -> None:
@@ -67,7 +65,7 @@ def print_plan(
         sizes = [part.agents.height for part in populations]
         settings = populations[0].settings
         own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
-        steps = how_many(settings.total_steps, "step")
+        steps = how_many(settings.steps, "step")
         print(
             f"{piece.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
             f"{evaluation_steps(settings):,} of evaluation"
@@ -80,7 +78,7 @@ def print_plan(
                 print(f"  {line}")
             continue
         rate = running.rate or _measured(plan, running)
-        each = settings.total_steps + evaluation_steps(settings)
+        each = settings.steps + evaluation_steps(settings)
         seconds += sum(sizes) * each / rate
         words = "given" if running.rate else "measured in this process"
         print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
@@ -102,7 +100,7 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
     return [f"not as in the paper: scale {options.scale}, with {count} (see --plan or the report)"]
 
 
-def _measured(plan: "Plan", running: Running) -> float:
+def _measured(plan: "Plan", running: StudyExecution) -> float:
     """Agent-steps a second of the first population, here."""
     from valueshare.benchmarks.atari_loop import loop_rate
 

@@ -1,20 +1,21 @@
 """The command `report`: figures and tables of any results."""
 
-from tyro.conf import Positional
+from pathlib import Path
 
-from valueshare.commands.arguments import ReportFolder, RunFolders, lasting
+from valueshare.cli.arguments import MaxResultSize, RunFolders, lasting
 from valueshare.errors import InvalidInput
-from valueshare.runs.options import NameList
 from valueshare.runs.storage.locations import Url
 
 
 def report(
-    runs: Positional[RunFolders],
-    out: ReportFolder = None,
-    figures: NameList = (),
-    compare: NameList = (),
+    runs: RunFolders,
+    /,
+    *,
+    out: str | Path | None = None,
+    figures: tuple[str, ...] = (),
+    compare: tuple[str, ...] = (),
     resamples: int = 50_000,
-    max_result_size: str = "2GB",
+    max_result_size: MaxResultSize = "2GB",
 ) -> None:
     """Figures, tables and a page of results, with intervals and notes on what is missing.
 
@@ -26,8 +27,7 @@ def report(
         out: Folder for figures and tables; left out: RUN/report, for several or addresses report.
         figures: Names of figures; left out: all that the results allow.
         compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
-        resamples: Of the bootstrap; fewer are faster and less exact.
-        max_result_size: Results that take more memory than this are refused before they are read.
+        resamples: Resamples of the bootstrap; fewer are faster and less exact.
     """
     from valueshare.report.elsewhere import report_places
 

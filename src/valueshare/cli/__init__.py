@@ -1,0 +1,135 @@
+"""The command line: each command parses its arguments, calls the package and prints.
+
+Heavy libraries are imported by the commands that need them.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
+
+import valueshare
+from valueshare.cli.arguments import exit_with
+from valueshare.cli.atari import (
+    reproduce_atari57,
+    reproduce_atari_rdq_beta,
+    reproduce_atari_rmsprop,
+    reproduce_atari_sensitivity,
+)
+from valueshare.cli.bench import (
+    bench_atari,
+    bench_import,
+    bench_layer,
+    bench_population,
+    bench_tabular,
+)
+from valueshare.cli.lunarlander import reproduce_lunarlander
+from valueshare.cli.messages import message
+from valueshare.cli.paper_table import paper_table
+from valueshare.cli.play import play
+from valueshare.cli.report import report
+from valueshare.cli.tabular import reproduce_gridworld, tabular
+from valueshare.cli.training import resume, train
+from valueshare.cli.watch import watch
+from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
+from valueshare.host_memory import is_out_of_memory
+from valueshare.signals import INTERRUPTED, Stopped
+
+RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results, or free some"
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "resume": resume,
+    "report": report,
+    "watch": watch,
+    "play": play,
+    "reproduce gridworld": reproduce_gridworld,
+    "reproduce lunarlander": reproduce_lunarlander,
+    "reproduce atari57": reproduce_atari57,
+    "reproduce atari-sensitivity": reproduce_atari_sensitivity,
+    "reproduce atari-rmsprop": reproduce_atari_rmsprop,
+    "reproduce atari-rdq-beta": reproduce_atari_rdq_beta,
+    "paper-table": paper_table,
+    "tabular": tabular,
+    "bench tabular": bench_tabular,
+    "bench layer": bench_layer,
+    "bench population": bench_population,
+    "bench atari": bench_atari,
+    "bench import": bench_import,
+}
+COMMAND_GROUPS = {"reproduce": "The paper's results", "bench": "Benchmarks"}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; exit with 2 and one line for what its caller can fix."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            run, bound, _ = make_app().parse_args(words, exit_on_error=False, print_error=False)
+        except CycloptsError as error:
+            raise InvalidInput(message(error, list(COMMANDS))) from None
+        run(*bound.args, **bound.kwargs)
+    except InvalidInput as error:
+        exit_with(str(error), 2)
+    except EnvironmentFailed as error:
+        exit_with(str(error), 1)
+    except (KeyboardInterrupt, Stopped) as stop:
+        code = getattr(stop, "exit_code", INTERRUPTED)
+        exit_with("; ".join(["interrupted", *map(str, stop.args)]), code)
+    except BrokenPipeError:
+        # The reader of our output has gone, `| head -1` say: nothing is left to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        # A full disk, say. Half-written folders have been removed on the way here.
+        exit_with(str(error.strerror or error), 1)
+    except BaseException as error:  # some libraries' own are no `Exception`
+        if not is_out_of_memory(error):
+            raise
+        exit_with(f"{RAN_OUT} ({first_line(error)})", 1)
+
+
+def make_app() -> App:
+    """The parser of all commands."""
+    defaults = Parameter(
+        consume_multiple=True,  # --k 0 2
+        allow_repeating=True,  # the last one holds
+        negative=(),
+        converter=_converted,
+        show_default=_shown_default,
+    )
+    app = App(
+        name="valueshare",
+        help="Faster Q-learning by sharing value across actions.",
+        version=f"valueshare {valueshare.__version__}",
+        version_flags=("-V", "--version"),
+        help_flags=("-h", "--help"),
+        help_format="plaintext",
+    )
+    for number, (command, function) in enumerate(COMMANDS.items()):
+        first, _, second = command.partition(" ")
+        if second and first not in app:
+            members = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ")]
+            about = f"{COMMAND_GROUPS[first]}: {', '.join(members)}."
+            app.command(App(name=first, help=about, sort_key=number))
+        owner = app[first] if second else app
+        owner.command(function, name=second or first, sort_key=number, default_parameter=defaults)
+    return app
+
+
+def _shown_default(value: Any) -> str | None:
+    """A default as it would be written; none where the help says it in words."""
+    if value is None or value is False or value in ("", ()):
+        return None
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    """The parser's own conversion, which would round 1.5 where a whole number is wanted."""
+    if kind in (int, tuple[int, ...]):
+        for token in tokens:
+            if "." in token.value:
+                raise CoercionError(token=token, target_type=int)
+    return convert(kind, tokens)

@@ -1,0 +1,112 @@
+"""Arguments that several commands have, each with one name, one help text and one group."""
+
+import errno
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, cast
+
+from cyclopts import Group, Parameter
+
+from valueshare.errors import InvalidInput
+from valueshare.files import reason
+from valueshare.population.settings import PER_AGENT
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.staging import UNNAMED, remove_unnamed
+from valueshare.runs.storage.locations import Location, Url, located
+from valueshare.setting import Setting
+
+# The groups of a command's help, in their order.
+GROUPS = {
+    name: Group.create_ordered(name.capitalize())
+    for name in (
+        *("environment", "algorithm", "exploration", "replay", "optimiser", "evaluation"),
+        *("execution", "cluster"),
+    )
+}
+_execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
+
+Device = Annotated[str, _execution(help="cpu, cuda or cuda:0.")]
+AutoDevice = Annotated[
+    str, _execution(help="cpu, cuda or cuda:0; auto: the GPU where there is one.")
+]
+Compile = Annotated[
+    bool, _execution(help="Compile the step of the agents; takes a minute, then it is faster.")
+]
+Tf32 = Annotated[
+    bool, _execution(help="CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas.")
+]
+Threads = Annotated[int, _execution(help="Threads of the environments; 0: one per core.")]
+AgentGroups = Annotated[
+    int,
+    _execution(
+        help="Groups of agents, each at its own pace; 0: four where emulators run beside a GPU, "
+        "else one."
+    ),
+]
+TensorBoard = Annotated[bool, _execution(help="Write TensorBoard events too.")]
+Overwrite = Annotated[bool, _execution(help="Run again, and replace the results in that folder.")]
+MaxResultSize = Annotated[
+    str, Parameter(help="Results that take more memory than this are refused before they are read.")
+]
+# A path would lose a slash of s3://bucket.
+Out = Annotated[str | None, Parameter(group=GROUPS["execution"], metavar="PATH|URL")]
+RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
+# From the command line they are all text, from Python they may be paths.
+RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
+LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
+LOCAL = LauncherOptions()
+
+PASSING = ("memory",)  # what is there ends with its process
+
+
+def as_option(declared: Setting) -> Any:
+    """The type of a setting as an option, with its help; None: the preset has the value."""
+    kind = declared.kind
+    if declared.name in PER_AGENT:
+        kind = cast(Any, tuple)[kind, ...]
+    negative = f"--no-{declared.name.replace('_', '-')}" if kind is bool else ()
+    option = Parameter(help=declared.help, group=GROUPS[declared.group], negative=negative)
+    return Annotated[kind | None, option]
+
+
+def exit_with(line: str, code: int) -> NoReturn:
+    """End the command with one line and an exit code."""
+    print(f"valueshare: {line}", file=sys.stderr)
+    sys.exit(code)
+
+
+def lasting(given: str | Path) -> Location:
+    """The folder or address that is meant; one that would end with the command is refused."""
+    if given == "":
+        raise InvalidInput("'' is no folder: write its name, like runs/first")
+    place = located(given)
+    if isinstance(place, Url) and place.scheme in PASSING:
+        raise InvalidInput(
+            f"{place} is in this command's own memory, and would be gone with it: write a folder, "
+            "or an address that lasts"
+        )
+    return place
+
+
+def writable(given: str | Path) -> Location:
+    """The same of a place to write to; where no folder can be made, it is refused at once."""
+    place = lasting(given)
+    if not isinstance(place, Path):
+        return place  # who writes there looks by itself
+    try:
+        if not place.exists():
+            above = next(folder for folder in place.absolute().parents if folder.exists())
+            remove_unnamed(above)
+            made = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
+            with suppress(FileNotFoundError):  # another process took it for left
+                made.rmdir()
+    except OSError as error:
+        # Of a folder that is there, like /proc: it takes no others.
+        absent = error.errno == errno.ENOENT
+        why = "no folder can be made there" if absent else reason(error)
+        raise InvalidInput(f"cannot write to {place}: {why}; choose another --out") from error
+    return place

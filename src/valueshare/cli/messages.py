@@ -1,0 +1,81 @@
+"""One line for every error of the parser: what is wrong, and what to write instead."""
+
+import inspect
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin
+
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from valueshare.cli.training import train
+
+OF_TRAIN = inspect.signature(train).parameters
+
+
+def message(error: CycloptsError, commands: Sequence[str]) -> str:
+    """What is wrong with the words of a command, and what to write instead."""
+    command = " ".join(error.command_chain or ())
+    unused = error.unused_tokens or []
+    options = _options(error)
+    match error:
+        case UnknownCommandError():
+            return _no_command(command, unused, commands)
+        case UnknownOptionError():
+            return _no_option(command, error.token.keyword or error.token.value, options)
+        case MissingArgumentError(argument=argument) if argument is not None:
+            name = argument.name
+            if argument.tokens or error.keyword:
+                count = argument.token_count()[0]
+                return f"{name}: write {'a value' if count == 1 else f'{count} values'} after it"
+            for word in unused:
+                option = word.partition("=")[0].replace("_", "-")
+                if option.startswith("--") and option not in options:
+                    return f"{name} is missing, and {_no_option(command, option, options)}"
+            return f"{name} is missing: valueshare {command} --help says what it is"
+        case CoercionError(argument=argument, token=token) if argument is not None:
+            value = "" if token is None else f" {token.value!r}"
+            return f"{argument.name}: cannot read{value}: write {_wanted(error.target_type)}"
+        case UnusedCliTokensError():
+            return f"{command} takes no {unused[0]!r}: leave it out"
+    error.verbose = False
+    return " ".join(str(error).split())
+
+
+def _options(error: CycloptsError) -> list[str]:
+    if error.app is None or isinstance(error, UnknownCommandError):
+        return []
+    return [name for one in error.app.assemble_argument_collection() for name in one.names]
+
+
+def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> str:
+    """The command that is probably meant, or all that there are."""
+    known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
+    near = get_close_matches(" ".join(words[:2]), known, 1) or get_close_matches(words[0], known, 1)
+    hint = (
+        f"did you mean {known[near[0]]}?" if near else f"write one of {', '.join(known.values())}"
+    )
+    return f"there is no command {f'{group} {words[0]}'.strip()!r}: {hint}"
+
+
+def _no_option(command: str, option: str, options: Sequence[str]) -> str:
+    """The options that are probably meant."""
+    option = option.partition("=")[0]
+    if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
+        return f"a run resumes with its own settings: leave out {option}"
+    near = get_close_matches(option, options, 2)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"valueshare {command} --help has all"
+    return f"{command} has no option {option}: {hint}"
+
+
+def _wanted(kind: Any) -> str:
+    """The values of a type, in words."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(sorted(get_args(kind)))}"
+    return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "another")

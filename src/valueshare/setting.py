@@ -1,0 +1,145 @@
+"""`setting(...)` declares one setting: a field of a dataclass, with its default, help and range.
+
+Its name and type are the field's. The command line, signatures and checks are made from it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import field, fields
+from functools import cache
+from itertools import islice
+from numbers import Real
+from types import MappingProxyType, NoneType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from valueshare.errors import InvalidInput
+
+MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
+MOST_VALUES = 1_000  # of one setting
+
+
+class Setting(NamedTuple):
+    """One setting, as it is declared."""
+
+    name: str
+    kind: Any  # its type; of `int | None`, int
+    item: Any  # the type of one value: of a list, that of its items
+    optional: bool  # whether it can be None
+    help: str
+    group: str
+    minimum: float
+    maximum: float
+    above: float
+    below: float
+
+
+def setting(
+    default: Any,
+    help: str,  # noqa: A002 (the word of the command line)
+    *,
+    group: str,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> Any:
+    """A field of a dataclass whose `__post_init__` calls `check_settings`."""
+    bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
+    return field(default=default, metadata={"help": help, "group": group, **bounds})
+
+
+@cache
+def settings_of(owner: type) -> Mapping[str, Setting]:
+    """The settings that a dataclass declares, by their names."""
+    hints, found = get_type_hints(owner), {}
+    for one in fields(owner):
+        members = get_args(hints[one.name])
+        optional = NoneType in members
+        kind = members[0] if optional else hints[one.name]
+        item = get_args(kind)[0] if get_origin(kind) is tuple else kind
+        found[one.name] = Setting(one.name, kind, item, optional, **one.metadata)
+    return MappingProxyType(found)
+
+
+def check_settings(instance: Any) -> None:
+    """Check every setting of a frozen dataclass, and give each value the declared type.
+
+    Lists come from JSON and the command line, numbers from NumPy too.
+    """
+    owner: Any = type(instance)
+    for name, declared in settings_of(owner).items():
+        object.__setattr__(instance, name, _checked(declared, getattr(instance, name)))
+
+
+def _checked(declared: Setting, value: Any) -> Any:
+    if value is None and declared.optional:
+        return None
+    if declared.item is declared.kind:
+        return _checked_item(declared, value)
+    name, kinds = declared.name, get_args(declared.kind)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput(f"{name} = {value!r}: write a list of numbers, like [{value}]")
+    values = tuple(islice(value, MOST_VALUES + 1))  # from Python, it may have no end
+    if len(values) > MOST_VALUES:
+        raise InvalidInput(f"{name} has more than {MOST_VALUES:,} numbers: write fewer")
+    if kinds[-1] is not Ellipsis and len(values) != len(kinds):
+        raise InvalidInput(f"{name} = {values}: write {len(kinds)} numbers")
+    return tuple(_checked_item(declared, item) for item in values)
+
+
+def _checked_item(declared: Setting, value: Any) -> Any:
+    name, kind = declared.name, declared.item
+    if kind in (int, float):
+        value = whole(name, value) if kind is int else number(name, value)
+        _check_range(declared, value)
+    elif kind is bool:
+        if value not in (True, False):
+            raise InvalidInput(f"{name} = {value!r}: write True or False")
+        value = bool(value)
+    elif kind is str:
+        if not isinstance(value, str):
+            raise InvalidInput(f"{name} = {value!r}: write a name")
+    elif value not in get_args(kind):  # a Literal
+        raise InvalidInput(f"{name} = {value!r}: write one of {', '.join(get_args(kind))}")
+    return value
+
+
+def _check_range(declared: Setting, value: float) -> None:
+    low, above, below = declared.minimum, declared.above, declared.below
+    high = min(declared.maximum, MOST) if declared.item is int else declared.maximum
+    if low <= value <= high and above < value < below:
+        return
+    if isinstance(value, float) and not math.isfinite(value):
+        wanted = "finite number"
+    elif value < low or value <= above:
+        wanted = f"number >= {low:g}" if low > above else f"number > {above:g}"
+    else:
+        wanted = f"number <= {high:,}" if high < below else f"number < {below:g}"
+    raise InvalidInput(f"{declared.name} = {value}: write a {wanted}")
+
+
+def whole(name: str, value: Any) -> int:
+    """A count as an integer: 1e3 from JSON is 1000, and 2.5 is none."""
+    try:
+        count = int(value)
+    except (TypeError, ValueError, OverflowError):
+        count = None
+    if count is None or count != value:
+        raise InvalidInput(f"{name} = {value!r}: write a whole number")
+    return count
+
+
+def number(name: str, value: Any) -> float:
+    """A number as a float, NumPy's too; a text is none."""
+    if not isinstance(value, Real):
+        raise InvalidInput(f"{name} = {value!r}: write a number")
+    return float(value)
+
+
+def counted(name: str, value: Any, least: int = 1) -> int:
+    """A whole number from `least` to the most that is counted."""
+    count = whole(name, value)
+    if not least <= count <= MOST:
+        wanted = f">= {least}" if count < least else f"<= {MOST:,}"
+        raise InvalidInput(f"{name} = {count}: write a number {wanted}")
+    return count
