@@ -65,7 +65,7 @@ class AtariBench:
     algorithm: str = "dqn"
     games: tuple[str, ...] = ("Pong",)
     replay_capacity: int = 1_000_000
-    replay_device: str | None = None
+    replay_device: Literal["cpu", "cuda", "disk"] | None = None
     device: str = "cpu"
     compiled: bool = False
     tf32: bool = False

@@ -16,7 +16,7 @@ from valueshare.files import reason
 from valueshare.population.settings import PER_AGENT
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.staging import UNNAMED, remove_unnamed
-from valueshare.runs.storage.locations import Location, Url, located
+from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
 
 # The groups of a command's help, in their order.
@@ -83,23 +83,23 @@ def lasting(given: str | Path) -> Location:
     """The folder or address that is meant; one that would end with the command is refused."""
     if given == "":
         raise InvalidInput("'' is no folder: write its name, like runs/first")
-    place = located(given)
-    if isinstance(place, Url) and place.scheme in PASSING:
+    location = resolve_location(given)
+    if isinstance(location, Url) and location.scheme in PASSING:
         raise InvalidInput(
-            f"{place} is in this command's own memory, and would be gone with it: write a folder, "
-            "or an address that lasts"
+            f"{location} is in this command's own memory, and would be gone with it: write a "
+            "folder, or an address that lasts"
         )
-    return place
+    return location
 
 
 def writable(given: str | Path) -> Location:
-    """The same of a place to write to; where no folder can be made, it is refused at once."""
-    place = lasting(given)
-    if not isinstance(place, Path):
-        return place  # who writes there looks by itself
+    """The same of a location to write to; where no folder can be made, it is refused at once."""
+    location = lasting(given)
+    if not isinstance(location, Path):
+        return location  # who writes there looks by itself
     try:
-        if not place.exists():
-            above = next(folder for folder in place.absolute().parents if folder.exists())
+        if not location.exists():
+            above = next(folder for folder in location.absolute().parents if folder.exists())
             remove_unnamed(above)
             made = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
             with suppress(FileNotFoundError):  # another process took it for left
@@ -108,5 +108,5 @@ def writable(given: str | Path) -> Location:
         # Of a folder that is there, like /proc: it takes no others.
         absent = error.errno == errno.ENOENT
         why = "no folder can be made there" if absent else reason(error)
-        raise InvalidInput(f"cannot write to {place}: {why}; choose another --out") from error
-    return place
+        raise InvalidInput(f"cannot write to {location}: {why}; choose another --out") from error
+    return location

@@ -45,7 +45,7 @@ def reproduce_lunarlander(
     from valueshare.report.lunarlander import write_lunarlander_report
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
-    from valueshare.runs.storage.copies import filled
+    from valueshare.runs.storage.copies import synced_folder
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
@@ -71,7 +71,7 @@ def reproduce_lunarlander(
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    with filled(folder) as own:
+    with synced_folder(folder) as own:
         for line in write_lunarlander_report(own)["verdict"]:
             print(line)
     print(f"figure: {folder / 'figures' / 'sensitivity.png'}")
