@@ -40,7 +40,7 @@ from valueshare.runs.storage.places import Place, located
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.workers.here import Local
 from valueshare.runs.workers.processes import Processes
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 LOCAL = EngineOptions()
 

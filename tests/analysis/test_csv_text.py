@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valueshare.analysis.csv_text import csv_text, without_guards
-from valueshare.analysis.foreign import read_results
-from valueshare.report.page import asset
-from valueshare.report.series import variants
+from valueshare.analysis.importers.results import read_results
+from valueshare.report.figures.series import variants
+from valueshare.report.page.elements import asset
 from valueshare.report.tables import ScoreTable, to_csv
 
 EVIL = ["=HYPERLINK(A1)", "+1", "-1+cmd", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''-x"]

@@ -19,7 +19,7 @@ import pytest
 import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.population import checkpoint
-from valueshare.report.page_live import Follower
+from valueshare.report.page.live import Follower
 from valueshare.runs.storage.places import Url
 from valueshare.runs.storage.stores import Store
 

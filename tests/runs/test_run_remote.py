@@ -20,7 +20,7 @@ import torch
 import valueshare
 from valueshare.commands import arguments
 from valueshare.errors import InvalidInput
-from valueshare.report.page_live import Follower
+from valueshare.report.page.live import Follower
 from valueshare.runs.engines import EngineOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import valueshare
-from valueshare.analysis.foreign import read_results
+from valueshare.analysis.importers.results import read_results
 from valueshare.errors import InvalidInput
 from valueshare.experiments.plans import make_plan
 from valueshare.runs.engines import EngineOptions, Shard, parse_shard, shard_folder

@@ -38,7 +38,7 @@ from valueshare.population.train import checked_device, on_device, release_memor
 from valueshare.population.updates import update
 from valueshare.runs import memory
 from valueshare.runs.plan import Part
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
 FILLED = 128  # real steps, of which the rings are then filled with copies

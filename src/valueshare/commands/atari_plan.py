@@ -9,7 +9,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.options import Number
 from valueshare.runs.storage.places import Place
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy

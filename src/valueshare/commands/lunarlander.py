@@ -40,7 +40,7 @@ def reproduce_lunarlander(
     """
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
-    from valueshare.report.lunarlander import write_lunarlander_report
+    from valueshare.report.sensitivity import write_lunarlander_report
     from valueshare.runs.execution import Execution
     from valueshare.runs.plan import Plan
     from valueshare.runs.storage.copies import filled

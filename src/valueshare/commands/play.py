@@ -14,7 +14,7 @@ from valueshare.runs.options import Count, Number
 from valueshare.runs.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
-    from valueshare.report.playing import Moment
+    from valueshare.video.rollouts import Moment
 
 
 def play(
@@ -42,7 +42,7 @@ def play(
     let_threads_sleep()
     with stop_on_signals() as stop:
         try:
-            from valueshare.report import video as videos
+            from valueshare.video import record as videos
         except ModuleNotFoundError as missing:
             needed = install_command("train", "video")
             raise InvalidInput(f"playing needs {missing.name}: {needed}") from missing
@@ -63,8 +63,8 @@ def play(
             on_moment=at_moment,
             say=partial(print, flush=True),
         )
-    from valueshare.report.overlay import score_text
-    from valueshare.wording import how_many
+    from valueshare.text import how_many
+    from valueshare.video.overlay import score_text
 
     for number, episode in enumerate(played.episodes, start=1):
         steps = f"{how_many(episode.steps, 'step')}, {episode.ending}"

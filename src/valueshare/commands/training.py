@@ -23,7 +23,7 @@ from valueshare.runs.engines import EngineOptions, shard_folder
 from valueshare.runs.options import Options
 from valueshare.runs.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.runs.storage.places import Place
-from valueshare.wording import exact, how_many
+from valueshare.text import exact, how_many
 
 if TYPE_CHECKING:
     from types import ModuleType

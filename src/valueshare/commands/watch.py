@@ -26,8 +26,8 @@ def watch(runs: Positional[RunFolders], port: int = PORT, max_result_size: str =
         max_result_size: Results that take more memory than this are refused before they are read.
     """
     let_threads_sleep()
-    from valueshare.report.page_live import Follower
-    from valueshare.report.page_server import server
+    from valueshare.report.page.live import Follower
+    from valueshare.report.page.server import server
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
 

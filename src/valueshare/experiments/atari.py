@@ -31,7 +31,7 @@ from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings, counted
 from valueshare.runs.plan import Plan
 from valueshare.runs.shards import cut
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 
 class AtariRun(NamedTuple):

@@ -28,7 +28,7 @@ from valueshare.population.settings import TrainingSettings, counted, whole
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.options import Settings
 from valueshare.runs.plan import Plan, parts
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 OWN = tuple(field.name for field in fields(AgentSettings))
 _OF_QUANTILES = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")

@@ -12,14 +12,19 @@ from valueshare.files import (
     FULL,
     make_parents,
     reason,
-    refuse_links,
     remove_empty,
     sync_directory,
     sync_tree,
     write_whole,
 )
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
-from valueshare.runs.directory import read_config, remove_leftovers, remove_leftovers_beside
+from valueshare.runs.directory import (
+    read_config,
+    refuse_links_between,
+    refuse_links_in_run,
+    remove_leftovers,
+    remove_leftovers_beside,
+)
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.staging import staging_folder
 
@@ -35,8 +40,8 @@ def check_out(target: Path, within: Path | None = None) -> None:
     Where the target is inside a run, or `within` a folder of results, it must not be elsewhere.
     """
     if within is not None:
-        _refuse_links(within, target)
-    refuse_links_in_run(target)
+        refuse_links_between(within, target, *WRITTEN)
+    refuse_links_in_run(target, *WRITTEN)
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is no error here
@@ -45,18 +50,6 @@ def check_out(target: Path, within: Path | None = None) -> None:
             raise InvalidInput(
                 f"{target} is where a run keeps its {folder.name}: choose another --out"
             )
-
-
-def refuse_links_in_run(target: Path) -> None:
-    """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
-    for folder in (target.absolute(), *target.absolute().parents):
-        if "kind" in (stored := read_config(folder) or {}) and "valueshare" in stored:
-            _refuse_links(folder, target)
-
-
-def _refuse_links(folder: Path, target: Path) -> None:
-    below = target.absolute().relative_to(folder.absolute())
-    refuse_links(folder, *(str(below / name) for name in WRITTEN))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What a figure needs of a study: each function answers what is missing, in words, or nothing."""
 
 from valueshare.analysis.run_values import final_scores
-from valueshare.report.study import RMSPROP, Study
+from valueshare.report.data import RMSPROP, Study
 
 MOST_GAMES = 10  # with a line each in one panel
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from valueshare.analysis.foreign import Results
+from valueshare.analysis.importers.results import Results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json

@@ -21,8 +21,8 @@ from valueshare.analysis.scores import (
 )
 from valueshare.analysis.tidy import WHO, Estimate
 from valueshare.errors import InvalidInput
-from valueshare.report.series import Variant, game, variants, with_k
-from valueshare.report.style import family
+from valueshare.report.figures.series import Variant, game, variants, with_k
+from valueshare.report.figures.style import family
 
 MISSING = "–"
 BOLD = "Bold: the highest, quantile networks among themselves."

@@ -10,8 +10,9 @@ from valueshare.experiments.studies import GRIDWORLD, TabularStudy, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.files import write_json, write_whole
 from valueshare.records import write_table
-from valueshare.report import figures, page
-from valueshare.report.style import save
+from valueshare.report.figures import tabular as figures
+from valueshare.report.figures.style import save
+from valueshare.report.page import elements
 from valueshare.report.tabular_summary import SUMMARY, read_summary
 from valueshare.runs.provenance import provenance
 
@@ -179,33 +180,35 @@ def _page(
         "high",
     )
     sections = (
-        page.section(
+        elements.section(
             "The result",
-            page.figure(
+            elements.figure(
                 drawings / f"{figure_name(result.studies)}.svg",
                 f"Increase of the mean {study.measured} over the smallest k, each k at its best "
                 "step size. Shaded: 95 % intervals.",
             ),
-            page.bullets(_notes(result)),
+            elements.bullets(_notes(result)),
         ),
-        page.section(
+        elements.section(
             "What the layer does",
-            page.paragraph(
+            elements.paragraph(
                 "Learning z instead of q keeps what is learned small: |z| < |u| < |q| wherever the "
                 "mean action-value is not 0. Norms are averaged over states and seeds; each k runs "
                 "at the step size that was best at the end."
             ),
-            page.figure(drawings / "norms.svg", "Norms along learning, and at the end against k."),
+            elements.figure(
+                drawings / "norms.svg", "Norms along learning, and at the end against k."
+            ),
         ),
-        page.section("All numbers", page.table(headings, compared.iter_rows())),
-        page.section(
+        elements.section("All numbers", elements.table(headings, compared.iter_rows())),
+        elements.section(
             "How it was made",
-            page.code(command),
-            page.settings_table(
+            elements.code(command),
+            elements.settings_table(
                 study.settings()
                 | {"step_reward": [each.case for each in result.studies]}
                 | {key: origin[key] for key in ("valueshare", "commit", "machine", "libraries")}
             ),
         ),
     )
-    return page.page(title(result.studies), lead, sections)
+    return elements.page(title(result.studies), lead, sections)

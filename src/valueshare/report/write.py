@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare.analysis.csv_text import csv_text
-from valueshare.analysis.foreign import Results, read_results
+from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json, write_whole
-from valueshare.report import figures
+from valueshare.report.data import Study, study_of
+from valueshare.report.figure_registry import FIGURES, Drawn, drawn_from, not_allowed
+from valueshare.report.figures import tabular as figures
+from valueshare.report.figures.style import save
+from valueshare.report.findings import asked_pairs, verdict
 from valueshare.report.folder import check_out, filled_whole, told_by_name
-from valueshare.report.page_about import deviations, short_names, shortened
-from valueshare.report.page_results import Picture, results_page
-from valueshare.report.page_verdict import asked_pairs, verdict
-from valueshare.report.results import FIGURES, Drawn, drawn_from, not_allowed
-from valueshare.report.study import Study, study_of
-from valueshare.report.style import save
+from valueshare.report.page.about import deviations, short_names, shortened
+from valueshare.report.page.results import Picture, results_page
 from valueshare.report.synthetic import is_synthetic
 from valueshare.report.tables import (
     beside_published,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from valueshare.runs.groups import group_scores, label, own_values, shown_score
 from valueshare.runs.plan import Part
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 REFRESH_SECONDS = 0.25  # of the live display
 LINE_SECONDS = 60.0  # plain lines between those of finished phases

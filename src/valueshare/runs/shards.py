@@ -12,7 +12,7 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.runs.engines import Shard
 from valueshare.runs.plan import Part, Plan, parts
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 # A tick costs something whatever the number of agents: as much as so many agents more. On a busy
 # CPU, with a network of 128-128, that was between 3 and 12.

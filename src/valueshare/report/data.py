@@ -1,0 +1,180 @@
+"""A table of results as figures see it: who is in it, on what scale, and which pairs to compare."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from valueshare.analysis.comparison import game_differences
+from valueshare.analysis.importers.results import Results
+from valueshare.analysis.intervals import iqm_curves, over_all_games
+from valueshare.analysis.pairs import shared_evaluations
+from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import OWN, WHO, Estimate
+from valueshare.envs.protocols import atari_protocol, atari_protocols
+from valueshare.errors import InvalidInput
+from valueshare.report.figures.series import Variant, plain_variant, variants, with_k
+from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
+
+RMSPROP = "rmsprop"
+SCORE = "human_normalized"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Results, with what several figures share computed once."""
+
+    table: pl.DataFrame  # tidy, with k; `optimizer` where it is known
+    resamples: int = RESAMPLES
+    full_actions: bool = True  # Atari games have all 18; no protocol says otherwise
+
+    @cached_property
+    def main(self) -> pl.DataFrame:
+        """All runs; of Atari games without those with RMSprop, unless there are no others."""
+        others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
+        return others if self.atari and not others.is_empty() else self.table
+
+    @cached_property
+    def envs(self) -> list[str]:
+        return self.main["env"].unique().sort().to_list()
+
+    @cached_property
+    def atari(self) -> bool:
+        return all(is_atari(env) for env in self.table["env"].unique())
+
+    @property
+    def n(self) -> int | None:
+        """The number of actions, where all environments have the same known one."""
+        return ATARI_ACTIONS if self.atari and self.full_actions else None
+
+    @cached_property
+    def who(self) -> list[Variant]:
+        return variants(self.main, self.n)
+
+    @cached_property
+    def ks(self) -> list[float]:
+        """The k of the sweep."""
+        return self.sweep["k"].unique().sort().to_list()
+
+    @cached_property
+    def sweep(self) -> pl.DataFrame:
+        """The runs of the algorithm with the most k; the same without the layer is its k = 0."""
+        own = self.main.filter(pl.col("algorithm") == self.swept)
+        if (own["k"] == 0).any():
+            return own
+        plain = self.main.filter(pl.col("algorithm") == plain_of(self.swept), pl.col("k") == 0)
+        return pl.concat([plain, own])
+
+    @cached_property
+    def swept(self) -> str:
+        """The algorithm that was run with the most k; the first of equals."""
+        names = [v.algorithm for v in self.who]
+        return max(dict.fromkeys(names), key=names.count)
+
+    @cached_property
+    def pair(self) -> tuple[Variant, Variant] | None:
+        """What is compared game by game: without the layer and with it.
+
+        Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
+        others.
+        """
+        pairs = [(plain, v) for v in self.who if (plain := plain_variant(v, self.who)) is not None]
+        wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
+        return wanted[0] if wanted else None
+
+    def has(self, column: str) -> bool:
+        """Whether any run has a number in a column."""
+        return column in self.main.columns and bool(self.main[column].is_not_null().any())
+
+    @cached_property
+    def normalised(self) -> pl.DataFrame:
+        return human_normalized(self.main)
+
+    @cached_property
+    def curves(self) -> Estimate:
+        """IQM curves of the human-normalised score."""
+        return self.iqm(self.main)
+
+    def iqm(self, rows: pl.DataFrame) -> Estimate:
+        """IQM curves as far as they are over all games that an algorithm has."""
+        found = iqm_curves(human_normalized(rows), column=SCORE, resamples=self.resamples)
+        whole = over_all_games(found.table)
+        return Estimate(whole.table, (BASELINES, *found.notes, *whole.notes))
+
+    def differences(self, table: pl.DataFrame, column: str) -> Estimate:
+        """Means over training of the pair, and their difference in every environment.
+
+        Over the evaluations that both have. A score before training is part of the curve; what
+        values are then says nothing.
+        """
+        if self.pair is None:
+            raise ValueError("there is no pair")
+        plain, layered = self.pair
+        after = table.filter(pl.col("step") > 0) if column != SCORE else table
+        sides = layered.named(), plain.named()
+        shared, cut = shared_evaluations(after, *sides, column)
+        means, notes = run_auc(shared, column)
+        found = game_differences(means, *sides, column=column, resamples=self.resamples)
+        return Estimate(found.table, (*cut, *notes, *found.notes))
+
+
+def study_of(results: Results, resamples: int = RESAMPLES) -> Study:
+    """The results with k everywhere, optimisers known, and settings that differ told apart."""
+    if resamples < 1:
+        raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
+    table = _told_apart(_with_optimizer(with_k(results.table), results))
+    return Study(table, resamples, _full_actions(results))
+
+
+def _full_actions(results: Results) -> bool:
+    """Whether n is 18 in all games, as far as the runs' protocols say."""
+    names = {
+        own.get("atari_protocol")
+        for source in results.about
+        for own in ((source.config or {}).get("settings") or {}).values()
+        if isinstance(own, dict)
+    }
+    known = {name for name in names if isinstance(name, str)} & set(atari_protocols())
+    return all(atari_protocol(name).full_actions for name in known)
+
+
+def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
+    """The table with the optimiser of each run in small letters, null where no one says."""
+    if "optimizer" not in table.columns:
+        table = table.with_columns(optimizer=pl.lit(None, pl.String))
+    known: list[tuple[str, str, str]] = []
+    for source in results.about:
+        settings = (source.config or {}).get("settings") or {}
+        for env, own in settings.items():
+            if isinstance(own, dict) and isinstance(own.get("optimizer"), str):
+                known.append((source.path, env, own["optimizer"]))
+    if known and "source" in table.columns:
+        said = pl.DataFrame(known, ["source", "env", "said"], orient="row").unique()
+        table = table.join(said, on=["source", "env"], how="left", maintain_order="left")
+        table = table.with_columns(pl.coalesce("optimizer", "said")).drop("said")
+    return table.with_columns(pl.col("optimizer").str.to_lowercase())
+
+
+def _told_apart(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with settings in the algorithm's name, where runs of one k differ in them.
+
+    ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they
+    are different learners, and no mean may mix them. So are two optimisers, but for RMSprop in
+    Atari games, whose runs are kept apart anyway; one that is not told may be any.
+    """
+    apart = all(is_atari(env) for env in table["env"].unique())
+    kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
+    optimizers = pl.col("optimizer").filter(kept).drop_nulls().n_unique()
+    columns = [name for name in OWN if name in table.columns]
+    by = ("env", *WHO)
+    counts = table.group_by(*by, "optimizer").agg(pl.col(name).n_unique() for name in columns)
+    varied = [name for name in columns if (counts[name] > 1).any()]
+    if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
+        varied.append("optimizer")
+    names: Sequence[pl.Expr] = [
+        pl.format(" " + name + "={}", pl.col(name).cast(pl.String)).fill_null("") for name in varied
+    ]
+    return table.with_columns(pl.concat_str("algorithm", *names).alias("algorithm"))

@@ -1,0 +1,205 @@
+"""What was run: the agents, their settings, where and with what, and how to run it again."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.importers.results import Results, Source
+from valueshare.analysis.run_values import final_scores, run_auc
+from valueshare.analysis.tidy import OWN
+from valueshare.report.data import Study
+from valueshare.report.figures.series import game, millions
+from valueshare.report.figures.style import look
+from valueshare.report.findings import Interval, number, written
+from valueshare.report.page import elements
+from valueshare.report.page.elements import Cell
+from valueshare.runs.provenance import DEVIATIONS
+from valueshare.text import how_many
+
+ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
+KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
+         "stable-baselines3": "Stable-Baselines3"}  # fmt: skip
+PROTOCOL = "atari_protocol"
+
+
+def title(study: Study) -> str:
+    envs, names = study.envs, _algorithms(study)
+    where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
+    if study.atari and len(envs) > 1:
+        where = f"{len(envs)} Atari games"
+    who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    who = who if len(names) <= 3 else f"{len(study.who)} algorithms"
+    swept = f" with {len(study.ks)} values of k" if len(study.ks) > 2 and len(names) == 1 else ""
+    return f"{where}: {who}{swept}"
+
+
+def lead(study: Study) -> str:
+    """1,995 agents: 57 environments, 7 algorithms, 5 seeds each; 50M timesteps, 200 evaluations."""
+    table = study.main
+    runs = table.select("env", "algorithm", "k", "seed").n_unique()
+    seeds = table.group_by("env", "algorithm", "k").agg(pl.col("seed").n_unique())["seed"].to_list()
+    fewest, most = min(seeds), max(seeds)
+    many = how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
+    one = len(_algorithms(study)) == 1 and len(study.who) > 1
+    who = f"{len(study.who)} values of k" if one else how_many(len(study.who), "algorithm")
+    parts = [how_many(len(study.envs), "environment"), who, many]
+    return (
+        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
+        f"{millions(int(table['step'].to_numpy().max()))} timesteps, "
+        f"{how_many(max(points), 'evaluation')}."
+    )
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Folders by as few of their last parts as tell them apart: pages go to other people."""
+    longest = max((len(Path(path).parts) for path in paths), default=1)
+    for parts in range(1, longest + 1):
+        names = {path: "/".join(Path(path).parts[-parts:]) for path in paths}
+        if len(set(names.values())) == len(names):
+            return names
+    return {path: path for path in paths}
+
+
+def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    """Notes with the short names of places in them."""
+    for path in sorted(names, key=len, reverse=True):
+        notes = [note.replace(path, names[path]) for note in notes]
+    return list(notes)
+
+
+def deviations(results: Results) -> list[str]:
+    """Where the studies that these results are of depart from the paper, by what their runs say."""
+    origins = (source.provenance or {} for source in results.about)
+    return list(dict.fromkeys(said for origin in origins for said in origin.get(DEVIATIONS, ())))
+
+
+def about_section(results: Results, study: Study, names: Mapping[str, str]) -> str:
+    """The section on what was run; `names` are those of the places, for readers elsewhere."""
+    parts = []
+    if departures := deviations(results):
+        parts += [elements.paragraph("Deviations from the paper:"), elements.bullets(departures)]
+    for source in results.about:
+        parts += _source(source, names[source.path])
+    parts += [
+        "<h3>The agents</h3>",
+        elements.table(
+            ("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score",
+             "diverged"),
+            _groups(study), name="groups", caption="The agents", tall=True,
+        ),
+        elements.details("Every agent", name="every-agent", rows="agent-rows"),
+    ]  # fmt: skip
+    return elements.section("What was run", *parts, name="run")
+
+
+def agent_rows(study: Study) -> dict[str, Any]:
+    """A row per agent, for the table that is made when it is asked for."""
+    table = study.main
+    own = [name for name in OWN if name in table.columns and table[name].n_unique() > 1]
+    who = ["env", "algorithm", "k", "seed"]
+    ended = table.group_by(who).agg(
+        *(pl.col(name).first() for name in own),
+        pl.col("step").max().alias("last step"),
+        _diverged(table).any().alias("diverged"),
+    )
+    auc, final = (
+        make(table).table.select(*who, pl.col("score").alias(name))
+        for make, name in ((run_auc, "AUC"), (final_scores, "final score"))
+    )
+    rows = ended.join(auc, on=who, how="left").join(final, on=who, how="left").sort(who)
+    rows = rows.with_columns(
+        pl.col("env").map_elements(game, return_dtype=pl.String),
+        pl.col("AUC", "final score").round_sig_figs(5),
+        diverged=pl.when("diverged").then(pl.lit("yes")).otherwise(pl.lit("")),
+    ).rename({"env": "environment"})
+    if not (rows["diverged"] == "yes").any():
+        rows = rows.drop("diverged")
+    columns = [name.replace("_", " ") for name in rows.columns]
+    return {"columns": columns, "rows": [list(map(_finite, row)) for row in rows.iter_rows()]}
+
+
+def _groups(study: Study) -> list[list[Any]]:
+    """A row an environment and algorithm, with means over seeds and their intervals."""
+    by = ["env", "algorithm", "k"]
+    table = study.main
+    auc, final = (
+        {row[:3]: row for row in mean_intervals(
+            make(table).table, by, "score", resamples=study.resamples).iter_rows()}
+        for make in (run_auc, final_scores)
+    )  # fmt: skip
+    ended = table.group_by(by).agg(
+        pl.col("seed").n_unique(),
+        pl.col("step").max(),
+        pl.col("seed").filter(_diverged(table)).n_unique().alias("diverged"),
+    )
+    about = {row[:3]: row[3:] for row in ended.iter_rows()}
+    rows = []
+    for env in study.envs:
+        for v in study.who:
+            key = (env, v.algorithm, v.k)
+            if key in about:
+                seeds, last, diverged = about[key]
+                numbers = (_mean(auc[key]), _mean(final[key]))
+                own = [Cell("", game(env)), v.look.label, Cell(f"{v.k:g}", v.k), seeds, last]
+                rows.append([*own, *numbers, diverged])
+    return rows
+
+
+def _mean(row: tuple[Any, ...]) -> Cell:
+    mean, low, high = row[3:6]
+    if mean is None:
+        return Cell("–", None)
+    if low is None:
+        return Cell(number(mean), mean)
+    value, _, ends = written(Interval(mean, low, high), sign=False).partition(" ")
+    return Cell(f'<span class="number">{value}</span><small>{ends}</small>', mean)
+
+
+def _diverged(table: pl.DataFrame) -> pl.Expr:
+    known = "diverged_at" in table.columns
+    return pl.col("diverged_at").is_not_null() if known else pl.lit(False)
+
+
+def _source(source: Source, name: str) -> list[str]:
+    """One place: the command, the protocol, the settings, the machine."""
+    origin, config = source.provenance or {}, source.config or {}
+    said = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
+    parts = [elements.paragraph(said)]
+    if isinstance(origin.get("command"), str):
+        parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
+    settings = config.get("settings")
+    for envs, own in _alike(settings if isinstance(settings, Mapping) else {}):
+        plain = {name: value for name, value in own.items() if name != PROTOCOL}
+        where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
+        if isinstance(own.get(PROTOCOL), Mapping):
+            inside = elements.settings_table(own[PROTOCOL])
+            parts.append(elements.details(f"Protocol of {where}", inside))
+        parts.append(elements.details(f"Settings of {where}", elements.settings_table(plain)))
+    known = {name: origin[name] for name in ORIGIN if name in origin}
+    if known:
+        parts.append(elements.details("Where it was run", elements.settings_table(known)))
+    return parts
+
+
+def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Environments with equal settings together."""
+    groups: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for env, own in settings.items():
+        if isinstance(own, dict):
+            groups.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
+    return list(groups.values())
+
+
+def _algorithms(study: Study) -> list[str]:
+    names = (look(v.algorithm).label.removesuffix("(0)") for v in study.who)
+    return list(dict.fromkeys(names))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and value - value != 0 else value

@@ -1,0 +1,284 @@
+"""The curves of the interactive panel, packed: a few bytes a number, everything in the page.
+
+A number is 16 bits between the lowest and the highest of its own curve, so that a seed that went
+astray costs the others nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
+"""
+
+import base64
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations_with_replacement
+from math import factorial, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from valueshare.analysis.importers.columns import METRICS
+from valueshare.analysis.resampling import intervals
+from valueshare.analysis.scores import BASELINES
+from valueshare.report.data import Study
+from valueshare.report.figures.curves import curves_shown
+from valueshare.report.figures.series import game
+from valueshare.report.figures.style import look
+from valueshare.text import how_many
+
+Floats = NDArray[np.float64]
+
+NONE = 65_535
+LEVELS = 65_534
+BAND_RESAMPLES = 2_000  # of one environment's bands: tens of thousands of them, for the eye
+ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and it is said
+EXACT = 6  # seeds up to which every resample is counted, and none is drawn
+MOST_SHOWN = 9  # lines at first; the others are a click away
+LABELS = {"score": "evaluation score", "train_score": "score while training"}
+
+
+class Packed(NamedTuple):
+    """What the panel reads, as JSON, and sentences about it."""
+
+    data: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+class _Pack:
+    """Rows of numbers, one after the other, each with its own scale."""
+
+    def __init__(self) -> None:
+        self.values: list[NDArray[np.uint16]] = []
+        self.scales: list[tuple[float, float]] = []
+        self.size = 0
+
+    def add(self, rows: Floats) -> tuple[int, int]:
+        """Put rows in, NaN where there is nothing; (number of the first row, its place)."""
+        place = len(self.scales), self.size
+        for row in rows:
+            codes, low, unit = quantised(row)
+            self.values.append(codes)
+            self.scales.append((low, unit))
+            self.size += len(codes)
+        return place
+
+    def packed(self) -> dict[str, str]:
+        values = np.concatenate(self.values) if self.values else np.zeros(0)
+        return {
+            "values": _base64(values.astype("<u2").tobytes()),
+            "scales": _base64(np.array(self.scales, "<f8").tobytes()),
+        }
+
+
+def curve_data(study: Study) -> Packed:
+    """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
+    table = study.main
+    metrics = [name for name in METRICS if study.has(name)]
+    pack, grids, notes = _Pack(), list[list[int]](), list[str]()
+    views: list[dict[str, Any]] = []
+    index = {(v.algorithm, v.k): number for number, v in enumerate(study.who)}
+    if study.atari and len(study.envs) > 1:
+        views.append(_all_games(study, index, pack, grids))
+        notes.append(BASELINES)
+    arrays = {env: _arrays(table.filter(pl.col("env") == env), metrics) for env in study.envs}
+    room = ROOM - pack.size
+    with_seeds = set[str]()
+    for metric in metrics:  # in their order of interest, as long as there is room
+        room -= sum(a.values[metric].size for a in arrays.values())
+        if room >= 0:
+            with_seeds.add(metric)
+    for env, found in arrays.items():
+        curves = {m: _env_curves(found, m, m in with_seeds, index, pack) for m in metrics}
+        kept = {metric: own for metric, own in curves.items() if own}
+        views.append({"label": game(env), "grid": _grid(found.steps, grids), "curves": kept})
+    _tell_apart(views)
+    if left := [name for name in metrics if name not in with_seeds]:
+        notes.append(f"The seeds of {_words(left)} are not in the page: they would make it large.")
+    notes.append(
+        "Lines are means over seeds and bands 95 % bootstrap intervals of them (all resamples "
+        f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
+    )
+    data = {
+        "variants": _variants(study),
+        "metrics": [{"name": name, "label": _label(name)} for name in metrics],
+        "grids": grids,
+        "views": views,
+        **pack.packed(),
+    }
+    return Packed(data, tuple(notes))
+
+
+def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
+    """Codes, and the scale to turn them back: value = low + unit * code. Shapes: [T] -> [T].
+
+    [0, 1, nan, 2] -> [0, 32767, 65535, 65534], low 0, unit 2 / 65534.
+    """
+    known = np.isfinite(row)
+    codes = np.full(len(row), NONE, np.uint16)
+    if not known.any():
+        return codes, 0.0, 0.0
+    low, high = float(row[known].min()), float(row[known].max())
+    unit = (high - low) / LEVELS
+    if unit > 0:
+        codes[known] = np.rint((row[known] - low) / unit)
+    else:
+        codes[known] = 0
+    return codes, low, unit
+
+
+class _Arrays(NamedTuple):
+    """One environment's runs: who they are, and their metrics as [runs, steps], NaN for nothing."""
+
+    steps: list[int]
+    who: list[tuple[str, float]]  # [runs]
+    values: dict[str, Floats]
+
+
+def _arrays(rows: pl.DataFrame, metrics: Sequence[str]) -> _Arrays:
+    steps = rows["step"].unique().sort()
+    runs = rows.select("algorithm", "k", "seed").unique().sort("algorithm", "k", "seed")
+    numbered = rows.join(runs.with_row_index("run"), on=["algorithm", "k", "seed"])
+    at = numbered["run"].to_numpy(), np.searchsorted(steps, numbered["step"].to_numpy())
+    values = {}
+    for name in metrics:
+        own = np.full((runs.height, len(steps)), np.nan)
+        own[at] = numbered[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        values[name] = np.where(np.isfinite(own), own, np.nan)
+    return _Arrays(steps.to_list(), list(runs.select("algorithm", "k").iter_rows()), values)
+
+
+def _env_curves(
+    found: _Arrays,
+    metric: str,
+    with_seeds: bool,
+    index: dict[tuple[str, float], int],
+    pack: _Pack,
+) -> list[list[Any]]:
+    """[variant, first row, its place, how many seeds, rows of seeds] of each variant."""
+    values = found.values[metric]
+    groups = {who: values[[own == who for own in found.who]] for who in dict.fromkeys(found.who)}
+    groups = {who: runs for who, runs in groups.items() if np.isfinite(runs).any()}
+    bands = _bands(list(groups.values()))
+    curves = []
+    for (who, runs), band in zip(groups.items(), bands, strict=True):
+        rows = np.concatenate([band, runs]) if with_seeds else band
+        row, place = pack.add(rows)
+        count = how_many(len(runs), "seed")
+        curves.append([index[who], row, place, count, len(runs) if with_seeds else 0])
+    return sorted(curves)
+
+
+def _bands(groups: Sequence[Floats]) -> list[Floats]:
+    """Mean, low and high over the runs that have a value. Shapes: [runs, T] each -> [3, T] each."""
+    bands = [np.full((3, runs.shape[1]), np.nan) for runs in groups]
+    ordered = [np.sort(runs, axis=0).T for runs in groups]  # [T, runs]; NaN comes last
+    known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
+    for count in sorted({int(count) for counts in known for count in counts} - {0}):
+        places = [counts == count for counts in known]
+        values = np.concatenate(
+            [own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()]
+        )
+        ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
+        if 1 < count <= EXACT:
+            ends = exact_ends(values)
+        elif count > EXACT:
+            sizes = np.array([count])
+            ends = intervals(values, sizes, "run_mean", resamples=BAND_RESAMPLES, seed=0)
+        three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
+        firsts = np.cumsum([there.sum() for there in places])[:-1]
+        for band, there, own in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
+            band[:, there] = own
+    return bands
+
+
+def exact_ends(values: Floats) -> tuple[Floats, Floats]:
+    """The ends of 95 % bootstrap intervals of means, over all resamples there are.
+
+    n values have (2n-1 choose n) different resamples, 126 for n = 5, each as likely as the
+    multinomial says: fewer than one would draw. Shapes: [C, n] -> [C], [C].
+    """
+    counts, chances = _all_resamples(values.shape[1])
+    # No matrix product: on ones this small the threads of BLAS only wait for each other.
+    means = np.einsum("ci,ri->cr", values, counts / values.shape[1])  # [C, R]
+    order = np.argsort(means, axis=1)
+    ranked, below = np.take_along_axis(means, order, axis=1), np.cumsum(chances[order], axis=1)
+    last = len(counts) - 1
+    at = [(below < share).sum(axis=1).clip(max=last)[:, None] for share in (0.025, 0.975)]
+    low, high = (np.take_along_axis(ranked, index, axis=1)[:, 0] for index in at)
+    return low, high
+
+
+@cache
+def _all_resamples(n: int) -> tuple[Floats, Floats]:
+    """How often each of n is drawn in every different resample, and their chances: [R, n], [R]."""
+    drawn = list(combinations_with_replacement(range(n), n))
+    counts = [[own.count(i) for i in range(n)] for own in drawn]
+    ways = [factorial(n) / prod(factorial(count) for count in row) for row in counts]
+    return np.array(counts, np.float64), np.array(ways) / n**n
+
+
+def _all_games(
+    study: Study, index: dict[tuple[str, float], int], pack: _Pack, grids: list[list[int]]
+) -> dict[str, Any]:
+    """The interquartile mean over all games, on the human scale."""
+    table = study.curves.table
+    steps = table["step"].unique().sort().to_list()
+    curves = []
+    for (algorithm, k), number in index.items():
+        own = table.filter((pl.col("algorithm") == algorithm) & (pl.col("k") == k)).sort("step")
+        rows = np.full((3, len(steps)), np.nan)
+        at = np.searchsorted(steps, own["step"].to_numpy())
+        for row, name in enumerate(("value", "ci95_low", "ci95_high")):
+            rows[row, at] = own[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        first, place = pack.add(rows)
+        runs = int(own["runs"].to_numpy().max())
+        curves.append([number, first, place, how_many(runs, "run"), 0])
+    return {
+        "label": f"All {len(study.envs)} games",
+        "what": "IQM of the human-normalised score",
+        "grid": _grid(steps, grids),
+        "curves": {"score": curves},
+    }
+
+
+def _variants(study: Study) -> list[dict[str, Any]]:
+    """Names and colours; of many k, the paper's choice is on at first."""
+    crowded = len(study.who) > MOST_SHOWN
+    chosen = curves_shown(study.sweep)[:MOST_SHOWN]
+    return [
+        {
+            "label": variant.look.label,
+            "group": look(variant.algorithm).label.removesuffix("(0)"),
+            "chip": f"k = {variant.k:g}",
+            "colour": variant.look.colour,
+            "dashed": variant.look.dashed,
+            "on": not crowded or (variant.algorithm == study.swept and variant.k in chosen),
+        }
+        for variant in study.who
+    ]
+
+
+def _grid(steps: list[int], grids: list[list[int]]) -> int:
+    if steps not in grids:
+        grids.append(steps)
+    return grids.index(steps)
+
+
+def _tell_apart(views: list[dict[str, Any]]) -> None:
+    """Pong-v4 and Pong-v5 are both Pong: number the later ones."""
+    seen: dict[str, int] = {}
+    for view in views:
+        label = view["label"]
+        seen[label] = seen.get(label, 0) + 1
+        if seen[label] > 1:
+            view["label"] = f"{label} ({seen[label]})"
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, name.replace("_", " "))
+
+
+def _words(names: Sequence[str]) -> str:
+    return ", ".join(_label(name) for name in names)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

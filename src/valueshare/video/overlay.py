@@ -1,0 +1,287 @@
+"""One frame of a video: the screen, and beside it what the agent's network says of the state.
+
+    screen   environment, algorithm, agent
+             score, step, episode
+             b                      [bar]
+             action   q = b + z     [bar from 0 to b, from there to q]    z [bar]
+             ...
+             q of the chosen action and b over the last steps
+
+What never changes is drawn once; a frame is a copy of it with the picture, bars and numbers put in.
+"""
+
+import math
+from collections import deque
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from valueshare.video.rendering import Picture
+from valueshare.video.rollouts import Moment
+
+HEIGHT, PANEL = 640, 560  # of a frame; the width of the panel
+SCREEN = (480, 640)  # the smallest and largest width of the screen
+MARGIN, GAP = 16, 12
+NAME, Q_BAR, Z_BAR, NUMBER = 122, 168, 94, 66  # widths of the table's columns
+ROWS_TOP = 164  # where the table of actions begins
+ROW, BAR = 36, 18  # the tallest row and bar
+STRIP = (76, 220)  # the least and greatest height of the curves below the table
+MOST_ROWS = 26  # actions that can be read at this height
+STEP_PIXELS = 2  # of the curves
+
+BACKGROUND, CHOSEN, FRAME, FAINT = "#16181D", "#2C323D", "#2A2E36", "#5A6270"
+PLAIN, BRIGHT, SHARED = "#A9B1BD", "#FFFFFF", "#2F5F7A"
+SKY, ORANGE, GREEN, PURPLE = "#56B4E9", "#E69F00", "#009E73", "#CC79A7"  # Okabe and Ito's
+ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # ends of scales, times a power of ten
+
+Box = tuple[int, int, int, int]  # left, top, width, height
+
+
+class Captions(NamedTuple):
+    """What the panel says throughout."""
+
+    title: str
+    baseline: str  # what b is
+    values: str  # what the bars of q are
+    actions: tuple[str, ...]
+
+
+class Axis:
+    """A scale that has room for all values so far, and for 0: it grows in steps, never shrinks."""
+
+    def __init__(self) -> None:
+        self.low, self.high = 0.0, 0.0
+
+    def take(self, values: NDArray[np.float64]) -> None:
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            self.low = min(self.low, -round_up(-float(finite.min())))
+            self.high = max(self.high, round_up(float(finite.max())))
+
+    def place(self, value: float, width: int) -> int:
+        """The pixel of a value, 0, ..., width - 1; of one that is not finite that of 0."""
+        span = self.high - self.low
+        inside = value if math.isfinite(value) else 0.0
+        return round((inside - self.low) / span * (width - 1)) if span else 0
+
+    @property
+    def decimals(self) -> int:
+        """Of numbers on this scale: four digits of the largest."""
+        size = max(self.high, -self.low)
+        return min(6, max(0, 3 - math.floor(math.log10(size)))) if size else 1
+
+
+def round_up(value: float) -> float:
+    """The next of ROUND times a power of ten; 0 for what is not positive."""
+    if value <= 0:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((n * power for n in ROUND if value <= n * power), 10.0 * power)
+
+
+class Overlay:
+    """Draws the moments of a video in their order: scales and curves remember those before."""
+
+    def __init__(self, captions: Captions, first: Moment) -> None:
+        self.captions = captions
+        self.picture = (0, 0) if first.picture is None else fitted(*first.picture.shape[:2])
+        width = max(self.picture[1], SCREEN[0])
+        self.screen = width + width % 2  # H.264 wants even sizes
+        self.rows = min(len(captions.actions), MOST_ROWS)
+        room = HEIGHT - ROWS_TOP - STRIP[0] - 3 * MARGIN
+        self.row = min(ROW, room // self.rows)
+        below = ROWS_TOP + self.rows * self.row + 2 * MARGIN
+        self.strip = min(STRIP[1], HEIGHT - MARGIN - below)
+        self.q_axis, self.z_axis, self.features = Axis(), Axis(), Axis()
+        self.curves: deque[tuple[float, float]] = deque(maxlen=(PANEL - 2 * MARGIN) // STEP_PIXELS)
+        self.background = self._background()
+
+    def draw(self, moment: Moment) -> Picture:
+        """One frame, [HEIGHT, width, 3]."""
+        values = moment.values
+        band = np.empty(0) if values.band is None else values.band.ravel()
+        self.q_axis.take(np.concatenate([values.q, [values.baseline], band]))
+        self.z_axis.take(values.residuals)
+        if moment.step == 0:
+            self.curves.clear()
+        if moment.ending is None:
+            self.curves.append((float(values.q[moment.action]), values.baseline))
+        panel = self.background.copy()
+        draw = ImageDraw.Draw(panel)
+        self._head(draw, moment)
+        for number in range(self.rows):
+            self._action(draw, moment, number)
+        self._curves(draw)
+        frame = np.zeros((HEIGHT, self.screen + PANEL, 3), np.uint8)
+        frame[:, self.screen :] = np.asarray(panel)
+        if moment.picture is None:
+            frame[:, : self.screen] = self._observation(moment.observation)
+        else:
+            (height, width), left = self.picture, (self.screen - self.picture[1]) // 2
+            top = (HEIGHT - height) // 2
+            frame[top : top + height, left : left + width] = scaled(moment.picture, height, width)
+        return frame
+
+    def _background(self) -> Image.Image:
+        image = Image.new("RGB", (PANEL, HEIGHT), BACKGROUND)
+        draw = ImageDraw.Draw(image)
+        draw.text((MARGIN, MARGIN), self.captions.title, BRIGHT, font(16))
+        draw.text((MARGIN, ROWS_TOP - 64), self.captions.baseline, SKY, font(14))
+        heads, (q, z) = ROWS_TOP - 22, _columns()
+        draw.text((MARGIN, heads), "action", FAINT, font(13))
+        draw.text((q, heads), self.captions.values, PLAIN, font(13))
+        draw.text((z, heads), "z", ORANGE, font(13))
+        for number in range(self.rows):
+            self._name(draw, number, PLAIN)
+        left_out = len(self.captions.actions) - self.rows
+        if left_out:
+            place = (MARGIN, ROWS_TOP + self.rows * self.row)
+            draw.text(place, f"and {left_out} actions more", FAINT, font(12))
+        top = HEIGHT - MARGIN - self.strip
+        draw.text((MARGIN, top - 17), "b", SKY, font(12))
+        draw.text((MARGIN + 16, top - 17), "and q of the chosen action", PLAIN, font(12))
+        draw.rectangle((MARGIN, top, PANEL - MARGIN, HEIGHT - MARGIN), outline=FRAME)
+        return image
+
+    def _head(self, draw: ImageDraw.ImageDraw, moment: Moment) -> None:
+        line = f"score {score_text(moment.score)}   step {moment.step:,}   episode {moment.episode}"
+        draw.text((MARGIN, MARGIN + 28), line, BRIGHT, font(16))
+        if moment.ending is not None:
+            draw.text((MARGIN, MARGIN + 54), moment.ending, GREEN, font(16))
+        elif moment.action != moment.greedy:
+            draw.text((MARGIN, MARGIN + 54), "explores", PURPLE, font(16))
+        b, (q, _), y = moment.values.baseline, _columns(), ROWS_TOP - 44
+        _bar(draw, self.q_axis, (q, y, Q_BAR, 14), 0.0, b, SKY)
+        _number(draw, self.q_axis, b, (q + Q_BAR + NUMBER, y - 1), SKY, 14)
+
+    def _name(self, draw: ImageDraw.ImageDraw, number: int, ink: str) -> None:
+        top, size = self._text_line(number)
+        draw.text((MARGIN, top), self.captions.actions[number], ink, font(size))
+
+    def _text_line(self, number: int) -> tuple[int, int]:
+        """Top and size of the text in an action's row."""
+        size = min(15, self.row - 4)
+        return ROWS_TOP + number * self.row + (self.row - size) // 2 - 2, size
+
+    def _action(self, draw: ImageDraw.ImageDraw, moment: Moment, number: int) -> None:
+        values, height = moment.values, self.row
+        q, b, z = float(values.q[number]), values.baseline, float(values.residuals[number])
+        y, ink, (line, size) = ROWS_TOP + number * height, PLAIN, self._text_line(number)
+        if number == moment.action:
+            ink, edge = BRIGHT, GREEN if number == moment.greedy else PURPLE
+            draw.rectangle((10, y, PANEL - 10, y + height - 2), fill=CHOSEN)
+            draw.rectangle((6, y, 9, y + height - 2), fill=edge)
+            self._name(draw, number, ink)
+        (q_left, z_left), bar = _columns(), max(4, min(BAR, height - 8))
+        top = y + (height - bar) // 2 - 1
+        # What all actions share, and on top of it, or back from it, what is this one's own.
+        _bar(draw, self.q_axis, (q_left, top, Q_BAR, bar), 0.0, b, SHARED)
+        _bar(draw, self.q_axis, (q_left, top + bar // 4, Q_BAR, bar // 2), b, q, ORANGE)
+        if values.band is not None:
+            low, high = (self.q_axis.place(float(x), Q_BAR) for x in values.band[:, number])
+            draw.line((q_left + low, top + bar // 2, q_left + high, top + bar // 2), fill=BRIGHT)
+        x = q_left + self.q_axis.place(q, Q_BAR)
+        draw.rectangle((x - 1, top, x, top + bar - 1), fill=BRIGHT)
+        _bar(draw, self.z_axis, (z_left, top, Z_BAR, bar), 0.0, z, ORANGE)
+        _number(draw, self.q_axis, q, (q_left + Q_BAR + NUMBER, line), ink, size)
+        _number(draw, self.z_axis, z, (z_left + Z_BAR + NUMBER, line), ink, size)
+
+    def _curves(self, draw: ImageDraw.ImageDraw) -> None:
+        height = self.strip - 6
+        bottom = HEIGHT - MARGIN - 4
+        zero = bottom - self.q_axis.place(0.0, height)
+        draw.line((MARGIN + 1, zero, PANEL - MARGIN - 1, zero), fill=FAINT)
+        for column, colour in ((1, SKY), (0, BRIGHT)):
+            points = [
+                (MARGIN + STEP_PIXELS * i, bottom - self.q_axis.place(pair[column], height))
+                for i, pair in enumerate(self.curves)
+            ]
+            if len(points) > 1:
+                draw.line(points, fill=colour)
+
+    def _observation(self, observation: NDArray[Any]) -> Picture:
+        """In the place of a screen: a bar a number, as many as have room."""
+        image = Image.new("RGB", (self.screen, HEIGHT))
+        draw = ImageDraw.Draw(image)
+        numbers = np.asarray(observation, np.float64).ravel()
+        self.features.take(numbers)
+        draw.text((MARGIN, MARGIN), "observation", PLAIN, font(16))
+        room = HEIGHT - 3 * MARGIN - 24
+        row = min(40, max(14, room // numbers.size))
+        for number, value in enumerate(numbers[: room // row].tolist()):
+            y = MARGIN + 32 + number * row
+            draw.text((MARGIN, y), str(number), FAINT, font(12))
+            box = (MARGIN + 36, y + 1, self.screen - 156, max(6, row - 8))
+            _bar(draw, self.features, box, 0.0, value, SKY)
+            _number(draw, self.features, value, (self.screen - MARGIN, y), PLAIN, 12)
+        return np.asarray(image)
+
+
+def _columns() -> tuple[int, int]:
+    """Where the bars of q and of z begin; a number follows each."""
+    q = MARGIN + NAME
+    return q, q + Q_BAR + NUMBER + GAP
+
+
+def _bar(
+    draw: ImageDraw.ImageDraw, axis: Axis, box: Box, start: float, end: float, colour: str
+) -> None:
+    left, top, width, height = box
+    zero = left + axis.place(0.0, width)
+    low, high = sorted((axis.place(start, width), axis.place(end, width)))
+    if math.isfinite(start) and math.isfinite(end) and start != end:
+        draw.rectangle((left + low, top, left + high, top + height - 1), fill=colour)
+    draw.line((zero, top - 2, zero, top + height + 1), fill=FAINT)
+
+
+def _number(
+    draw: ImageDraw.ImageDraw,
+    axis: Axis,
+    value: float,
+    corner: tuple[int, int],  # right, top
+    colour: str,
+    size: int,
+) -> None:
+    text = number_text(value, axis.decimals)
+    draw.text(corner, text, colour, font(size), anchor="ra")
+
+
+def number_text(value: float, decimals: int) -> str:
+    """A number of the panel; a zero has no sign."""
+    text = f"{value:.{decimals}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def score_text(score: float) -> str:
+    """A score: whole where it is, else with two decimals."""
+    return f"{score:,.0f}" if score.is_integer() else f"{score:,.2f}"
+
+
+def fitted(height: int, width: int) -> tuple[int, int]:
+    """The size of a picture in a frame: a whole multiple where it is small, else shrunk."""
+    ratio = min(HEIGHT / height, SCREEN[1] / width)
+    if ratio >= 1:
+        return height * int(ratio), width * int(ratio)
+    return max(1, int(height * ratio)), max(1, int(width * ratio))
+
+
+def scaled(picture: Picture, height: int, width: int) -> Picture:
+    """A picture at its size in a frame; the pixels of small ones stay squares."""
+    if picture.shape[:2] == (height, width):
+        return picture
+    larger = height > picture.shape[0]  # then a whole multiple
+    way = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(picture).resize((width, height), way))
+
+
+@cache
+def font(size: int) -> ImageFont.FreeTypeFont:
+    """Matplotlib's own: there on every machine, with digits of one width."""
+    import matplotlib as mpl
+
+    fonts = Path(mpl.get_data_path()) / "fonts" / "ttf"
+    return ImageFont.truetype(fonts / "DejaVuSans.ttf", max(6, size))
