@@ -8,21 +8,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from synthetic import (
+    ALGORITHMS,
+    synthetic_results,
+    write_synthetic_run,
+)
 
 from valueshare.analysis.importers.results import Results, Source, read_results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.cli import main
 from valueshare.commands.report import report
 from valueshare.errors import InvalidInput
-from valueshare.report.data import study_of
+from valueshare.report.data import is_synthetic, report_data
 from valueshare.report.figure_registry import FIGURES, drawn_from, figures_for, not_allowed
 from valueshare.report.figures.style import save
-from valueshare.report.synthetic import (
-    ALGORITHMS,
-    is_synthetic,
-    synthetic_results,
-    write_synthetic_run,
-)
 from valueshare.report.tabular import headlines
 
 FEW = 200  # resamples
@@ -55,7 +54,7 @@ def test_the_figures_of_an_atari_study(atari: Results) -> None:
         *("action-gap-increase", "sensitivity"),
         *("learning-curves", "overestimation-curves", "geometry"),
     ]
-    assert set(not_allowed(study_of(atari))) == set(FIGURES) - set(drawn)
+    assert set(not_allowed(report_data(atari))) == set(FIGURES) - set(drawn)
     labels = [line.get_label() for line in drawn["iqm"].axes[0].lines]
     assert {"DQN", "IB-DQN(n)", "IB-IQN(n)"} < set(labels)
 
@@ -127,13 +126,13 @@ def test_two_optimizers_are_two_learners() -> None:
     both = pl.concat([own.with_columns(optimizer=pl.lit(name)) for name in ("adam", "RMSprop")])
     for optimizers in (["adam", "RMSprop"], ["adam", "sgd"]):
         named = both.with_columns(pl.col("optimizer").replace("RMSprop", optimizers[1]))
-        found = study_of(results(named), FEW)
+        found = report_data(results(named), FEW)
         assert found.main.height == both.height  # of no Atari game any is kept apart
         labels = [variant.look.label for variant in found.who]
         assert labels == sorted(f"IB-DQN(4), optimizer={name.lower()}" for name in optimizers)
     told = own.with_columns(optimizer=pl.lit("adam"))
     untold = own.with_columns(optimizer=pl.lit(None, pl.String), seed=pl.col("seed") + 9)
-    assert len(study_of(results(pl.concat([told, untold])), FEW).who) == 1  # it may be Adam
+    assert len(report_data(results(pl.concat([told, untold])), FEW).who) == 1  # it may be Adam
 
 
 def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path) -> None:
@@ -218,11 +217,11 @@ def test_rmsprop_runs_of_a_tidy_table(tmp_path: Path) -> None:
     table = synthetic_results(2, 2, 3).drop("source")
     both = [table.with_columns(optimizer=pl.lit(name)) for name in ("Adam", "RMSprop")]
     pl.concat(both).write_csv(tmp_path / "both.csv")
-    found = study_of(read_results(tmp_path / "both.csv"), FEW)
+    found = report_data(read_results(tmp_path / "both.csv"), FEW)
     assert "iqm-rmsprop" not in not_allowed(found)
     assert found.main.height == table.height  # Adam's
     both[0].write_csv(tmp_path / "adam.csv")
-    needs = not_allowed(study_of(read_results(tmp_path / "adam.csv"), FEW))
+    needs = not_allowed(report_data(read_results(tmp_path / "adam.csv"), FEW))
     assert needs["iqm-rmsprop"] == "runs with RMSprop beside others"
 
 

@@ -7,16 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from valueshare.analysis.importers.formats import read_agents, read_run_folder
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.experiments.lunarlander import lunarlander_study
-from valueshare.report.sensitivity import (
-    compared,
-    read_run,
-    summarise,
-    tabulate,
-    write_lunarlander_report,
-)
+from valueshare.report.sensitivity import compared, summarise, tabulate, write_sweep_report
 
 K = (0.0, 16.0, 4_096.0)
 
@@ -28,9 +23,11 @@ def make_run(folder: Path, *, seeds: int = 4, k: tuple[float, ...] = K, **extra:
     level + s - 25.
     """
     level = {0.0: 100.0, 16.0: 200.0, 4_096.0: -200.0}
-    agents = pl.DataFrame(
-        [{"k": value, "seed": seed} for value in k for seed in range(seeds)]
-    ).with_row_index("agent")
+    agents = (
+        pl.DataFrame([{"k": value, "seed": seed} for value in k for seed in range(seeds)])
+        .with_row_index("agent")
+        .with_columns(env=pl.lit("LunarLander-v3"), algorithm=pl.lit("ib-dqn"))
+    )
     records = [
         {
             "agent": row["agent"],
@@ -58,7 +55,7 @@ def make_run(folder: Path, *, seeds: int = 4, k: tuple[float, ...] = K, **extra:
 
 def summary_of(run: Path) -> dict[str, Any]:
     """What the report would say, without drawing it."""
-    return summarise(tabulate(*read_run(run)))
+    return summarise(tabulate(read_agents(run), read_run_folder(run).table))
 
 
 def test_the_papers_scale_is_the_papers() -> None:
@@ -129,7 +126,7 @@ def test_the_same_run_gives_the_same_files(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        write_lunarlander_report(run, tmp_path / name)
+        write_sweep_report(run, tmp_path / name)
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*")]
     assert len(files) == 5 * 3 + 3  # figures in three formats; summary, scores, page
     for file in files:
@@ -176,30 +173,30 @@ def test_a_run_without_k_0_says_that_nothing_can_be_compared(tmp_path: Path) -> 
 def test_names_from_data_stay_text(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "provenance.json").write_text(json.dumps({"command": "<script>alert(1)</script>"}))
-    write_lunarlander_report(run)
+    write_sweep_report(run)
     html = (run / "report.html").read_text()
     assert "<script>alert" not in html
     assert "&lt;script&gt;" in html
 
 
 def test_folders_that_are_no_run_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"no agents\.parquet"):
-        write_lunarlander_report(tmp_path)
+    with pytest.raises(InvalidInput, match=r"agents\.parquet cannot be read"):
+        write_sweep_report(tmp_path)
     run = make_run(tmp_path / "run")
     pl.read_parquet(run / "agents.parquet").head(3).write_parquet(run / "agents.parquet")
     with pytest.raises(InvalidInput, match="18 records are of agents not in"):
-        write_lunarlander_report(run)
+        write_sweep_report(run)
     for file in (run / "records").iterdir():
         file.unlink()
     with pytest.raises(InvalidInput, match="holds no records"):
-        write_lunarlander_report(run)
+        write_sweep_report(run)
 
 
 def test_an_agent_without_any_record_is_counted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     agents = pl.read_parquet(run / "agents.parquet")
-    records = pl.concat(pl.read_parquet(p) for p in sorted((run / "records").iterdir()))
-    tables = tabulate(agents, records.filter(pl.col("agent") != 0))
+    evaluations = read_run_folder(run).table
+    tables = tabulate(agents, evaluations.filter(pl.col("agent") != 0))
     assert tables.auc["agents"].to_list() == [3, 4, 4]
     assert tables.auc["left_out"].to_list() == [1, 0, 0]
 

@@ -1,8 +1,8 @@
-"""A table of results as figures see it: who is in it, on what scale, and which pairs to compare."""
+"""Results as a report needs them: the algorithms, their scale, and the pairs to compare."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -20,12 +20,13 @@ from valueshare.report.figures.series import Variant, plain_variant, variants, w
 from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
 
 RMSPROP = "rmsprop"
+SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
 SCORE = "human_normalized"
 
 
 @dataclass(frozen=True)
-class Study:
-    """Results, with what several figures share computed once."""
+class ReportData:
+    """Tidy results, with what several figures and tables share computed once."""
 
     table: pl.DataFrame  # tidy, with k; `optimizer` where it is known
     resamples: int = RESAMPLES
@@ -110,8 +111,7 @@ class Study:
         Over the evaluations that both have. A score before training is part of the curve; what
         values are then says nothing.
         """
-        if self.pair is None:
-            raise ValueError("there is no pair")
+        assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
         after = table.filter(pl.col("step") > 0) if column != SCORE else table
         sides = layered.named(), plain.named()
@@ -121,49 +121,55 @@ class Study:
         return Estimate(found.table, (*cut, *notes, *found.notes))
 
 
-def study_of(results: Results, resamples: int = RESAMPLES) -> Study:
-    """The results with k everywhere, optimisers known, and settings that differ told apart."""
+def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
+    """Results with k in every row, known optimisers, and settings that differ in the names."""
     if resamples < 1:
         raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
-    table = _told_apart(_with_optimizer(with_k(results.table), results))
-    return Study(table, resamples, _full_actions(results))
+    table = _name_settings(_with_optimizer(with_k(results.table), results))
+    protocols = {own.get("atari_protocol") for *_, own in _stored_settings(results)}
+    known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
+    return ReportData(table, resamples, all(protocol.full_actions for protocol in known))
 
 
-def _full_actions(results: Results) -> bool:
-    """Whether n is 18 in all games, as far as the runs' protocols say."""
-    names = {
-        own.get("atari_protocol")
+def is_synthetic(results: Results) -> bool:
+    """Whether any of the results are made up."""
+    marked = any((source.config or {}).get(SYNTHETIC) for source in results.about)
+    table = results.table
+    return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
+
+
+def _stored_settings(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
+    """The path, environment and settings of every run that has any."""
+    return [
+        (source.path, env, own)
         for source in results.about
-        for own in ((source.config or {}).get("settings") or {}).values()
+        for env, own in ((source.config or {}).get("settings") or {}).items()
         if isinstance(own, dict)
-    }
-    known = {name for name in names if isinstance(name, str)} & set(atari_protocols())
-    return all(atari_protocol(name).full_actions for name in known)
+    ]
 
 
 def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
-    """The table with the optimiser of each run in small letters, null where no one says."""
+    """The table with the optimiser of each run in lower case, null where it is unknown."""
     if "optimizer" not in table.columns:
         table = table.with_columns(optimizer=pl.lit(None, pl.String))
-    known: list[tuple[str, str, str]] = []
-    for source in results.about:
-        settings = (source.config or {}).get("settings") or {}
-        for env, own in settings.items():
-            if isinstance(own, dict) and isinstance(own.get("optimizer"), str):
-                known.append((source.path, env, own["optimizer"]))
+    known = [
+        (path, env, own["optimizer"])
+        for path, env, own in _stored_settings(results)
+        if isinstance(own.get("optimizer"), str)
+    ]
     if known and "source" in table.columns:
-        said = pl.DataFrame(known, ["source", "env", "said"], orient="row").unique()
-        table = table.join(said, on=["source", "env"], how="left", maintain_order="left")
-        table = table.with_columns(pl.coalesce("optimizer", "said")).drop("said")
+        stored = pl.DataFrame(known, ["source", "env", "stored"], orient="row").unique()
+        table = table.join(stored, on=["source", "env"], how="left", maintain_order="left")
+        table = table.with_columns(pl.coalesce("optimizer", "stored")).drop("stored")
     return table.with_columns(pl.col("optimizer").str.to_lowercase())
 
 
-def _told_apart(table: pl.DataFrame) -> pl.DataFrame:
+def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
     """The table with settings in the algorithm's name, where runs of one k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they
     are different learners, and no mean may mix them. So are two optimisers, but for RMSprop in
-    Atari games, whose runs are kept apart anyway; one that is not told may be any.
+    Atari games, whose runs are kept apart anyway; an unknown one may be any.
     """
     apart = all(is_atari(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
@@ -174,7 +180,5 @@ def _told_apart(table: pl.DataFrame) -> pl.DataFrame:
     varied = [name for name in columns if (counts[name] > 1).any()]
     if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
         varied.append("optimizer")
-    names: Sequence[pl.Expr] = [
-        pl.format(" " + name + "={}", pl.col(name).cast(pl.String)).fill_null("") for name in varied
-    ]
+    names = (pl.format(f" {n}={{}}", pl.col(n).cast(pl.String)).fill_null("") for n in varied)
     return table.with_columns(pl.concat_str("algorithm", *names).alias("algorithm"))

@@ -13,7 +13,7 @@ from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scores import BASELINES
 from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
-from valueshare.report.data import SCORE, Study
+from valueshare.report.data import SCORE, ReportData
 from valueshare.report.figures.series import Variant, game, plain_variant
 from valueshare.text import exact
 
@@ -74,57 +74,57 @@ class Verdict(NamedTuple):
         return headlines(self.found, self.missing)
 
 
-def verdict(study: Study, asked: Sequence[str] = ()) -> Verdict:
+def verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
     """The comparisons that are asked for, or the usual ones."""
-    answers = [compare(study, pair) for pair in asked_pairs(study, asked)]
+    answers = [compare(data, pair) for pair in asked_pairs(data, asked)]
     return Verdict(
         tuple(answer for answer in answers if isinstance(answer, Comparison)),
         tuple(answer for answer in answers if isinstance(answer, str)),
     )
 
 
-def asked_pairs(study: Study, asked: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
+def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
     """The comparisons: those asked for, as "ib-dqn:4,dqn", or the layer against none.
 
     Left out, every algorithm with the layer is compared with the same without it, and every other
     with the first one.
     """
     if asked:
-        return [_pair(study.who, text) for text in asked]
+        return [_pair(data.who, text) for text in asked]
     pairs = []
-    for variant in study.who[1:]:
-        other = plain_variant(variant, study.who) or study.who[0]
+    for variant in data.who[1:]:
+        other = plain_variant(variant, data.who) or data.who[0]
         pairs.append((variant, other))
     return pairs
 
 
-def compare(study: Study, pair: tuple[Variant, Variant]) -> Comparison | str:
+def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
     """One comparison, or a sentence on why there is none."""
     x, y = pair
     names, sides = f"{x.look.label} and {y.look.label}", (x.named(), y.named())
-    table = study.normalised if study.atari else study.main
-    column = SCORE if study.atari else "score"
+    table = data.normalised if data.atari else data.main
+    column = SCORE if data.atari else "score"
     rows, cut = shared_evaluations(table, *sides, column)
     if rows.is_empty():
         return f"{names} have no evaluation at the same step of the same environment."
     runs, notes = run_auc(rows, column)
-    how = {"column": column, "resamples": study.resamples}
+    how = {"column": column, "resamples": data.resamples}
     try:
         chance, more = probability_of_improvement(runs, *sides, **how)  # type: ignore[arg-type]
         envs, _ = game_differences(runs, *sides, **how)  # type: ignore[arg-type]
     except InvalidInput:
         return f"{names} cannot be compared: no run of one has all evaluations that both have."
     difference, values, what = None, None, "AUC"
-    if study.atari or envs.height == 1:
+    if data.atari or envs.height == 1:
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
         row = difference_interval(runs, *sides, statistic, **how).table.row(0, named=True)  # type: ignore[arg-type]
         difference = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
         values = row["value_x"], row["value_y"]
-        what = f"{'IQM of the' if many else 'mean'} {HUMAN if study.atari else 'AUC'}"
+        what = f"{'IQM of the' if many else 'mean'} {HUMAN if data.atari else 'AUC'}"
     odds = chance.row(0, named=True)
     improvement = Interval(odds["value"], odds["ci95_low"], odds["ci95_high"])
-    extra = (BASELINES,) if study.atari else ()
+    extra = (BASELINES,) if data.atari else ()
     return Comparison(x, y, envs, difference, values, improvement, what,
                       tuple(dict.fromkeys([*extra, *cut, *notes, *more])))  # fmt: skip
 

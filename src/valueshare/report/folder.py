@@ -84,8 +84,8 @@ def filled_whole(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def told_by_name(target: Path) -> Iterator[None]:
-    """A full disk, and files of the target that cannot be written, are told with its name."""
+def named_in_errors(target: Path) -> Iterator[None]:
+    """Name the target in errors of a full disk, and of its files that cannot be written."""
     with _refused(target, only_below=target):
         yield
 

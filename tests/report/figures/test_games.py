@@ -5,11 +5,11 @@ import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from synthetic import synthetic_results
 
 from valueshare.analysis.scores import atari_baselines
 from valueshare.report.figures import bars, games
 from valueshare.report.figures.style import look
-from valueshare.report.synthetic import synthetic_results
 
 PLAIN, LAYER = look("dqn"), look("ib-dqn", 18.0, 18)
 

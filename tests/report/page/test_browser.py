@@ -8,13 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from synthetic import synthetic_results, write_synthetic_run
 
 from valueshare.analysis.importers.results import read_results
 from valueshare.report.figures.style import as_svg
 from valueshare.report.figures.svg import LARGE
 from valueshare.report.page import elements
-from valueshare.report.page.results import Picture, results_page
-from valueshare.report.synthetic import synthetic_results, write_synthetic_run
+from valueshare.report.page.elements import Picture
+from valueshare.report.page.results import results_page
 
 Visiting = Callable[..., Any]
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 300 200'><circle r='9'/></svg>"

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from synthetic import synthetic_results
 
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
-from valueshare.report.data import Study, study_of
+from valueshare.report.data import ReportData, report_data
 from valueshare.report.findings import (
     Comparison,
     Interval,
@@ -31,7 +32,6 @@ from valueshare.report.page import elements
 from valueshare.report.page.about import lead, short_names, shortened, title
 from valueshare.report.page.curve_data import NONE, curve_data, exact_ends, quantised
 from valueshare.report.page.results import results_page
-from valueshare.report.synthetic import synthetic_results
 
 RESAMPLES = 200
 Scores = Mapping[tuple[str, str, float, int], Sequence[float | None]]
@@ -47,11 +47,11 @@ def tidy(scores: Scores) -> Results:
     return Results(pl.DataFrame(rows, infer_schema_length=None), (), ())
 
 
-def study(scores: Scores) -> Study:
-    return study_of(tidy(scores), RESAMPLES)
+def data_of(scores: Scores) -> ReportData:
+    return report_data(tidy(scores), RESAMPLES)
 
 
-def compared(found: Study, number: int = 0) -> Comparison:
+def compared(found: ReportData, number: int = 0) -> Comparison:
     answer = compare(found, asked_pairs(found)[number])
     assert isinstance(answer, Comparison)
     return answer
@@ -104,7 +104,7 @@ def decoded(data: dict[str, object], curve: list[int], row: int, length: int) ->
 
 def test_curves_hold_means_intervals_and_seeds() -> None:
     ragged = {**TWO, ("Here", "dqn", 0.0, 1): [2.0, None]}
-    data = curve_data(study(ragged)).data
+    data = curve_data(data_of(ragged)).data
     (view,) = data["views"]
     assert (view["label"], data["grids"][view["grid"]]) == ("Here", [0, 10])
     plain, layered = view["curves"]["score"]
@@ -121,13 +121,13 @@ def test_curves_hold_means_intervals_and_seeds() -> None:
 
 def test_environments_of_one_game_are_told_apart() -> None:
     both = {(f"ALE/Pong-v{v}", *key[1:]): own for v in (4, 5) for key, own in TWO.items()}
-    labels = [view["label"] for view in curve_data(study(both)).data["views"]]
+    labels = [view["label"] for view in curve_data(data_of(both)).data["views"]]
     assert labels == ["All 2 games", "Pong", "Pong (2)"]
 
 
 def test_all_games_together_are_the_interquartile_mean() -> None:
     table = synthetic_results(games=3, seeds=2, points=2)
-    found = study_of(Results(table, (), ()), RESAMPLES)
+    found = report_data(Results(table, (), ()), RESAMPLES)
     data = curve_data(found).data
     view = data["views"][0]
     assert view["label"] == "All 3 games"
@@ -139,7 +139,7 @@ def test_all_games_together_are_the_interquartile_mean() -> None:
 
 
 def test_a_verdict_in_numbers() -> None:
-    found = compared(study(TWO))
+    found = compared(data_of(TWO))
     # AUC 12 against 2. The lowest resample of the first is 11, the highest of the second 3.
     assert found.difference == Interval(10.0, 8.0, 12.0)
     assert found.improvement == Interval(1.0, 1.0, 1.0)
@@ -148,7 +148,7 @@ def test_a_verdict_in_numbers() -> None:
         "IB-DQN(4) scores higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
         "[8.0, 12.0]; a run of it is the better one with probability 1.00 [1.00, 1.00], on Here."
     )
-    back = compare(study(TWO), asked_pairs(study(TWO), ["dqn,ib-dqn:4"])[0])
+    back = compare(data_of(TWO), asked_pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
     assert isinstance(back, Comparison)
     assert sentence(back) == "DQN scores lower than IB-DQN(4)."
 
@@ -156,7 +156,7 @@ def test_a_verdict_in_numbers() -> None:
 def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
     """To six digits, the two k here are equal."""
     near = {("Here", "ib-dqn", k, seed): [k, k] for k in (1234567.0, 1234568.0) for seed in (0, 1)}
-    found = study(near)
+    found = data_of(near)
     for asked in ("ib-dqn:1234568,ib-dqn:1234567", "ib-dqn:1234568.0,ib-dqn:1.234567e6"):
         (pair,) = asked_pairs(found, [asked])
         assert [variant.k for variant in pair] == [1234568.0, 1234567.0]
@@ -168,9 +168,9 @@ def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
 
 def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
     same = {**TWO, ("Here", "ib-dqn", 4.0, 0): [0.0, 2.0], ("Here", "ib-dqn", 4.0, 1): [2.0, 4.0]}
-    assert sentence(compared(study(same))) == "IB-DQN(4) cannot be told from DQN."
+    assert sentence(compared(data_of(same))) == "IB-DQN(4) cannot be told from DQN."
     alone = {key: own for key, own in TWO.items() if key[3] == 0}
-    found = compared(study(alone))
+    found = compared(data_of(alone))
     assert found.difference == Interval(10.0, None, None)
     assert found.direction == 0
     assert "(one seed: no interval)" in in_numbers(found)
@@ -178,7 +178,7 @@ def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
 
 def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
     other = {("There", *key[1:]): [1000 * (v or 0) for v in own] for key, own in TWO.items()}
-    found = compared(study({**TWO, **other}))
+    found = compared(data_of({**TWO, **other}))
     assert found.difference is None
     assert found.improvement.value == 1.0
     assert found.direction == 1
@@ -187,7 +187,7 @@ def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
 
 def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
     ahead = {key: [*own, 1e9] if key[1] == "dqn" else own for key, own in TWO.items()}
-    found = compared(study(ahead))
+    found = compared(data_of(ahead))
     assert found.difference == Interval(10.0, 8.0, 12.0)  # as before: step 20 of one counts not
     assert "compared at the evaluations that both have: Here 2 of 3" in " ".join(found.notes)
 
@@ -195,12 +195,12 @@ def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
 def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
     """Two algorithms are not one, whatever is missing of them."""
     apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
-    found = verdict(study(apart))
+    found = verdict(data_of(apart))
     assert found.sentences == [
         "IB-DQN(4) and DQN have no evaluation at the same step of the same environment."
     ]
     ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
-    assert verdict(study(ragged)).sentences == [
+    assert verdict(data_of(ragged)).sentences == [
         "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
     ]
 
@@ -211,7 +211,7 @@ def test_another_grid_of_evaluations_is_compared_where_both_have_one() -> None:
     seldom = {("Here", "dqn", 0.0, s): [2.0 * s, None, 2.0 + 2 * s] for s in (0, 1)}
     results = tidy({**often, **seldom})
     results = results._replace(table=results.table.filter(pl.col("score").is_not_null()))
-    assert compared(study_of(results, RESAMPLES)).difference == Interval(10.0, 8.0, 12.0)
+    assert compared(report_data(results, RESAMPLES)).difference == Interval(10.0, 8.0, 12.0)
 
 
 def test_headlines_count_all_comparisons() -> None:
@@ -220,7 +220,7 @@ def test_headlines_count_all_comparisons() -> None:
         for k, base in ((0.0, 0.0), (1.0, 10.0), (2.0, 20.0), (4.0, 0.0), (8.0, -9.0))
         for seed in (0, 1)
     }
-    found = study(scores)
+    found = data_of(scores)
     first, second = headlines([compared(found, number) for number in range(4)])
     assert first.startswith("The largest gain: IB-DQN(2) scores higher than IB-DQN(0)")
     assert second == (
@@ -248,11 +248,11 @@ def test_intervals_are_written_with_the_digits_they_are_worth(
 @pytest.mark.parametrize("asked", ["dqn", "dqn,rainbow", "dqn,ib-dqn:5", "a,b,c"])
 def test_comparisons_that_cannot_be_are_refused(asked: str) -> None:
     with pytest.raises(InvalidInput, match=r"write"):
-        asked_pairs(study(TWO), [asked])
+        asked_pairs(data_of(TWO), [asked])
 
 
 def test_the_title_and_lead_count_what_there_is() -> None:
-    found = study(TWO)
+    found = data_of(TWO)
     assert title(found) == "Here: DQN and IB-DQN"
     assert lead(found) == (
         "4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations."
@@ -342,7 +342,7 @@ def test_assets_load_nothing() -> None:
 
 
 def test_the_page_of_2040_agents_is_small() -> None:
-    scores = Path(__file__).parents[2] / "docs" / "reproduction" / "lunarlander-scores.parquet"
+    scores = Path(__file__).parents[3] / "docs" / "reproduction" / "lunarlander-scores.parquet"
     results = read_results(scores)  # as it lies there
     text = results_page(results, resamples=RESAMPLES)
     assert results.table["agent"].n_unique() == 2_040

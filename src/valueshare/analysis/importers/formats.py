@@ -37,7 +37,7 @@ PFRL_STEPS = (
 )
 
 
-class Part(NamedTuple):
+class Imported(NamedTuple):
     """What one place held."""
 
     table: pl.DataFrame
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     provenance: dict[str, Any] | None = None
 
 
-def read_tidy(file: Path, limit: SizeLimit | None = None) -> Part:
+def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     """A CSV or Parquet file with a row an evaluation."""
     given = read_table(file, limit)
     table = _renamed(given, file)
@@ -65,10 +65,10 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Part:
     if table.is_empty():
         raise InvalidInput(f"{file} has a header and no rows: write a row an evaluation")
     # Both are made anew: an agent's number means nothing outside its file.
-    return Part(typed(table.drop("agent", "source", strict=False), file), "table")
+    return Imported(typed(table.drop("agent", "source", strict=False), file), "table")
 
 
-def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Part:
+def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     """A run folder of this package, finished or as far as its last whole phase."""
     config = run_config(folder)
     limit = SizeLimit() if limit is None else limit
@@ -91,10 +91,10 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Part:
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
     origin = _json(folder / "provenance.json")
-    return Part(whole, "run", notes, config=config, provenance=origin)
+    return Imported(whole, "run", notes, config=config, provenance=origin)
 
 
-def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Part:
+def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
     """PFRL's table of evaluations; `args.txt` beside it, or the folders' names, say of what."""
     table = read_table(file, limit)
     for name in PFRL_COLUMNS:
@@ -111,10 +111,10 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Part:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
     whole, rules = _on_schedule(typed(_labelled(values, identity), file), told)
-    return Part(whole, "pfrl", rules=rules)
+    return Imported(whole, "pfrl", rules=rules)
 
 
-def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Part:
+def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
     """Stable-Baselines3's evaluations; the folders' names say of what."""
     try:
         steps, results = read_arrays(file, ("timesteps", "results"), limit)
@@ -137,7 +137,7 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Part:
     if not results.size:
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
-    return Part(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
+    return Imported(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
 
 
 def _on_schedule(

@@ -15,6 +15,7 @@ from valueshare.analysis.scores import game_name, is_atari
 from valueshare.analysis.tidy import WHO, finite, require
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.style import Look, look, place, plain_of
+from valueshare.text import how_many
 
 Floats = NDArray[np.float64]
 
@@ -100,6 +101,13 @@ def short_seeds(means: pl.DataFrame) -> str:
     if not ragged:
         return ""
     return f"{ragged} of {counts.height} curves rest on fewer seeds at some points than at others."
+
+
+def seed_count(rows: pl.DataFrame) -> str:
+    """5 seeds, or 3 to 5 seeds where algorithms or environments differ."""
+    counts = rows.group_by("env", *WHO).agg(pl.col("seed").n_unique())["seed"]
+    fewest, most = min(counts), max(counts)
+    return how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
 
 
 def game(env: str) -> str:

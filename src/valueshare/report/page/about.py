@@ -11,8 +11,8 @@ from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.tidy import OWN
-from valueshare.report.data import Study
-from valueshare.report.figures.series import game, millions
+from valueshare.report.data import ReportData
+from valueshare.report.figures.series import game, millions, seed_count
 from valueshare.report.figures.style import look
 from valueshare.report.findings import Interval, number, written
 from valueshare.report.page import elements
@@ -20,34 +20,32 @@ from valueshare.report.page.elements import Cell
 from valueshare.runs.provenance import DEVIATIONS
 from valueshare.text import how_many
 
+MADE_WITH = ("valueshare", "commit", "machine", "libraries")
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
          "stable-baselines3": "Stable-Baselines3"}  # fmt: skip
 PROTOCOL = "atari_protocol"
 
 
-def title(study: Study) -> str:
-    envs, names = study.envs, _algorithms(study)
+def title(data: ReportData) -> str:
+    envs, names = data.envs, _algorithms(data)
     where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
-    if study.atari and len(envs) > 1:
+    if data.atari and len(envs) > 1:
         where = f"{len(envs)} Atari games"
     who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    who = who if len(names) <= 3 else f"{len(study.who)} algorithms"
-    swept = f" with {len(study.ks)} values of k" if len(study.ks) > 2 and len(names) == 1 else ""
+    who = who if len(names) <= 3 else f"{len(data.who)} algorithms"
+    swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
     return f"{where}: {who}{swept}"
 
 
-def lead(study: Study) -> str:
+def lead(data: ReportData) -> str:
     """1,995 agents: 57 environments, 7 algorithms, 5 seeds each; 50M timesteps, 200 evaluations."""
-    table = study.main
+    table = data.main
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
-    seeds = table.group_by("env", "algorithm", "k").agg(pl.col("seed").n_unique())["seed"].to_list()
-    fewest, most = min(seeds), max(seeds)
-    many = how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
     points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
-    one = len(_algorithms(study)) == 1 and len(study.who) > 1
-    who = f"{len(study.who)} values of k" if one else how_many(len(study.who), "algorithm")
-    parts = [how_many(len(study.envs), "environment"), who, many]
+    one = len(_algorithms(data)) == 1 and len(data.who) > 1
+    who = f"{len(data.who)} values of k" if one else how_many(len(data.who), "algorithm")
+    parts = [how_many(len(data.envs), "environment"), who, seed_count(table)]
     return (
         f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
         f"{millions(int(table['step'].to_numpy().max()))} timesteps, "
@@ -78,7 +76,7 @@ def deviations(results: Results) -> list[str]:
     return list(dict.fromkeys(said for origin in origins for said in origin.get(DEVIATIONS, ())))
 
 
-def about_section(results: Results, study: Study, names: Mapping[str, str]) -> str:
+def about_section(results: Results, data: ReportData, names: Mapping[str, str]) -> str:
     """The section on what was run; `names` are those of the places, for readers elsewhere."""
     parts = []
     if departures := deviations(results):
@@ -90,16 +88,29 @@ def about_section(results: Results, study: Study, names: Mapping[str, str]) -> s
         elements.table(
             ("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score",
              "diverged"),
-            _groups(study), name="groups", caption="The agents", tall=True,
+            _groups(data), name="groups", caption="The agents", tall=True,
         ),
         elements.details("Every agent", name="every-agent", rows="agent-rows"),
     ]  # fmt: skip
     return elements.section("What was run", *parts, name="run")
 
 
-def agent_rows(study: Study) -> dict[str, Any]:
+def made_section(
+    command: str,
+    settings: Mapping[str, Any],
+    origin: Mapping[str, Any],
+    *before: str,
+    name: str = "",
+) -> str:
+    """The section on how a study was made; `before` stands before its settings."""
+    about = {key: origin[key] for key in MADE_WITH if key in origin}
+    shown = elements.settings_table({**settings, **about})
+    return elements.section("How it was made", elements.code(command), *before, shown, name=name)
+
+
+def agent_rows(data: ReportData) -> dict[str, Any]:
     """A row per agent, for the table that is made when it is asked for."""
-    table = study.main
+    table = data.main
     own = [name for name in OWN if name in table.columns and table[name].n_unique() > 1]
     who = ["env", "algorithm", "k", "seed"]
     ended = table.group_by(who).agg(
@@ -123,13 +134,13 @@ def agent_rows(study: Study) -> dict[str, Any]:
     return {"columns": columns, "rows": [list(map(_finite, row)) for row in rows.iter_rows()]}
 
 
-def _groups(study: Study) -> list[list[Any]]:
+def _groups(data: ReportData) -> list[list[Any]]:
     """A row an environment and algorithm, with means over seeds and their intervals."""
     by = ["env", "algorithm", "k"]
-    table = study.main
+    table = data.main
     auc, final = (
         {row[:3]: row for row in mean_intervals(
-            make(table).table, by, "score", resamples=study.resamples).iter_rows()}
+            make(table).table, by, "score", resamples=data.resamples).iter_rows()}
         for make in (run_auc, final_scores)
     )  # fmt: skip
     ended = table.group_by(by).agg(
@@ -139,8 +150,8 @@ def _groups(study: Study) -> list[list[Any]]:
     )
     about = {row[:3]: row[3:] for row in ended.iter_rows()}
     rows = []
-    for env in study.envs:
-        for v in study.who:
+    for env in data.envs:
+        for v in data.who:
             key = (env, v.algorithm, v.k)
             if key in about:
                 seeds, last, diverged = about[key]
@@ -195,8 +206,8 @@ def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]
     return list(groups.values())
 
 
-def _algorithms(study: Study) -> list[str]:
-    names = (look(v.algorithm).label.removesuffix("(0)") for v in study.who)
+def _algorithms(data: ReportData) -> list[str]:
+    names = (look(v.algorithm).label.removesuffix("(0)") for v in data.who)
     return list(dict.fromkeys(names))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.resampling import intervals
 from valueshare.analysis.scores import BASELINES
-from valueshare.report.data import Study
+from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import game
 from valueshare.report.figures.style import look
@@ -68,17 +68,17 @@ class _Pack:
         }
 
 
-def curve_data(study: Study) -> Packed:
+def curve_data(data: ReportData) -> Packed:
     """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
-    table = study.main
-    metrics = [name for name in METRICS if study.has(name)]
+    table = data.main
+    metrics = [name for name in METRICS if data.has(name)]
     pack, grids, notes = _Pack(), list[list[int]](), list[str]()
     views: list[dict[str, Any]] = []
-    index = {(v.algorithm, v.k): number for number, v in enumerate(study.who)}
-    if study.atari and len(study.envs) > 1:
-        views.append(_all_games(study, index, pack, grids))
+    index = {(v.algorithm, v.k): number for number, v in enumerate(data.who)}
+    if data.atari and len(data.envs) > 1:
+        views.append(_all_games(data, index, pack, grids))
         notes.append(BASELINES)
-    arrays = {env: _arrays(table.filter(pl.col("env") == env), metrics) for env in study.envs}
+    arrays = {env: _arrays(table.filter(pl.col("env") == env), metrics) for env in data.envs}
     room = ROOM - pack.size
     with_seeds = set[str]()
     for metric in metrics:  # in their order of interest, as long as there is room
@@ -97,7 +97,7 @@ def curve_data(study: Study) -> Packed:
         f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
     )
     data = {
-        "variants": _variants(study),
+        "variants": _variants(data),
         "metrics": [{"name": name, "label": _label(name)} for name in metrics],
         "grids": grids,
         "views": views,
@@ -216,10 +216,10 @@ def _all_resamples(n: int) -> tuple[Floats, Floats]:
 
 
 def _all_games(
-    study: Study, index: dict[tuple[str, float], int], pack: _Pack, grids: list[list[int]]
+    data: ReportData, index: dict[tuple[str, float], int], pack: _Pack, grids: list[list[int]]
 ) -> dict[str, Any]:
     """The interquartile mean over all games, on the human scale."""
-    table = study.curves.table
+    table = data.curves.table
     steps = table["step"].unique().sort().to_list()
     curves = []
     for (algorithm, k), number in index.items():
@@ -232,17 +232,17 @@ def _all_games(
         runs = int(own["runs"].to_numpy().max())
         curves.append([number, first, place, how_many(runs, "run"), 0])
     return {
-        "label": f"All {len(study.envs)} games",
+        "label": f"All {len(data.envs)} games",
         "what": "IQM of the human-normalised score",
         "grid": _grid(steps, grids),
         "curves": {"score": curves},
     }
 
 
-def _variants(study: Study) -> list[dict[str, Any]]:
+def _variants(data: ReportData) -> list[dict[str, Any]]:
     """Names and colours; of many k, the paper's choice is on at first."""
-    crowded = len(study.who) > MOST_SHOWN
-    chosen = curves_shown(study.sweep)[:MOST_SHOWN]
+    crowded = len(data.who) > MOST_SHOWN
+    chosen = curves_shown(data.sweep)[:MOST_SHOWN]
     return [
         {
             "label": variant.look.label,
@@ -250,9 +250,9 @@ def _variants(study: Study) -> list[dict[str, Any]]:
             "chip": f"k = {variant.k:g}",
             "colour": variant.look.colour,
             "dashed": variant.look.dashed,
-            "on": not crowded or (variant.algorithm == study.swept and variant.k in chosen),
+            "on": not crowded or (variant.algorithm == data.swept and variant.k in chosen),
         }
-        for variant in study.who
+        for variant in data.who
     ]
 
 

@@ -11,12 +11,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from valueshare.report.figures.svg import data_uri
 
 DATA = "application/json"
+
+
+class Picture(NamedTuple):
+    """A figure as an SVG, with its caption and notes."""
+
+    name: str
+    svg: bytes
+    caption: str
+    notes: tuple[str, ...] = ()
 
 
 class Cell(NamedTuple):
@@ -109,17 +117,16 @@ def details(summary: str, *parts: str, name: str = "", rows: str = "") -> str:
     return f"<details{about}><summary>{html.escape(summary)}</summary>{''.join(parts)}</details>"
 
 
-def figure(svg: Path | bytes, caption: str, name: str = "", shape: str = "") -> str:
+def figure(svg: bytes, caption: str, name: str = "", shape: str = "") -> str:
     """An SVG inside the page, as an image: its names and styles cannot meet those of another.
 
     As an image it can run nothing either, whatever text is in it.
     """
-    content = svg.read_bytes() if isinstance(svg, Path) else svg
     described = html.escape(caption, quote=True)
     about = (f' id="{html.escape(name)}"' if name else "") + (f' class="{shape}"' if shape else "")
     return (
-        f'<figure{about}><img alt="{described}" loading="lazy" decoding="async"{_size(content)} '
-        f'src="{data_uri(content)}">'
+        f'<figure{about}><img alt="{described}" loading="lazy" decoding="async"{_size(svg)} '
+        f'src="{data_uri(svg)}">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
 

@@ -17,10 +17,11 @@ from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.records import run_config
-from valueshare.report.data import study_of
+from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, drawn_from
 from valueshare.report.figures.style import as_svg
-from valueshare.report.page.results import Live, Picture, results_page, waiting_page
+from valueshare.report.page.elements import Picture
+from valueshare.report.page.results import Live, results_page, waiting_page
 from valueshare.result_files import read_parquet
 
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
@@ -130,12 +131,12 @@ def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
 
     A figure that cannot be drawn of so little is not there yet, and the others are.
     """
-    pictures, study = [], study_of(results, resamples)
+    pictures, data = [], report_data(results, resamples)
     for name in FIGURES:
         with suppress(InvalidInput):
-            for one in drawn_from(results, [name], study=study):
+            for one in drawn_from(results, [name], data=data):
                 pictures.append(Picture(one.name, as_svg(one.figure), one.caption, one.notes))
-    return results_page(results, pictures, resamples=resamples, study=study, live=live)
+    return results_page(results, pictures, resamples=resamples, data=data, live=live)
 
 
 def progress(results: Results) -> float | None:

@@ -1,13 +1,12 @@
 """The page of any results: the verdict first, then curves, figures, tables, and what was run."""
 
 import html
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.report.data import Study, study_of
+from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.findings import READING, Verdict, verdict
 from valueshare.report.page import elements
 from valueshare.report.page.about import (
@@ -19,23 +18,14 @@ from valueshare.report.page.about import (
     title,
 )
 from valueshare.report.page.curve_data import curve_data
+from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, final_scores_table, findings, published
-from valueshare.report.synthetic import is_synthetic
 
 SCRIPTS = ("curves.js", "panel.js", "page.js")
 # Of a page that is served. The page says it of itself too; the server's word comes first.
 LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
 MADE_UP = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
 WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, from which it needs all the room
-
-
-class Picture(NamedTuple):
-    """A figure as an SVG, with what it shows."""
-
-    name: str
-    svg: Path | bytes
-    caption: str
-    notes: tuple[str, ...] = ()
 
 
 class Live(NamedTuple):
@@ -52,20 +42,20 @@ def results_page(
     *,
     asked: Sequence[str] = (),
     resamples: int = RESAMPLES,
-    study: Study | None = None,
+    data: ReportData | None = None,
     answer: Verdict | None = None,
     live: Live | None = None,
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for what is new.
 
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `study` and `answer` are the results' own, where
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `answer` are the results' own, where
     they were made before.
     """
-    study = study_of(results, resamples) if study is None else study
-    answer = verdict(study, asked) if answer is None else answer
+    data = report_data(results, resamples) if data is None else data
+    answer = verdict(data, asked) if answer is None else answer
     found = answer.found
-    curves = curve_data(study)
-    tables = [*by_environment(found), *final_scores_table(study), *published(study)]
+    curves = curve_data(data)
+    tables = [*by_environment(found), *final_scores_table(data), *published(data)]
     figures = [_figure(picture) for picture in pictures]
     notes = dict.fromkeys(
         note
@@ -75,7 +65,7 @@ def results_page(
             *(one.notes for one in found),
             *(picture.notes for picture in pictures),
             curves.notes,
-            _kept_apart(study),
+            _kept_apart(data),
         )
         for note in notes
     )
@@ -95,7 +85,7 @@ def results_page(
         if figures
         else "",
         elements.section("Tables", *tables, name="tables") if tables else "",
-        about_section(results, study, names),
+        about_section(results, data, names),
         elements.section("Notes", elements.bullets(shortened(notes, names)), name="notes"),
     ]
     links = {
@@ -108,11 +98,11 @@ def results_page(
     }
     warning = elements.paragraph(MADE_UP, "warning") if is_synthetic(results) else ""
     return elements.page(
-        title(study),
-        lead(study),
+        title(data),
+        lead(data),
         sections if live is None else [live_banner(live), *sections],
         scripts=SCRIPTS,
-        data={"curve-data": curves.data, "agent-rows": agent_rows(study)},
+        data={"curve-data": curves.data, "agent-rows": agent_rows(data)},
         above=warning,
         links=links,
         online=live is not None,
@@ -144,24 +134,26 @@ def live_banner(live: Live) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    content = picture.svg.read_bytes() if isinstance(picture.svg, Path) else picture.svg
-    width, height = elements.svg_size(content) or (1.0, 1.0)
+    width, height = elements.svg_size(picture.svg) or (1.0, 1.0)
     shape = "wide" if width >= WIDE * height or width >= A_PAGE else ""
-    return elements.figure(content, picture.caption, f"figure-{picture.name}", shape)
+    return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", shape)
 
 
-def _kept_apart(study: Study) -> tuple[str, ...]:
-    left = study.table.height - study.main.height
+def _kept_apart(data: ReportData) -> tuple[str, ...]:
+    left = data.table.height - data.main.height
     if not left:
         return ()
     return ("Runs with RMSprop are in their own figure, and in nothing else of this page.",)
 
 
 def panel_section() -> str:
-    """The interactive curves; `panel_data` is what they read."""
+    """The interactive curves."""
     return elements.section("Learning curves", elements.asset("panel.html"), name="curves")
 
 
-def panel_data(study: Study) -> dict[str, Any]:
-    """The data of a page with the panel and nothing else that needs any."""
-    return {"curve-data": curve_data(study).data}
+def with_panel(
+    data: ReportData, title: str, lead: str, sections: Sequence[str], links: Mapping[str, str]
+) -> str:
+    """A page with `panel_section` among its sections, and the curves that it shows."""
+    curves = {"curve-data": curve_data(data).data}
+    return elements.page(title, lead, sections, scripts=SCRIPTS, data=curves, links=links)

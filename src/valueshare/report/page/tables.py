@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.report.data import Study
+from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
 from valueshare.report.findings import (
     Comparison,
@@ -60,11 +60,11 @@ def by_environment(found: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def final_scores_table(study: Study) -> list[str]:
+def final_scores_table(data: ReportData) -> list[str]:
     """Scores at the end, the best in bold, where there are several environments."""
-    if len(study.envs) < 2:
+    if len(data.envs) < 2:
         return []
-    made = score_table(mean_scores(study.main).table, study.n)
+    made = score_table(mean_scores(data.main).table, data.n)
     rows = []
     for row, env in enumerate(made.envs):
         best = made.best(row)
@@ -81,11 +81,11 @@ def final_scores_table(study: Study) -> list[str]:
     ]
 
 
-def published(study: Study) -> list[str]:
+def published(data: ReportData) -> list[str]:
     """Atari scores beside the published ones."""
-    if not study.atari:
+    if not data.atari:
         return []
-    beside = beside_published(mean_scores(study.main).table, study.n)
+    beside = beside_published(mean_scores(data.main).table, data.n)
     beside = beside.filter(pl.col("published").is_not_null())
     if beside.is_empty():
         return []

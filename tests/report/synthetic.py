@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from valueshare.analysis.importers.results import Results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json
+from valueshare.report.data import SYNTHETIC as SOURCE
 from valueshare.report.tables import published
 
-SOURCE = "synthetic"
 PHASE = 250_000  # timesteps
 ALGORITHMS = (  # algorithm, k, speed of learning, overestimation, action gap
     ("dqn", 0.0, 1.0, 1.0, 1.0),
@@ -104,13 +103,6 @@ def write_synthetic_run(folder: Path, table: pl.DataFrame) -> Path:
     write_json(folder / "config.json", {"kind": SOURCE, SOURCE: True, "settings": {}})
     write_json(folder / "provenance.json", {"command": "none: no agent was trained", SOURCE: True})
     return folder
-
-
-def is_synthetic(results: Results) -> bool:
-    """Whether any of the results are made up."""
-    marked = any((source.config or {}).get(SOURCE) for source in results.about)
-    table = results.table
-    return marked or ("source" in table.columns and bool((table["source"] == SOURCE).any()))
 
 
 def _final(games: pl.DataFrame) -> np.ndarray:

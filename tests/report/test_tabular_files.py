@@ -15,7 +15,7 @@ from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import TabularStudy, gridworld_studies
 from valueshare.experiments.tabular import cell_timesteps, run_studies, shard_cells
-from valueshare.report.tabular_shards import merged, tabular_shards
+from valueshare.report.tabular_files import find_shards, merged
 from valueshare.runs.engines import Shard
 
 SMOKE = gridworld_studies("smoke")
@@ -115,7 +115,7 @@ def test_all_shards_are_the_whole_to_the_bit(sharded: Path, tmp_path: Path) -> N
     assert origin["command"] == "valueshare reproduce gridworld --scale smoke"
     assert len(origin["shards"]) == 5
     # Named one by one, in any order, they are the same.
-    one_by_one = merged(tabular_shards(sorted(sharded.glob("shard-*"), reverse=True)))
+    one_by_one = merged(find_shards(sorted(sharded.glob("shard-*"), reverse=True)))
     runs = pl.read_parquet(whole / "records" / "runs.parquet")
     assert one_by_one.runs.equals(runs, null_equal=True)
 
@@ -126,7 +126,7 @@ def test_one_study_in_shards(tmp_path: Path) -> None:
     words += ["--seeds", "4", "--steps", "200", "--out", str(tmp_path / "all")]
     for number in (1, 2, 3):
         main([*words, "--shard", f"{number}/3"])
-    result = merged(tabular_shards([tmp_path / "all"]))
+    result = merged(find_shards([tmp_path / "all"]))
     study = TabularStudy("FrozenLake-v1", k=(0, 1), step_sizes=(0.1, 0.3), seeds=4, steps=200)
     whole = run_studies([study])
     assert result.runs.equals(whole.runs, null_equal=True)
