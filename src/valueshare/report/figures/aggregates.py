@@ -1,10 +1,11 @@
-"""All games at once: the interquartile mean, how much sooner it is reached, and profiles.
+"""Figures over all games: interquartile means, sample efficiency, and performance profiles.
 
 The tables are those of `iqm_curves` and `performance_profile` in `valueshare.analysis`.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from valueshare.analysis.efficiency import Reached, sample_efficiency
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, millions, plain_variant, variants
-from valueshare.report.figures.style import COLUMN, GREY, band, house_style
+from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, house_style
 
 
 class Line(NamedTuple):
@@ -45,19 +46,10 @@ def iqm_curves(
         ends = []
         for variant in who:
             line = variant.rows(curves).sort("step")
-            style = variant.look
-            band(axes, line, "step", style.colour)
-            axes.plot(
-                line["step"],
-                line["value"],
-                color=style.colour,
-                linestyle=style.line,
-                marker="o" if line.height == 1 else "",  # a line of one point is nothing
-                label=style.label,
-                linewidth=1.3,
-            )
+            band(axes, line, "step", variant.look.colour)
+            draw_line(axes, line["step"], line["value"], variant.look, linewidth=1.3)
             name = _with_games(variant, line, most)
-            ends.append((name, style.colour, line["step"][-1], line["value"][-1]))
+            ends.append((name, variant.look.colour, line["step"][-1], line["value"][-1]))
         lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
         axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
         axes.set_xlim(0, max(1, *curves["step"]))
@@ -85,16 +77,10 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Fig
         axes = figure.subplots()
         axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
         for variant in variants(profiles, n):
-            line, style = variant.rows(profiles).sort("threshold"), variant.look
-            band(axes, line, "threshold", style.colour)
-            axes.plot(
-                line["threshold"],
-                line["value"],
-                color=style.colour,
-                linestyle=style.line,
-                label=_with_games(variant, line, most),
-                linewidth=1.2,
-            )
+            line = variant.rows(profiles).sort("threshold")
+            band(axes, line, "threshold", variant.look.colour)
+            name = _with_games(variant, line, most)
+            draw_line(axes, line["threshold"], line["value"], variant.look, name, linewidth=1.2)
         low, high = min(profiles["threshold"]), max(profiles["threshold"])
         axes.set_xscale("symlog", linthresh=1.0, linscale=1.0)
         marks = [mark for mark in (0, 0.25, 0.5, 1, 2, 5, 10, 30, 100) if low <= mark <= high]
@@ -115,15 +101,14 @@ def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]
         plain = plain_variant(sooner, who)
         if plain is None:
             continue
-        try:
+        with suppress(InvalidInput):  # they are of different games
             reached = sample_efficiency(curves, sooner.named(), plain.named())
-        except InvalidInput:  # they are of different games
-            continue
-        if reached.step is None:
-            continue
-        key = (plain.algorithm, plain.k)
-        if key not in found or reached.step < (found[key].reached.step or 0):
-            found[key] = Line(sooner, plain, reached)
+            key = (plain.algorithm, plain.k)
+            first = reached.step is not None and (
+                key not in found or reached.step < (found[key].reached.step or 0)
+            )
+            if first:
+                found[key] = Line(sooner, plain, reached)
     return sorted(found.values(), key=lambda line: line.reached.step or 0)
 
 
@@ -144,23 +129,11 @@ def _mark(axes: Axes, lines: Sequence[Line]) -> None:
         if reached.step is None:
             continue
         colour, step = sooner.look.colour, reached.step
-        axes.plot(
-            [reached.best_step, step, step],
-            [reached.best, reached.best, bottom],
-            color=colour,
-            linestyle=":",
-            linewidth=0.9,
-            label="_reached",
-        )
-        axes.annotate(
-            millions(step),
-            (step, bottom),
-            (2 if row else -2, 3),
-            ha="left" if row else "right",  # apart, where two lines are close
-            textcoords="offset points",
-            fontsize=7,
-            color=colour,
-        )
+        xs, ys = [reached.best_step, step, step], [reached.best, reached.best, bottom]
+        axes.plot(xs, ys, color=colour, linestyle=":", linewidth=0.9, label="_reached")
+        offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close
+        style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": colour}
+        axes.annotate(millions(step), (step, bottom), offset, ha=side, **style)
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]]) -> None:
@@ -172,16 +145,9 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]]) -> No
     right = axes.get_xlim()[1]
     for index, height in zip(order, heights, strict=True):
         label, colour, step, _ = ends[index]
-        axes.annotate(
-            label,
-            (right if step >= 0.97 * right else step, height),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7.5,
-            color=colour,
-            annotation_clip=False,
-        )
+        end = (right if step >= 0.97 * right else step, height)
+        style: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False}
+        axes.annotate(label, end, (4, 0), va="center", fontsize=7.5, color=colour, **style)
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:

@@ -1,9 +1,11 @@
-"""One number a game, as bars from the largest to the smallest.
+"""One number per game, as bars from the largest to the smallest.
 
 The tables are those of `valueshare.analysis.comparison.game_differences`, of the algorithm with the
 layer against the one without. Games are rows, so that their names read as text and 57 of them fit a
-column. A bar has the colour of the algorithm that it speaks for.
+column. A bar has the colour of the better algorithm.
 """
+
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import game, millions
 from valueshare.report.figures.style import COLUMN, GREY, INK, Look, house_style
 
-ROW = 0.122  # inches a game
+ROW = 0.122  # inches per game
 INTERVAL = ("ci95_low", "ci95_high")
 GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
@@ -63,15 +65,10 @@ def action_gap_increase(
     figure, axes, rows = _bars(_changes(differences), plain, other, clip)
     for y, value in enumerate(rows["change"]):
         if abs(value) > clip:
-            axes.annotate(
-                f" {value:+.3f} ".replace("-", "−"),
-                (np.sign(value) * clip, y),
-                fontsize=5.5,
-                va="center",
-                ha="left" if value > 0 else "right",
-                color=GREY,
-                annotation_clip=False,
-            )
+            text, end = f" {value:+.3f} ".replace("-", "−"), (np.sign(value) * clip, y)
+            side = "left" if value > 0 else "right"
+            style: dict[str, Any] = {"fontsize": 5.5, "color": GREY, "annotation_clip": False}
+            axes.annotate(text, end, va="center", ha=side, **style)
     low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
     axes.set_xlim(max(1.05 * low, -clip) if low < 0 else 0, clip)
     axes.set_xlabel(
@@ -116,12 +113,12 @@ def _bars(
 
 
 def _counted(axes: Axes, rows: pl.DataFrame, more: str, less: str) -> None:
-    """How many games went which way, and what the strokes are, over the bars."""
+    """A title: how many games are better or worse, and the meaning of the strokes."""
     values: list[float] = rows["change"].to_list()
     up, down = sum(v > 0 for v in values), sum(v < 0 for v in values)
-    said = f"{more} in {up} of {len(values)} games, {less} in {down}"
-    said += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
-    axes.set_title(said, fontsize=8, loc="left")
+    title = f"{more} in {up} of {len(values)} games, {less} in {down}"
+    title += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
+    axes.set_title(title, fontsize=8, loc="left")
 
 
 def _signed(value: float, _: object = None) -> str:

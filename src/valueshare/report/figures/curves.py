@@ -1,4 +1,4 @@
-"""Figures of populations: a quantity against k, and learning curves; data frame in, Figure out.
+"""Figures of populations: a quantity against k, and learning curves.
 
 The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high`
 beside `k`, and beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed),
@@ -13,36 +13,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from valueshare.errors import InvalidInput
+from valueshare.report.figures import style
 from valueshare.report.figures.series import game, millions
-from valueshare.report.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORDER,
-    PURPLE,
-    band,
-    house_style,
-    look,
-)
+from valueshare.report.figures.style import BLUE, GREEN, GREY, ORDER, PURPLE
 
-COLUMN = (3.6, 2.6)  # inches: a column of a paper
+PANEL = (3.6, 2.6)  # inches: a column of a paper
 BAND = 0.2  # of opacity
 CURVES = (0.0, 16.0, 32.0, 256.0, 2_048.0, 8_192.0, 16_384.0, 32_768.0)  # the paper's choice
+AUC, K_LABEL = "AUC (mean evaluation score)", "mean-scaling coefficient k (log scale, and 0)"
+BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # a legend on the right
 
 
 def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame, ks: Sequence[float] = CURVES) -> Figure:
     """The paper's sensitivity figure: AUC against k, and beside it the learning curves."""
-    with house_style():
-        figure = Figure(figsize=(2 * COLUMN[0], COLUMN[1]), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        _draw_against_k(left, auc, "AUC (mean evaluation score)", BLUE)
+    with style.house_style():
+        figure, (left, right) = _panels(2)
+        _draw_against_k(left, auc, AUC, BLUE)
         _draw_curves(right, curves, ks)
     return figure
 
 
 def auc_against_k(auc: pl.DataFrame) -> Figure:
     """The mean over training of the evaluation score, against k."""
-    return _against_k(auc, "AUC (mean evaluation score)", BLUE)
+    return _against_k(auc, AUC, BLUE)
 
 
 def overestimation_against_k(table: pl.DataFrame) -> Figure:
@@ -57,9 +50,9 @@ def relative_action_gap_against_k(table: pl.DataFrame) -> Figure:
 
 def learning_curves(curves: pl.DataFrame, ks: Sequence[float] = CURVES) -> Figure:
     """Evaluation scores along training, a line for each of `ks` that is in the table."""
-    with house_style():
-        figure = Figure(figsize=COLUMN, layout="constrained")
-        _draw_curves(figure.subplots(), curves, ks)
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _draw_curves(axes, curves, ks)
     return figure
 
 
@@ -70,10 +63,15 @@ def curves_shown(table: pl.DataFrame, ks: Sequence[float] = CURVES) -> list[floa
     return shown if len(shown) >= 3 else own
 
 
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(count * PANEL[0], PANEL[1]), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
 def _against_k(table: pl.DataFrame, label: str, colour: str) -> Figure:
-    with house_style():
-        figure = Figure(figsize=COLUMN, layout="constrained")
-        _draw_against_k(figure.subplots(), table, label, colour)
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _draw_against_k(axes, table, label, colour)
     return figure
 
 
@@ -87,24 +85,21 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, label: str, colour: str) ->
     if not plain.is_empty():
         axes.axhline(plain["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
         axes.legend(loc="best")
-    band(axes, line, "k", colour, BAND)
+    style.band(axes, line, "k", colour, BAND)
     axes.plot(line["k"], line["mean"], color=colour, marker="o")
-    axes.set_xlabel("mean-scaling coefficient k (log scale, and 0)")
-    axes.set_ylabel(label)
+    axes.set(xlabel=K_LABEL, ylabel=label)
 
 
 def _draw_curves(axes: Axes, curves: pl.DataFrame, ks: Sequence[float]) -> None:
     for k in curves_shown(curves, ks):
         line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
-        style = look("ib-dqn", k)  # as in every other figure
-        band(axes, line, "step", style.colour, BAND)
-        axes.plot(
-            line["step"], line["mean"], color=style.colour, linestyle=style.line, label=f"k = {k:g}"
-        )
-    axes.set_xlabel("timesteps")
-    axes.set_ylabel("evaluation score")
+        look = style.look("ib-dqn", k)  # as in every other figure
+        style.band(axes, line, "step", look.colour, BAND)
+        drawn = {"color": look.colour, "linestyle": look.line, "label": f"k = {k:g}"}
+        axes.plot(line["step"], line["mean"], **drawn)  # type: ignore[arg-type]
+    axes.set(xlabel="timesteps", ylabel="evaluation score")
     axes.xaxis.set_major_formatter(FuncFormatter(millions))
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(**BESIDE)
 
 
 def _k_axis(axes: Axes, ks: list[float]) -> None:
@@ -127,19 +122,18 @@ def _wide_values(axes: Axes, line: pl.DataFrame) -> None:
 
 
 def cost_against_agents(timings: pl.DataFrame) -> Figure:
-    """What a tick of a population costs against its size: ms of each part, and agent-steps/s.
+    """Cost of a population's step against its size: ms of each stage, and agent-steps/s.
 
-    One row a size: `agents`, a column `PART_ms` for each part, `agent_steps_per_s`.
+    One row per size: `agents`, a column `STAGE_ms` for each stage, `agent_steps_per_s`.
     """
     line = timings.sort("agents")
-    parts = [name for name in line.columns if name.endswith("_ms")]
+    stages = [name for name in line.columns if name.endswith("_ms")]
     sizes = line["agents"].to_list()
-    with house_style():
-        figure = Figure(figsize=(2 * COLUMN[0], COLUMN[1]), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        for part, colour in zip(parts, ORDER, strict=False):
-            name = part.removesuffix("_ms").replace("_", " ")
-            left.plot(sizes, line[part], marker="o", color=colour, label=name)
+    with style.house_style():
+        figure, (left, right) = _panels(2)
+        for stage, colour in zip(stages, ORDER, strict=False):
+            name = stage.removesuffix("_ms").replace("_", " ")
+            left.plot(sizes, line[stage], marker="o", color=colour, label=name)
         left.set_ylabel("ms a tick of all agents")
         left.legend(loc="upper left")
         right.plot(sizes, line["agent_steps_per_s"], marker="o", color=BLUE)
@@ -155,33 +149,27 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
 
 
 def sensitivity_by_game(auc: pl.DataFrame, *, label: str = "AUC, human-normalised") -> Figure:
-    """AUC against k with a line a game; shaded: one standard deviation over seeds.
+    """AUC against k with a line per game; shaded: one standard deviation over seeds.
 
-    One row a run: `env, k, seed, value`. A game with one seed has a line and no band.
+    One row per run: `env, k, seed, value`. A game with one seed has a line and no band.
     """
-    by_k = auc.filter(pl.col("value").is_finite()).group_by("env", "k")
-    line_of = by_k.agg(pl.col("value").mean().alias("mean"), pl.col("value").std().alias("sd"))
-    if line_of.is_empty():
-        raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
-    half = pl.col("sd")
-    line_of = line_of.with_columns(
-        ci95_low=pl.col("mean") - half, ci95_high=pl.col("mean") + half
+    value = pl.col("value")
+    by_k = auc.filter(value.is_finite()).group_by("env", "k")
+    lines = by_k.agg(
+        mean=value.mean(), ci95_low=value.mean() - value.std(), ci95_high=value.mean() + value.std()
     ).sort("env", "k")
-    envs = line_of["env"].unique().sort().to_list()
-    with house_style():
-        figure = Figure(figsize=COLUMN, layout="constrained")
-        axes = figure.subplots()
-        _k_axis(axes, line_of["k"].unique().sort().to_list())
+    if lines.is_empty():
+        raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
+    envs = lines["env"].unique().sort().to_list()
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _k_axis(axes, lines["k"].unique().sort().to_list())
         for index, env in enumerate(envs):
-            line = line_of.filter(pl.col("env") == env)
-            colour = ORDER[index % len(ORDER)]
+            line, colour = lines.filter(pl.col("env") == env), ORDER[index % len(ORDER)]
             marker = "os^Dv"[index // len(ORDER) % 5]
-            band(axes, line, "k", colour, BAND)
+            style.band(axes, line, "k", colour, BAND)
             axes.plot(line["k"], line["mean"], color=colour, marker=marker, label=game(env))
-        axes.set_xlabel("mean-scaling coefficient k (log scale, and 0)")
-        axes.set_ylabel(label)
+        axes.set(xlabel=K_LABEL, ylabel=label)
         axes.set_title("shaded: one standard deviation over seeds", fontsize=7.5, color=GREY)
-        axes.legend(loc="best") if len(envs) <= 4 else axes.legend(
-            loc="center left", bbox_to_anchor=(1.0, 0.5)
-        )
+        axes.legend(**({"loc": "best"} if len(envs) <= 4 else BESIDE))
     return figure

@@ -20,7 +20,7 @@ from valueshare.report.figures.series import (
     tidy,
     variants,
 )
-from valueshare.report.figures.style import GREY, band, house_style
+from valueshare.report.figures.style import GREY, band, draw_line, house_style
 
 SMOOTHING = 7  # evaluations, as in the paper
 CAP = 25.0  # of overestimation, as in the paper
@@ -38,7 +38,7 @@ def learning_curves(
 ) -> Figure:
     """Evaluation scores of every environment: means over seeds, a moving average of seven.
 
-    `bands` are intervals to shade, as `mean_intervals` answers them for `env, algorithm, k, step`.
+    `bands` are intervals to shade, as `mean_intervals` returns them for `env, algorithm, k, step`.
     """
     means = seed_means(table, "score")
     said = ["Mean evaluation score over seeds."]
@@ -52,7 +52,8 @@ def learning_curves(
         if bands is not None:
             known = variant.rows(bands.filter(pl.col("env") == own["env"][0])).sort("step")
             band(axes, known, "step", variant.look.colour)
-        _line(axes, line["step"], smoothed(line["mean"].to_numpy(), smoothing), variant)
+        means = smoothed(line["mean"].to_numpy(), smoothing)
+        draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
 
     return _grid(means, draw, variants(means, n), [*said, short_seeds(means)])
 
@@ -72,46 +73,34 @@ def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | Non
 
     def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
         if each_seed:
-            each = variant.rows(seeds.filter(pl.col("env") == own["env"][0]))
-            steps, values = _joined(each)
+            steps, values = _joined(variant.rows(seeds.filter(pl.col("env") == own["env"][0])))
             colour = variant.look.colour
             axes.plot(steps, np.minimum(values, cap), color=colour, linewidth=0.4, alpha=0.3)
         line = variant.rows(own)
-        _line(axes, line["step"], np.minimum(line["mean"].to_numpy(), cap), variant)
+        capped = np.minimum(line["mean"].to_numpy(), cap)
+        draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
 
     return _grid(means, draw, variants(means, n), [*said, short_seeds(means)])
 
 
 def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """The curves of all seeds as one line with a gap between each two."""
-    parts = [part.sort("step") for part in seeds.partition_by("seed", maintain_order=True)]
-    gap = np.array([np.nan])
-    steps = [np.concatenate([part["step"].to_numpy().astype(float), gap]) for part in parts]
-    values = [np.concatenate([part["overestimation"].to_numpy(), gap]) for part in parts]
-    return np.concatenate(steps), np.concatenate(values)
-
-
-def _line(axes: Axes, steps: pl.Series, values: np.ndarray, variant: Variant) -> None:
-    style = variant.look
-    axes.plot(
-        steps,
-        values,
-        color=style.colour,
-        linestyle=style.line,
-        marker="o" if len(steps) == 1 else "",  # a line of one point is nothing
-        label=style.label,
-        linewidth=1.0,
+    curves = [curve.sort("step") for curve in seeds.partition_by("seed", maintain_order=True)]
+    steps, values = (
+        np.concatenate([[*curve[name], np.nan] for curve in curves])
+        for name in ("step", "overestimation")
     )
+    return steps, values
 
 
 def _grid(
     means: pl.DataFrame,
     draw: Callable[[Axes, pl.DataFrame, Variant], None],
     who: Sequence[Variant],
-    said: Sequence[str],
+    sentences: Sequence[str],
 ) -> Figure:
-    """A panel an environment by name, a legend below, and what was done to the data in words."""
-    panels = {part["env"][0]: part for part in means.partition_by("env")}
+    """A panel per environment, a legend below, and sentences on what was done to the data."""
+    panels = {rows["env"][0]: rows for rows in means.partition_by("env")}
     envs = sorted(panels, key=lambda env: game(env).lower())
     steps = means["step"].unique().sort()
     columns = min(MOST_COLUMNS, len(envs)) if len(envs) > 4 else len(envs)
@@ -123,9 +112,9 @@ def _grid(
     name = (0.6 * max(len(variant.look.label) for variant in who) + 4.5) * (small + 1.5) / 72
     per_row = min(len(who), max(1, int((width - 0.1) / name)))
     per_row = math.ceil(len(who) / math.ceil(len(who) / per_row))  # rows of equal length
-    words = [sentence for sentence in said if sentence]
+    notes = [sentence for sentence in sentences if sentence]
     legend = line * math.ceil(len(who) / per_row) + 0.08
-    below = 2.5 * line + legend + 0.9 * line * len(words)
+    below = 2.5 * line + legend + 0.9 * line * len(notes)
     with house_style():
         figure = Figure(figsize=(width, height + below))
         grid = figure.subplots(rows, columns, squeeze=False)
@@ -145,10 +134,9 @@ def _grid(
                 draw(axes, panels[envs[index]], variant)
             axes.set_title(game(envs[index]), fontsize=small + 1, pad=2)
             axes.tick_params(labelsize=small, length=2, pad=1.5)
-            axes.yaxis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
-            axes.yaxis.set_major_formatter(FuncFormatter(millions))
-            axes.xaxis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
-            axes.xaxis.set_major_formatter(FuncFormatter(millions))
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
+                axis.set_major_formatter(FuncFormatter(millions))
             if steps[0] < steps[-1]:  # else there is one point, and room around it
                 axes.set_xlim(steps[0], steps[-1])
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
@@ -159,24 +147,10 @@ def _grid(
         inch = 1 / (height + below)
         top = below - 1.35 * line  # under the labels of the ticks
         figure.text(0.5, top * inch, "timesteps", ha="center", va="top", fontsize=small + 1.5)
-        figure.legend(
-            handles=handles,
-            loc="upper center",
-            bbox_to_anchor=(0.5, (top - line) * inch),
-            ncols=per_row,
-            fontsize=small + 1.5,
-            handlelength=2.2,
-            columnspacing=1.2,
-            borderaxespad=0.2,
-            labelspacing=0.3,
-        )
-        figure.text(
-            0.5,
-            0.1 * line * inch,
-            "\n".join(words),
-            ha="center",
-            va="bottom",
-            fontsize=small + 0.5,
-            color=GREY,
-        )
+        spacing = {"columnspacing": 1.2, "borderaxespad": 0.2, "labelspacing": 0.3}
+        anchor, size = (0.5, (top - line) * inch), small + 1.5
+        figure.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, ncols=per_row,
+                      fontsize=size, handlelength=2.2, **spacing)  # fmt: skip
+        below_all = {"ha": "center", "va": "bottom", "fontsize": small + 0.5, "color": GREY}
+        figure.text(0.5, 0.1 * line * inch, "\n".join(notes), **below_all)
     return figure

@@ -1,6 +1,7 @@
 """The geometry of the layer in the plane: Figure 1 of the paper."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,15 +33,15 @@ def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
         axes = figure.subplots()
         axes.set_aspect("equal")
         axes.plot([0, far], [0, far], color=GREY, linewidth=0.8, linestyle=":", label="_ones")
-        _helper(axes, residual, mean)
-        _helper(axes, q, q_mean)
-        _helper(axes, residual, q)
+        dashed: dict[str, Any] = {"linewidth": 0.7, "linestyle": "--", "alpha": 0.7, "zorder": 2}
+        for line in ((residual, mean), (q, q_mean), (residual, q)):
+            axes.plot(*np.array(line).T, color=GREY, **dashed)
         _arrow(axes, np.zeros(2), q, INK, "q")
         _arrow(axes, np.zeros(2), baseline, BLUE, "baseline")
         _arrow(axes, baseline, q, RED, "z, added", alpha=0.45)
         _arrow(axes, np.zeros(2), residual, RED, "z")
-        _dot(axes, mean, GREEN)
-        _dot(axes, q_mean, GREEN)
+        for dot in (mean, q_mean):
+            axes.plot(*dot, marker="o", color=GREEN, markersize=4.5, zorder=4)
         below = {"textcoords": "offset points", "ha": "left", "va": "top"}
         above = {"textcoords": "offset points", "ha": "right", "va": "bottom"}
         for text, at, offset, colour, where in (
@@ -64,33 +65,10 @@ def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
 def _arrow(
     axes: Axes, start: Floats, end: Floats, colour: str, name: str, alpha: float = 1.0
 ) -> None:
-    dx, dy = end - start
-    axes.quiver(
-        *start,
-        dx,
-        dy,
-        angles="xy",
-        scale_units="xy",
-        scale=1,
-        color=colour,
-        width=0.009,
-        headwidth=4,
-        headlength=5,
-        headaxislength=4.5,
-        alpha=alpha,
-        zorder=3,
-        label=name,
-    )
-
-
-def _helper(axes: Axes, start: Floats, end: Floats) -> None:
-    axes.plot(
-        *np.array([start, end]).T, color=GREY, linewidth=0.7, linestyle="--", alpha=0.7, zorder=2
-    )
-
-
-def _dot(axes: Axes, at: Floats, colour: str) -> None:
-    axes.plot(*at, marker="o", color=colour, markersize=4.5, zorder=4)
+    scale: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.009}
+    head = {"headwidth": 4, "headlength": 5, "headaxislength": 4.5}
+    style: dict[str, Any] = {"color": colour, "alpha": alpha, "zorder": 3, "label": name}
+    axes.quiver(*start, *(end - start), **scale, **head, **style)
 
 
 def _point(x: Floats) -> str:

@@ -1,4 +1,4 @@
-"""One look for every figure: readable at column width, safe for colour-blind eyes.
+"""The style of every figure: readable at column width, safe for colour-blind readers.
 
 An algorithm has one name, one colour and one kind of line in all figures; lines are dashed where
 the mean-expansion layer is on.
@@ -24,16 +24,9 @@ from valueshare.report.figures.svg import shortened
 from valueshare.text import ALGORITHM_NAMES, algorithm_label
 
 # Okabe and Ito's palette.
-BLUE, ORANGE, GREEN, RED, SKY, PURPLE = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#56B4E9",
-    "#CC79A7",
-)
+ORDER = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")  # of categories
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE = ORDER
 GREY, INK = "#595959", "#1A1A1A"
-ORDER = (BLUE, ORANGE, GREEN, RED, SKY, PURPLE)  # for categories
 FORMATS = ("png", "svg", "pdf")
 COLUMN = 3.4  # inches: the width of a column of a paper
 ATARI_ACTIONS = 18  # the full set, whatever the game
@@ -56,10 +49,10 @@ SETTINGS: dict[Any, Any] = {
     "lines.dashed_pattern": (3.2, 1.4),
     "lines.linewidth": 1.5,
     "lines.markersize": 3.5,
-    "path.simplify_threshold": 0.3,  # of a point: less than any eye or printer can tell
+    "path.simplify_threshold": 0.3,  # of a point: less than one can see
     "savefig.dpi": 200,
     "svg.fonttype": "path",  # the same letters on every machine
-    "text.parse_math": False,  # names come from data: a dollar is a dollar
+    "text.parse_math": False,  # names come from data, and may hold a dollar
     "svg.hashsalt": "valueshare",  # the same file for the same data
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
@@ -67,7 +60,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 class Look(NamedTuple):
-    """How an algorithm is called and drawn."""
+    """The label and line style of an algorithm."""
 
     label: str
     colour: str
@@ -162,29 +155,32 @@ def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 
     )
 
 
+def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **more: Any) -> None:
+    """A line in the look of its algorithm; a line of one point is drawn as a dot."""
+    look = {"color": style.colour, "linestyle": style.line, "label": label or style.label}
+    axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG, SVG and PDF without dates inside."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{kind}" for kind in FORMATS]
-    for path, kind in zip(paths, FORMATS, strict=True):
-        if kind == "svg":
-            path.write_bytes(as_svg(figure))
-        else:
-            _draw(figure, path, kind)
-    return paths
+    paths = {kind: folder / f"{name}.{kind}" for kind in FORMATS}
+    for kind, path in paths.items():
+        path.write_bytes(as_svg(figure) if kind == "svg" else _rendered(figure, kind))
+    return list(paths.values())
 
 
 def as_svg(figure: Figure) -> bytes:
     """A figure as a small SVG without a date inside."""
+    return shortened(_rendered(figure, "svg").decode()).encode()
+
+
+def _rendered(figure: Figure, kind: str) -> bytes:
     out = BytesIO()
-    _draw(figure, out, "svg")
-    return shortened(out.getvalue().decode()).encode()
-
-
-def _draw(figure: Figure, out: Path | BytesIO, kind: str) -> None:
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     # A figure without a layout engine has its margins set; measuring it again takes as long as
     # drawing it, which is seconds for 57 panels.
     box = None if figure.get_layout_engine() is None else "tight"
     with house_style():
         figure.savefig(out, format=kind, bbox_inches=box, metadata=dateless[kind])
+    return out.getvalue()

@@ -1,4 +1,4 @@
-"""One function a figure: data frame in, matplotlib Figure out. Nothing is written here."""
+"""Figures of tabular studies: the increase over the smallest k, and norms along learning."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ CASE = "step_reward"
 def tuned_increase(
     columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str = "episodes"
 ) -> Figure:
-    """The gridworld figure: increase over the smallest k against k, a line a regime.
+    """The gridworld figure: increase over the smallest k against k, a line per regime.
 
-    One column a (title, table) pair, one row a case (step reward); the tables are those of
+    One column per (title, table) pair, one row per case (step reward); the tables are those of
     `valueshare.analysis.tuned.tuned_increase`.
     """
     cases = columns[0][1][CASE].unique(maintain_order=True).to_list()
@@ -34,21 +34,10 @@ def tuned_increase(
                 of_case = table.filter(pl.col(CASE).eq_missing(case))
                 for regime, colour in zip(regimes, colours, strict=True):
                     line = of_case.filter(pl.col("regime") == regime).sort("k")
-                    axes.plot(
-                        line["k"],
-                        line["increase_percent"],
-                        marker="o",
-                        color=colour,
-                        label=f"{regime:,} timesteps",
-                    )
-                    axes.fill_between(
-                        line["k"],
-                        line["ci95_low"],
-                        line["ci95_high"],
-                        color=colour,
-                        alpha=0.18,
-                        lw=0,
-                    )
+                    style = {"color": colour, "label": f"{regime:,} timesteps"}
+                    axes.plot(line["k"], line["increase_percent"], marker="o", **style)
+                    ends = line["ci95_low"], line["ci95_high"]
+                    axes.fill_between(line["k"], *ends, color=colour, alpha=0.18, lw=0)
                 _k_axis(axes, of_case["k"].unique().sort().to_list())
                 axes.set_title(title if case is None else f"{case:g} per step · {title}")
             row[0].set_ylabel(f"{measure}: increase over\nk = {min(of_case['k']):g}, in %")
@@ -61,7 +50,7 @@ def tuned_increase(
 def norm_reduction(norms: pl.DataFrame, *, shown: int = 3) -> Figure:
     """Norms of action-values q, baseline-residual vectors u and residuals z along learning.
 
-    One row a case, a column for each of `shown` values of k, and in the last column the norms at
+    One row per case, a column for each of `shown` values of k, and in the last column the norms at
     the end against k. Bands are 95 % normal intervals over seeds.
     """
     cases = norms[CASE].unique(maintain_order=True).to_list()
