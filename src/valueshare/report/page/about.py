@@ -1,4 +1,4 @@
-"""What was run: the agents, their settings, where and with what, and how to run it again."""
+"""The runs of a report: agents, settings, machine, libraries, and the command to repeat them."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,9 @@ ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "
 KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
          "stable-baselines3": "Stable-Baselines3"}  # fmt: skip
 PROTOCOL = "atari_protocol"
+AGENT_COLUMNS = (
+    *("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged"),
+)
 
 
 def title(data: ReportData) -> str:
@@ -54,45 +57,39 @@ def lead(data: ReportData) -> str:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Folders by as few of their last parts as tell them apart: pages go to other people."""
+    """The shortest last components that tell folders apart: pages go to other people."""
     longest = max((len(Path(path).parts) for path in paths), default=1)
-    for parts in range(1, longest + 1):
-        names = {path: "/".join(Path(path).parts[-parts:]) for path in paths}
+    for count in range(1, longest + 1):
+        names = {path: "/".join(Path(path).parts[-count:]) for path in paths}
         if len(set(names.values())) == len(names):
             return names
     return {path: path for path in paths}
 
 
 def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
-    """Notes with the short names of places in them."""
+    """Notes with the short names of folders in them."""
     for path in sorted(names, key=len, reverse=True):
         notes = [note.replace(path, names[path]) for note in notes]
     return list(notes)
 
 
 def deviations(results: Results) -> list[str]:
-    """Where the studies that these results are of depart from the paper, by what their runs say."""
+    """Deviations from the paper, as the runs of a study have recorded them."""
     origins = (source.provenance or {} for source in results.about)
     return list(dict.fromkeys(said for origin in origins for said in origin.get(DEVIATIONS, ())))
 
 
-def about_section(results: Results, data: ReportData, names: Mapping[str, str]) -> str:
-    """The section on what was run; `names` are those of the places, for readers elsewhere."""
+def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) -> list[str]:
+    """The section on the runs and agents; `names` are short names of the sources."""
     parts = []
     if departures := deviations(results):
         parts += [elements.paragraph("Deviations from the paper:"), elements.bullets(departures)]
     for source in results.about:
         parts += _source(source, names[source.path])
-    parts += [
-        "<h3>The agents</h3>",
-        elements.table(
-            ("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score",
-             "diverged"),
-            _groups(data), name="groups", caption="The agents", tall=True,
-        ),
-        elements.details("Every agent", name="every-agent", rows="agent-rows"),
-    ]  # fmt: skip
-    return elements.section("What was run", *parts, name="run")
+    rows, caption = _by_algorithm(data), "The agents"
+    table = elements.table(AGENT_COLUMNS, rows, name="groups", caption=caption, tall=True)
+    every = elements.details("Every agent", name="every-agent", rows="agent-rows")
+    return [*parts, "<h3>The agents</h3>", table, every]
 
 
 def made_section(
@@ -109,7 +106,7 @@ def made_section(
 
 
 def agent_rows(data: ReportData) -> dict[str, Any]:
-    """A row per agent, for the table that is made when it is asked for."""
+    """A row per agent, for the table that opens on a click."""
     table = data.main
     own = [name for name in OWN if name in table.columns and table[name].n_unique() > 1]
     who = ["env", "algorithm", "k", "seed"]
@@ -134,8 +131,8 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     return {"columns": columns, "rows": [list(map(_finite, row)) for row in rows.iter_rows()]}
 
 
-def _groups(data: ReportData) -> list[list[Any]]:
-    """A row an environment and algorithm, with means over seeds and their intervals."""
+def _by_algorithm(data: ReportData) -> list[list[Any]]:
+    """A row per environment and algorithm, with means over seeds and their intervals."""
     by = ["env", "algorithm", "k"]
     table = data.main
     auc, final = (
@@ -177,7 +174,7 @@ def _diverged(table: pl.DataFrame) -> pl.Expr:
 
 
 def _source(source: Source, name: str) -> list[str]:
-    """One place: the command, the protocol, the settings, the machine."""
+    """One source: the command, the protocol, the settings, the machine."""
     origin, config = source.provenance or {}, source.config or {}
     said = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
     parts = [elements.paragraph(said)]
@@ -199,11 +196,11 @@ def _source(source: Source, name: str) -> list[str]:
 
 def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
     """Environments with equal settings together."""
-    groups: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    equal: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for env, own in settings.items():
         if isinstance(own, dict):
-            groups.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
-    return list(groups.values())
+            equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
+    return list(equal.values())
 
 
 def _algorithms(data: ReportData) -> list[str]:

@@ -1,10 +1,11 @@
-"""The curves of the interactive panel, packed: a few bytes a number, everything in the page.
+"""The curves of the interactive panel, packed: a few bytes per number, everything in the page.
 
-A number is 16 bits between the lowest and the highest of its own curve, so that a seed that went
-astray costs the others nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
+A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed
+costs the others nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
 """
 
 import base64
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations_with_replacement
@@ -20,7 +21,7 @@ from valueshare.analysis.resampling import intervals
 from valueshare.analysis.scores import BASELINES
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
-from valueshare.report.figures.series import game
+from valueshare.report.figures.series import Variant, game
 from valueshare.report.figures.style import look
 from valueshare.text import how_many
 
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 
 NONE = 65_535
 LEVELS = 65_534
-BAND_RESAMPLES = 2_000  # of one environment's bands: tens of thousands of them, for the eye
+BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and it is said
 EXACT = 6  # seeds up to which every resample is counted, and none is drawn
 MOST_SHOWN = 9  # lines at first; the others are a click away
@@ -36,7 +37,7 @@ LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
 
 class Packed(NamedTuple):
-    """What the panel reads, as JSON, and sentences about it."""
+    """The data of the panel, as JSON, and sentences about it."""
 
     data: dict[str, Any]
     notes: tuple[str, ...]
@@ -45,40 +46,49 @@ class Packed(NamedTuple):
 class _Pack:
     """Rows of numbers, one after the other, each with its own scale."""
 
-    def __init__(self) -> None:
+    def __init__(self, who: Sequence[Variant]) -> None:
+        self.numbers = {(v.algorithm, v.k): number for number, v in enumerate(who)}
         self.values: list[NDArray[np.uint16]] = []
         self.scales: list[tuple[float, float]] = []
+        self.grids: list[list[int]] = []
         self.size = 0
 
-    def add(self, rows: Floats) -> tuple[int, int]:
-        """Put rows in, NaN where there is nothing; (number of the first row, its place)."""
-        place = len(self.scales), self.size
-        for row in rows:
-            codes, low, unit = quantised(row)
-            self.values.append(codes)
-            self.scales.append((low, unit))
-            self.size += len(codes)
-        return place
+    def add(self, who: tuple[str, float], rows: Floats, count: str, seeds: int = 0) -> list[Any]:
+        """Add a curve, NaN where there is nothing: mean, low, high, and then its seeds.
 
-    def packed(self) -> dict[str, str]:
+        Returns what the panel reads: [variant, first row, its offset, "5 seeds", rows of seeds].
+        """
+        curve = [self.numbers[who], len(self.scales), self.size, count, seeds]
+        for row in rows:
+            codes, *scale = quantised(row)
+            self.values.append(codes)
+            self.scales.append((scale[0], scale[1]))
+            self.size += len(codes)
+        return curve
+
+    def grid(self, steps: list[int]) -> int:
+        """The number of a grid of steps."""
+        if steps not in self.grids:
+            self.grids.append(steps)
+        return self.grids.index(steps)
+
+    def packed(self) -> dict[str, Any]:
         values = np.concatenate(self.values) if self.values else np.zeros(0)
-        return {
-            "values": _base64(values.astype("<u2").tobytes()),
-            "scales": _base64(np.array(self.scales, "<f8").tobytes()),
-        }
+        arrays = {"values": values.astype("<u2"), "scales": np.array(self.scales, "<f8")}
+        texts = {name: base64.b64encode(a.tobytes()).decode() for name, a in arrays.items()}
+        return {"grids": self.grids, **texts}
 
 
 def curve_data(data: ReportData) -> Packed:
     """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
-    table = data.main
-    metrics = [name for name in METRICS if data.has(name)]
-    pack, grids, notes = _Pack(), list[list[int]](), list[str]()
-    views: list[dict[str, Any]] = []
-    index = {(v.algorithm, v.k): number for number, v in enumerate(data.who)}
+    metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
+    pack, notes, views = _Pack(data.who), list[str](), list[dict[str, Any]]()
     if data.atari and len(data.envs) > 1:
-        views.append(_all_games(data, index, pack, grids))
+        views.append(_all_games(data, pack))
         notes.append(BASELINES)
-    arrays = {env: _arrays(table.filter(pl.col("env") == env), metrics) for env in data.envs}
+    arrays = {
+        env: _arrays(data.main.filter(pl.col("env") == env), list(metrics)) for env in data.envs
+    }
     room = ROOM - pack.size
     with_seeds = set[str]()
     for metric in metrics:  # in their order of interest, as long as there is room
@@ -86,24 +96,25 @@ def curve_data(data: ReportData) -> Packed:
         if room >= 0:
             with_seeds.add(metric)
     for env, found in arrays.items():
-        curves = {m: _env_curves(found, m, m in with_seeds, index, pack) for m in metrics}
+        curves = {m: _env_curves(found, m, m in with_seeds, pack) for m in metrics}
         kept = {metric: own for metric, own in curves.items() if own}
-        views.append({"label": game(env), "grid": _grid(found.steps, grids), "curves": kept})
-    _tell_apart(views)
-    if left := [name for name in metrics if name not in with_seeds]:
-        notes.append(f"The seeds of {_words(left)} are not in the page: they would make it large.")
+        views.append({"label": game(env), "grid": pack.grid(found.steps), "curves": kept})
+    _number_equal_labels(views)
+    if left := [label for name, label in metrics.items() if name not in with_seeds]:
+        names = ", ".join(left)
+        notes.append(f"The seeds of {names} are not in the page: they would make it large.")
     notes.append(
         "Lines are means over seeds and bands 95 % bootstrap intervals of them (all resamples "
         f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
     )
-    data = {
+    packed = {
         "variants": _variants(data),
-        "metrics": [{"name": name, "label": _label(name)} for name in metrics],
-        "grids": grids,
+        "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
         "views": views,
         **pack.packed(),
     }
-    return Packed(data, tuple(notes))
+    order = ("variants", "metrics", "grids", "views", "values", "scales")
+    return Packed({name: packed[name] for name in order}, tuple(notes))
 
 
 def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
@@ -117,10 +128,7 @@ def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
         return codes, 0.0, 0.0
     low, high = float(row[known].min()), float(row[known].max())
     unit = (high - low) / LEVELS
-    if unit > 0:
-        codes[known] = np.rint((row[known] - low) / unit)
-    else:
-        codes[known] = 0
+    codes[known] = np.rint((row[known] - low) / unit) if unit > 0 else 0
     return codes, low, unit
 
 
@@ -145,24 +153,16 @@ def _arrays(rows: pl.DataFrame, metrics: Sequence[str]) -> _Arrays:
     return _Arrays(steps.to_list(), list(runs.select("algorithm", "k").iter_rows()), values)
 
 
-def _env_curves(
-    found: _Arrays,
-    metric: str,
-    with_seeds: bool,
-    index: dict[tuple[str, float], int],
-    pack: _Pack,
-) -> list[list[Any]]:
-    """[variant, first row, its place, how many seeds, rows of seeds] of each variant."""
+def _env_curves(found: _Arrays, metric: str, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
+    """The curves of one metric, by variant."""
     values = found.values[metric]
     groups = {who: values[[own == who for own in found.who]] for who in dict.fromkeys(found.who)}
     groups = {who: runs for who, runs in groups.items() if np.isfinite(runs).any()}
-    bands = _bands(list(groups.values()))
     curves = []
-    for (who, runs), band in zip(groups.items(), bands, strict=True):
+    for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         rows = np.concatenate([band, runs]) if with_seeds else band
-        row, place = pack.add(rows)
-        count = how_many(len(runs), "seed")
-        curves.append([index[who], row, place, count, len(runs) if with_seeds else 0])
+        seeds = len(runs) if with_seeds else 0
+        curves.append(pack.add(who, rows, how_many(len(runs), "seed"), seeds))
     return sorted(curves)
 
 
@@ -215,26 +215,24 @@ def _all_resamples(n: int) -> tuple[Floats, Floats]:
     return np.array(counts, np.float64), np.array(ways) / n**n
 
 
-def _all_games(
-    data: ReportData, index: dict[tuple[str, float], int], pack: _Pack, grids: list[list[int]]
-) -> dict[str, Any]:
+def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
     """The interquartile mean over all games, on the human scale."""
     table = data.curves.table
     steps = table["step"].unique().sort().to_list()
     curves = []
-    for (algorithm, k), number in index.items():
-        own = table.filter((pl.col("algorithm") == algorithm) & (pl.col("k") == k)).sort("step")
+    for variant in data.who:
+        own = variant.rows(table).sort("step")
         rows = np.full((3, len(steps)), np.nan)
-        at = np.searchsorted(steps, own["step"].to_numpy())
-        for row, name in enumerate(("value", "ci95_low", "ci95_high")):
-            rows[row, at] = own[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        first, place = pack.add(rows)
-        runs = int(own["runs"].to_numpy().max())
-        curves.append([number, first, place, how_many(runs, "run"), 0])
+        bands = own.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
+        rows[:, np.searchsorted(steps, own["step"].to_numpy())] = (
+            bands.fill_null(np.nan).to_numpy().T
+        )
+        runs = how_many(int(own["runs"].to_numpy().max()), "run")
+        curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {
         "label": f"All {len(data.envs)} games",
         "what": "IQM of the human-normalised score",
-        "grid": _grid(steps, grids),
+        "grid": pack.grid(steps),
         "curves": {"score": curves},
     }
 
@@ -256,29 +254,11 @@ def _variants(data: ReportData) -> list[dict[str, Any]]:
     ]
 
 
-def _grid(steps: list[int], grids: list[list[int]]) -> int:
-    if steps not in grids:
-        grids.append(steps)
-    return grids.index(steps)
-
-
-def _tell_apart(views: list[dict[str, Any]]) -> None:
+def _number_equal_labels(views: list[dict[str, Any]]) -> None:
     """Pong-v4 and Pong-v5 are both Pong: number the later ones."""
-    seen: dict[str, int] = {}
+    counts = Counter[str]()
     for view in views:
         label = view["label"]
-        seen[label] = seen.get(label, 0) + 1
-        if seen[label] > 1:
-            view["label"] = f"{label} ({seen[label]})"
-
-
-def _label(name: str) -> str:
-    return LABELS.get(name, name.replace("_", " "))
-
-
-def _words(names: Sequence[str]) -> str:
-    return ", ".join(_label(name) for name in names)
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+        counts[label] += 1
+        if counts[label] > 1:
+            view["label"] = f"{label} ({counts[label]})"

@@ -1,6 +1,6 @@
-"""A page in one file: no network, light and dark, readable on a phone.
+"""HTML elements of a page in one file: no network, light and dark, readable on a phone.
 
-Whatever comes from data is escaped here, and nowhere else: text in HTML, and JSON inside scripts.
+Text and JSON from data are escaped here, and nowhere else.
 """
 
 import base64
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     """A cell with a value to sort by, and HTML of its own."""
 
     markup: str  # HTML already
-    value: float | str | None = None
+    value: Any = None
     name: str = ""  # of its class
     label: str = ""  # before it, where a narrow screen has no heading
 
@@ -49,9 +49,9 @@ def page(
 ) -> str:
     """A whole HTML page; `title` and `lead` are escaped, sections and `above` are HTML already.
 
-    `scripts` are names of assets, `data` is what they read, by id. The page may load nothing and
-    run nothing but them: a policy in it says so to the browser. `online` lets it ask the server it
-    came from.
+    `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page
+    forbids the browser to load or run anything else. With `online` the page may send requests to
+    its own server.
     """
     texts = [asset(name) for name in scripts]
     stored = [embedded(name, value) for name, value in (data or {}).items()]
@@ -109,24 +109,22 @@ def command(text: str) -> str:
 
 
 def details(summary: str, *parts: str, name: str = "", rows: str = "") -> str:
-    """What opens on a click; `rows` is the id of data that a table is made of then."""
-    about = "".join(
-        f' {key}="{html.escape(value)}"' for key, value in (("id", name), ("data-rows", rows))
-        if value
-    )  # fmt: skip
+    """Content that opens on a click; `rows` is the id of data that a table is made of then."""
+    about = _attributes({"id": name, "data-rows": rows})
     return f"<details{about}><summary>{html.escape(summary)}</summary>{''.join(parts)}</details>"
 
 
 def figure(svg: bytes, caption: str, name: str = "", shape: str = "") -> str:
-    """An SVG inside the page, as an image: its names and styles cannot meet those of another.
+    """An SVG inside the page, as an image: its names and styles cannot clash with another's.
 
     As an image it can run nothing either, whatever text is in it.
     """
-    described = html.escape(caption, quote=True)
-    about = (f' id="{html.escape(name)}"' if name else "") + (f' class="{shape}"' if shape else "")
+    # The size is known before the image is there, so that nothing moves when it comes.
+    size = svg_size(svg)
+    room = "" if size is None else f' width="{size[0]:.0f}" height="{size[1]:.0f}"'
     return (
-        f'<figure{about}><img alt="{described}" loading="lazy" decoding="async"{_size(svg)} '
-        f'src="{data_uri(svg)}">'
+        f"<figure{_attributes({'id': name, 'class': shape})}><img{_attributes({'alt': caption})} "
+        f'loading="lazy" decoding="async"{room} src="{data_uri(svg)}">'
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
 
@@ -148,13 +146,12 @@ def table(
         "<tr>" + "".join(_cell(*pair) for pair in zip(row, text, strict=True)) + "</tr>\n"
         for row in body
     )
-    about = "".join(f' {k}="{v}"' for k, v in (("id", name), ("class", shape)) if v)
-    said = f'<caption class="hidden">{html.escape(caption)}</caption>' if caption else ""
-    inside = f"{said}<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    # What scrolls must be reachable by keyboard, and a region has a name.
-    region = f' tabindex="0" role="region" aria-label="{html.escape(caption)}"' if caption else ""
-    frame = f'<div class="scroll{" tall" if tall else ""}"{region}>'
-    return f"{frame}<table{about}>{inside}</table></div>"
+    hidden = f'<caption class="hidden">{html.escape(caption)}</caption>' if caption else ""
+    inside = f"{hidden}<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    # A region that scrolls must be reachable by keyboard, and have a name.
+    region = {"tabindex": "0", "role": "region", "aria-label": caption} if caption else {}
+    frame = _attributes({"class": "scroll tall" if tall else "scroll", **region})
+    return f"<div{frame}><table{_attributes({'id': name, 'class': shape})}>{inside}</table></div>"
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
@@ -162,7 +159,7 @@ def settings_table(settings: Mapping[str, Any]) -> str:
 
 
 def embedded(name: str, value: Any) -> str:
-    """JSON that scripts read: no text in it can end the script or begin another."""
+    """JSON for scripts: no text in it can end the script or begin another."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -170,7 +167,7 @@ def embedded(name: str, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a reader wants it: numbers short, lists in a line, nothing as a dash."""
+    """A value as text: numbers short, lists in a line, None as a dash."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -203,10 +200,9 @@ def asset(name: str) -> str:
 STYLE = asset("page.css")
 
 
-def _size(svg: bytes) -> str:
-    """The place that an image will take, so that nothing moves when it is there."""
-    size = svg_size(svg)
-    return "" if size is None else f' width="{size[0]:.0f}" height="{size[1]:.0f}"'
+def _attributes(values: Mapping[str, str]) -> str:
+    """HTML attributes of those values that are not empty."""
+    return "".join(f' {name}="{html.escape(value)}"' for name, value in values.items() if value)
 
 
 def policy(scripts: Sequence[str], online: bool) -> str:
@@ -229,7 +225,7 @@ def _links(links: Mapping[str, str], switch: bool) -> str:
 
 
 def _heading(name: str, text: bool, sortable: bool) -> str:
-    kind = ' class="text"' if text else ""
+    kind = _attributes({"class": "text" if text else ""})
     if not sortable:
         return f"<th{kind}>{html.escape(name)}</th>"
     button = f'<button type="button">{html.escape(name)}</button>'
@@ -237,19 +233,12 @@ def _heading(name: str, text: bool, sortable: bool) -> str:
 
 
 def _cell(value: Any, text: bool) -> str:
-    kind = "text" if text else ""
-    label, markup = "", ""
-    if isinstance(value, Cell):
-        label, markup = value.label, value.markup
-        kind, value = value.name or kind, value.value
-    about = f' class="{kind}"' if kind else ""
-    if label:
-        about += f' data-name="{html.escape(label)}"'
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        about += f' data-v="{value!r}"'
-    elif markup and isinstance(value, str):
-        about += f' data-v="{html.escape(value)}"'
-    return f"<td{about}>{markup or html.escape(shown(value))}</td>"
+    cell = value if isinstance(value, Cell) else Cell("", value)
+    number = isinstance(cell.value, int | float) and not isinstance(cell.value, bool)
+    sorted_by = repr(cell.value) if number else cell.value if cell.markup else ""
+    about = {"class": cell.name or ("text" if text else ""), "data-name": cell.label}
+    about["data-v"] = sorted_by if isinstance(sorted_by, str) else ""
+    return f"<td{_attributes(about)}>{cell.markup or html.escape(shown(cell.value))}</td>"
 
 
 def _is_text(value: Any) -> bool:

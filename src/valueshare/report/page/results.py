@@ -1,4 +1,4 @@
-"""The page of any results: the verdict first, then curves, figures, tables, and what was run."""
+"""The page of any results: the verdict first, then curves, figures, tables, and the runs."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.findings import READING, Verdict, verdict
 from valueshare.report.page import elements
 from valueshare.report.page.about import (
-    about_section,
+    about_parts,
     agent_rows,
     lead,
     short_names,
@@ -19,17 +19,18 @@ from valueshare.report.page.about import (
 )
 from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
-from valueshare.report.page.tables import by_environment, final_scores_table, findings, published
+from valueshare.report.page.tables import by_environment, findings, score_tables
 
 SCRIPTS = ("curves.js", "panel.js", "page.js")
-# Of a page that is served. The page says it of itself too; the server's word comes first.
+# Of a page that is served: in its header, and in the page itself.
 LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
-MADE_UP = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
-WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, from which it needs all the room
+SYNTHETIC = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
+WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, of figures in full width
+PANEL = ("Learning curves", [elements.asset("panel.html")])  # the interactive curves
 
 
 class Live(NamedTuple):
-    """How far a run that is being followed has come."""
+    """The progress of a run that is being watched."""
 
     version: str  # changes with the page
     message: str
@@ -46,83 +47,53 @@ def results_page(
     answer: Verdict | None = None,
     live: Live | None = None,
 ) -> str:
-    """One HTML file that stands alone; with `live` it asks its server for what is new.
+    """One HTML file that stands alone; with `live` it asks its server for updates.
 
     `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `answer` are the results' own, where
     they were made before.
     """
     data = report_data(results, resamples) if data is None else data
     answer = verdict(data, asked) if answer is None else answer
-    found = answer.found
-    curves = curve_data(data)
-    tables = [*by_environment(found), *final_scores_table(data), *published(data)]
-    figures = [_figure(picture) for picture in pictures]
-    notes = dict.fromkeys(
-        note
-        for notes in (
-            results.notes,
-            answer.missing,
-            *(one.notes for one in found),
-            *(picture.notes for picture in pictures),
-            curves.notes,
-            _kept_apart(data),
-        )
-        for note in notes
-    )
+    found, curves = answer.found, curve_data(data)
+    each = (results.notes, answer.missing, *(one.notes for one in (*found, *pictures)))
+    notes = dict.fromkeys(note for notes in (*each, curves.notes) for note in notes)
+    if data.table.height > data.main.height:
+        notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
+    headlines = (elements.paragraph(text, "headline") for text in answer.sentences)
+    reading = elements.paragraph(" ".join(READING), "small")
+    gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
+    contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
+        ("verdict", "Verdict", "The verdict", (*headlines, *findings(found), reading)),
+        ("curves", "Curves", *PANEL),
+        ("figures", "Figures", "Figures", [gallery] if pictures else []),
+        ("tables", "Tables", "Tables", (*by_environment(found), *score_tables(data))),
+        ("run", "What was run", "What was run", about_parts(results, data, names)),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(notes, names))]),
+    )
     sections = [
-        elements.section(
-            "The verdict",
-            *(elements.paragraph(text, "headline") for text in answer.sentences),
-            *findings(found),
-            elements.paragraph(" ".join(READING), "small"),
-            name="verdict",
-        ),
-        panel_section(),
-        elements.section(
-            "Figures", f'<div class="gallery">{"".join(figures)}</div>', name="figures"
-        )
-        if figures
-        else "",
-        elements.section("Tables", *tables, name="tables") if tables else "",
-        about_section(results, data, names),
-        elements.section("Notes", elements.bullets(shortened(notes, names)), name="notes"),
+        elements.section(heading, *parts, name=name)
+        for name, _, heading, parts in contents
+        if parts
     ]
-    links = {
-        "verdict": "Verdict",
-        "curves": "Curves",
-        **({"figures": "Figures"} if figures else {}),
-        **({"tables": "Tables"} if tables else {}),
-        "run": "What was run",
-        "notes": "Notes",
-    }
-    warning = elements.paragraph(MADE_UP, "warning") if is_synthetic(results) else ""
     return elements.page(
         title(data),
         lead(data),
         sections if live is None else [live_banner(live), *sections],
         scripts=SCRIPTS,
         data={"curve-data": curves.data, "agent-rows": agent_rows(data)},
-        above=warning,
-        links=links,
+        above=elements.paragraph(SYNTHETIC, "warning") if is_synthetic(results) else "",
+        links={name: link for name, link, _, parts in contents if parts},
         online=live is not None,
     )
 
 
 def waiting_page(names: Sequence[str], live: Live) -> str:
-    """What is shown before a run's first phase has ended."""
-    sections = [
-        live_banner(live),
-        elements.paragraph("The page appears when the first phase ends."),
-    ]
-    return elements.page(
-        "Waiting for the first records",
-        ", ".join(names),
-        sections,
-        scripts=("page.js",),
-        links={},
-        online=True,
-    )
+    """The page before a run's first phase has ended."""
+    text = elements.paragraph("The page appears when the first phase ends.")
+    title, scripts = "Waiting for the first records", ["page.js"]
+    sections = [live_banner(live), text]
+    return elements.page(title, ", ".join(names), sections, scripts=scripts, online=True)
 
 
 def live_banner(live: Live) -> str:
@@ -139,16 +110,10 @@ def _figure(picture: Picture) -> str:
     return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", shape)
 
 
-def _kept_apart(data: ReportData) -> tuple[str, ...]:
-    left = data.table.height - data.main.height
-    if not left:
-        return ()
-    return ("Runs with RMSprop are in their own figure, and in nothing else of this page.",)
-
-
 def panel_section() -> str:
     """The interactive curves."""
-    return elements.section("Learning curves", elements.asset("panel.html"), name="curves")
+    heading, parts = PANEL
+    return elements.section(heading, *parts, name="curves")
 
 
 def with_panel(

@@ -26,7 +26,7 @@ MARKS = {1: "▲", -1: "▼", 0: ""}
 
 
 def findings(found: Sequence[Comparison]) -> list[str]:
-    """A row a comparison: the sentence, its interval as a picture, and the numbers."""
+    """A row per comparison: the sentence, its interval as a picture, and the numbers."""
     if not found:
         return []
     several = any(one.envs.height > 1 for one in found)
@@ -40,7 +40,7 @@ def findings(found: Sequence[Comparison]) -> list[str]:
 
 
 def by_environment(found: Sequence[Comparison]) -> list[str]:
-    """A row an environment, a column a comparison: how much higher, and whether that is clear."""
+    """A row per environment, a column per comparison: the difference, and whether it is clear."""
     envs = sorted({env for one in found for env in one.envs["env"]}, key=lambda e: game(e).lower())
     if len(envs) < 2:
         return []
@@ -60,40 +60,29 @@ def by_environment(found: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def final_scores_table(data: ReportData) -> list[str]:
-    """Scores at the end, the best in bold, where there are several environments."""
-    if len(data.envs) < 2:
-        return []
-    made = score_table(mean_scores(data.main).table, data.n)
-    rows = []
-    for row, env in enumerate(made.envs):
-        best = made.best(row)
-        cells = [_score(score, column in best) for column, score in enumerate(made.scores[row])]
-        rows.append([Cell("", game(env)), *cells])
-    columns = ["Environment", *(variant.look.label for variant in made.who)]
-    return [
-        "<h3>Final scores</h3>",
-        elements.paragraph(
-            f"Means over seeds of the last three evaluations. {BOLD}",
-            "small",
-        ),
-        elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True),
-    ]
-
-
-def published(data: ReportData) -> list[str]:
-    """Atari scores beside the published ones."""
-    if not data.atari:
-        return []
-    beside = beside_published(mean_scores(data.main).table, data.n)
-    beside = beside.filter(pl.col("published").is_not_null())
-    if beside.is_empty():
-        return []
-    columns = [name.replace("_", " ") for name in beside.columns]
-    inside = elements.table(
-        columns, beside.iter_rows(), name="published", caption="Beside the published", tall=True
-    )
-    return [elements.details("Beside the published scores", inside, name="published-details")]
+def score_tables(data: ReportData) -> list[str]:
+    """Final scores of several environments, the best in bold; Atari beside published scores."""
+    parts, means = list[str](), mean_scores(data.main).table
+    if len(data.envs) > 1:
+        made = score_table(means, data.n)
+        rows = []
+        for row, (env, scores) in enumerate(zip(made.envs, made.scores, strict=True)):
+            best = made.best(row)
+            cells = (_score(score, column in best) for column, score in enumerate(scores))
+            rows.append([Cell("", game(env)), *cells])
+        columns = ["Environment", *(variant.look.label for variant in made.who)]
+        text = f"Means over seeds of the last three evaluations. {BOLD}"
+        parts += ["<h3>Final scores</h3>", elements.paragraph(text, "small")]
+        caption = "Final scores"
+        parts.append(elements.table(columns, rows, name="final-scores", caption=caption, tall=True))
+    if data.atari:
+        beside = beside_published(means, data.n).filter(pl.col("published").is_not_null())
+        columns, rows = [n.replace("_", " ") for n in beside.columns], [*map(list, beside.rows())]
+        caption = "Beside the published"
+        table = elements.table(columns, rows, name="published", caption=caption, tall=True)
+        details = elements.details(f"{caption} scores", table, name="published-details")
+        parts += [details] if rows else []
+    return parts
 
 
 def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> list[Any]:
@@ -104,13 +93,13 @@ def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> li
     if found.difference is not None:
         markup = f'<span class="number">{html.escape(written(found.difference))}</span>'
         unit = Cell(markup, found.difference.value)
+    chance = f'<span class="number">{odds(found.improvement)}</span>'
     row = [
         Cell(text, sentence(found), "text"),
         Cell(_forest(shown, middle, scale, kind), shown.value, "forest"),
         unit,
-        Cell(f'<span class="number">{odds(found.improvement)}</span>', found.improvement.value,
-             label="beats it with probability"),
-    ]  # fmt: skip
+        Cell(chance, found.improvement.value, label="beats it with probability"),
+    ]
     if several:
         up, down = sides(found)
         markup = f'<span class="number">{up} / {down} of {found.envs.height}</span>'
@@ -119,7 +108,7 @@ def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> li
 
 
 def _drawn(found: Comparison) -> tuple[Interval, float]:
-    """What the picture shows, and where its reference is."""
+    """The interval of the picture, and its reference."""
     return (found.difference, 0.0) if found.difference is not None else (found.improvement, 0.5)
 
 
