@@ -40,7 +40,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(stores, "PAUSES", ())
     return folder
 

@@ -1,8 +1,8 @@
-"""The verdict: who scores higher, by how much, and how sure one can be, in sentences."""
+"""Findings: which algorithm scores higher, by how much and how surely, in sentences."""
 
 from collections.abc import Sequence
 from math import floor, log10
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
 
     x: Variant
     y: Variant
-    envs: pl.DataFrame  # of `game_differences`: a row an environment
+    envs: pl.DataFrame  # of `game_differences`: a row per environment
     difference: Interval | None  # of the statistic; None where environments share no scale
     values: tuple[float, float] | None  # x and y
     improvement: Interval  # the probability that a run of x beats one of y
@@ -76,10 +76,10 @@ class Verdict(NamedTuple):
 
 def verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
     """The comparisons that are asked for, or the usual ones."""
-    answers = [compare(data, pair) for pair in asked_pairs(data, asked)]
+    found = [compare(data, pair) for pair in asked_pairs(data, asked)]
     return Verdict(
-        tuple(answer for answer in answers if isinstance(answer, Comparison)),
-        tuple(answer for answer in answers if isinstance(answer, str)),
+        tuple(one for one in found if isinstance(one, Comparison)),
+        tuple(one for one in found if isinstance(one, str)),
     )
 
 
@@ -91,11 +91,7 @@ def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Varia
     """
     if asked:
         return [_pair(data.who, text) for text in asked]
-    pairs = []
-    for variant in data.who[1:]:
-        other = plain_variant(variant, data.who) or data.who[0]
-        pairs.append((variant, other))
-    return pairs
+    return [(v, plain_variant(v, data.who) or data.who[0]) for v in data.who[1:]]
 
 
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
@@ -108,25 +104,24 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
     if rows.is_empty():
         return f"{names} have no evaluation at the same step of the same environment."
     runs, notes = run_auc(rows, column)
-    how = {"column": column, "resamples": data.resamples}
+    options: dict[str, Any] = {"column": column, "resamples": data.resamples}
     try:
-        chance, more = probability_of_improvement(runs, *sides, **how)  # type: ignore[arg-type]
-        envs, _ = game_differences(runs, *sides, **how)  # type: ignore[arg-type]
+        chance, more = probability_of_improvement(runs, *sides, **options)
+        envs, _ = game_differences(runs, *sides, **options)
     except InvalidInput:
         return f"{names} cannot be compared: no run of one has all evaluations that both have."
     difference, values, what = None, None, "AUC"
     if data.atari or envs.height == 1:
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
-        row = difference_interval(runs, *sides, statistic, **how).table.row(0, named=True)  # type: ignore[arg-type]
+        row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
         difference = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
         values = row["value_x"], row["value_y"]
         what = f"{'IQM of the' if many else 'mean'} {HUMAN if data.atari else 'AUC'}"
     odds = chance.row(0, named=True)
     improvement = Interval(odds["value"], odds["ci95_low"], odds["ci95_high"])
-    extra = (BASELINES,) if data.atari else ()
-    return Comparison(x, y, envs, difference, values, improvement, what,
-                      tuple(dict.fromkeys([*extra, *cut, *notes, *more])))  # fmt: skip
+    notes = dict.fromkeys([*([BASELINES] if data.atari else []), *cut, *notes, *more])
+    return Comparison(x, y, envs, difference, values, improvement, what, tuple(notes))
 
 
 def sentence(found: Comparison) -> str:
@@ -185,15 +180,14 @@ def number(value: float) -> str:
 
 
 def written(interval: Interval, *, sign: bool = True) -> str:
-    """+50 [24, 76]: as many decimals as the interval's width is worth, two digits of it."""
+    """+50 [24, 76]: with as many decimals as show two digits of the interval's width."""
     value, low, high = interval
     plus = "+" if sign and value > 0 else ""
     if low is None or high is None:
         return f"{plus}{number(value)} (one seed: no interval)"
     width = high - low
     decimals = min(12, max(0, 1 - floor(log10(width)))) if width > 0 else 2
-    texts = (f"{x:,.{decimals}f}".replace("-", "−") for x in interval)
-    middle, below, above = texts
+    middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in interval)
     return f"{plus}{middle} [{below}, {above}]"
 
 
@@ -229,7 +223,7 @@ def _names(some: Sequence[Comparison]) -> str:
 
 
 def _pair(who: Sequence[Variant], text: str) -> tuple[Variant, Variant]:
-    names = [part.strip() for part in text.split(",")]
+    names = [name.strip() for name in text.split(",")]
     if len(names) != 2:
         raise InvalidInput(f"--compare {text}: write two, like ib-dqn:4,dqn")
     x, y = (_variant(who, name) for name in names)

@@ -1,4 +1,4 @@
-"""The folder of a report: filled whole or not at all, and what else is in it stays."""
+"""The folder of a report: written whole or not at all; other files in it stay."""
 
 import errno
 import os
@@ -28,16 +28,16 @@ from valueshare.runs.directory import (
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.staging import staging_folder
 
-# Of a run, and nobody else's: what is there counts, or goes with the next phase.
+# Of a run alone: files there count as its own, or are removed with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
-TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # by a file where a folder is wanted, say
+TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
 
 def check_out(target: Path, within: Path | None = None) -> None:
     """Refuse a file, and the folders in which a run keeps its records and checkpoints.
 
-    Where the target is inside a run, or `within` a folder of results, it must not be elsewhere.
+    A target inside a run, or `within` a folder of results, must not be a symbolic link elsewhere.
     """
     if within is not None:
         refuse_links_between(within, target, *WRITTEN)
@@ -54,11 +54,10 @@ def check_out(target: Path, within: Path | None = None) -> None:
 
 @contextmanager
 def filled_whole(target: Path) -> Iterator[Path]:
-    """A folder to write into, whose files take their places in `target` when all are there.
+    """A temporary folder, whose files move to `target` when all are written.
 
-    Until then it stands beside the target, or in it if it is there already. Whatever ends the work
-    early removes it, with the parents made for it. A target that cannot be written to, or has no
-    room, is refused by its name.
+    It is beside the target, or inside it if that exists. If the work ends early, it is removed with
+    the parents made for it. A target that cannot be written to, or has no room, is refused by name.
     """
     made: list[Path] = []
     staging: Path | None = None
@@ -114,7 +113,7 @@ def _take_places(staging: Path, target: Path) -> None:
 
 
 def _move(file: Path, place: Path) -> None:
-    """Put a file in its place; where a link is there, the link is replaced and not its target."""
+    """Put a file in its place; a link there is replaced, and not its target."""
     try:
         file.replace(place)
     except OSError as error:
@@ -143,11 +142,8 @@ def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
         below = only_below is None or only_below in Path(error.filename or "").parents
         if not below and error.errno not in FULL:
             raise
-        raise InvalidInput(_refusal(target, error)) from error
-
-
-def _refusal(target: Path, error: OSError) -> str:
-    if error.errno in FULL:
-        return f"no room on the disk for {target}: make room, or choose another --out"
-    where = error.filename or target if error.errno in TAKEN else target
-    return f"cannot write to {where}: {reason(error)}; choose another --out"
+        where = error.filename or target if error.errno in TAKEN else target
+        text = f"cannot write to {where}: {reason(error)}; choose another --out"
+        if error.errno in FULL:
+            text = f"no room on the disk for {target}: make room, or choose another --out"
+        raise InvalidInput(text) from error

@@ -1,6 +1,6 @@
-"""Tables of scores: a row an environment, a column an algorithm, the best in bold.
+"""Tables of scores: a row per environment, a column per algorithm, the best in bold.
 
-As the paper does it: the mean of the last three evaluations over seeds, one decimal, and the
+As in the paper: the mean of the last three evaluations over seeds, one decimal, and the
 highest score of an environment bold, with quantile networks compared among themselves. Of equal
 scores the first is bold.
 """
@@ -54,7 +54,7 @@ class ScoreTable(NamedTuple):
 def mean_scores(table: pl.DataFrame) -> Estimate:
     """From a tidy table: the mean over seeds of the last three evaluations.
 
-    Answers `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
+    Returns `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
     """
     finals, notes = final_scores(with_k(table))
     means = finals.group_by("env", *WHO).agg(
@@ -105,13 +105,9 @@ def to_latex(table: ScoreTable) -> str:
 
 def to_markdown(table: ScoreTable) -> str:
     names = ["environment", *(v.look.label for v in table.who)]
-    lines = ["| " + " | ".join(_markdown(name) for name in names) + " |"]
-    lines.append("|---" + "|---:" * len(table.who) + "|")
-    for env, cells in _rows(table, lambda text: f"**{text}**"):
-        lines.append("| " + " | ".join([_markdown(env), *cells]) + " |")
-    if table.family_starts():  # else two in a row look like a mistake
-        lines += ["", BOLD]
-    return "\n".join([*lines, ""])
+    rows = [[_markdown(env), *cells] for env, cells in _rows(table, lambda text: f"**{text}**")]
+    text = _markdown_table(names, [False] + [True] * len(table.who), rows)
+    return f"{text}\n{BOLD}\n" if table.family_starts() else text  # else two look like a mistake
 
 
 def to_csv(table: ScoreTable) -> str:
@@ -125,21 +121,16 @@ def to_csv(table: ScoreTable) -> str:
 def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """A run's Atari scores beside the published ones of the same algorithm and k.
 
-    Answers `game, algorithm, seeds, score, published, percent, human_normalized,
+    Returns `game, algorithm, seeds, score, published, percent, human_normalized,
     published_human_normalized`, percent = 100 (score - published) / |published|. What the paper did
     not run has nulls.
     """
     own = means.filter(pl.col("env").map_elements(is_atari, return_dtype=pl.Boolean))
     if own.is_empty():
         raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
-    named = own.with_columns(
-        game=pl.col("env").map_elements(game_name, return_dtype=pl.String),
-    ).join(
-        published().rename({"score": "published"}),
-        on=["game", *WHO],
-        how="left",
-        maintain_order="left",
-    )
+    named = own.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))
+    scores = published().rename({"score": "published"})
+    named = named.join(scores, on=["game", *WHO], how="left", maintain_order="left")
     normal = human_normalized(named)
     theirs = human_normalized(named.drop("env"), "published")["human_normalized"]
     labels = {(v.algorithm, v.k): v.look.label for v in variants(own, n)}
@@ -152,14 +143,8 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
             algorithm=pl.Series([labels[who] for who in own.select(WHO).iter_rows()]),
         )
         .select(
-            "game",
-            "algorithm",
-            "seeds",
-            "score",
-            "published",
-            "percent",
-            "human_normalized",
-            "published_human_normalized",
+            *("game", "algorithm", "seeds", "score", "published", "percent"),
+            *("human_normalized", "published_human_normalized"),
         )
         .sort("game", pl.col("algorithm").replace_strict(order, return_dtype=pl.Int64))
     )
@@ -167,11 +152,17 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
 
 def frame_to_markdown(frame: pl.DataFrame) -> str:
     """Any table as Markdown: four digits, a dash for nothing."""
-    lines = ["| " + " | ".join(_markdown(name.replace("_", " ")) for name in frame.columns) + " |"]
-    numeric = [dtype.is_numeric() for dtype in frame.dtypes]
-    lines.append("|" + "".join("---:|" if number else "---|" for number in numeric))
-    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
-    return "\n".join([*lines, ""])
+    names = [name.replace("_", " ") for name in frame.columns]
+    rows = [[_cell(value) for value in row] for row in frame.iter_rows()]
+    return _markdown_table(names, [dtype.is_numeric() for dtype in frame.dtypes], rows)
+
+
+def _markdown_table(
+    names: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]
+) -> str:
+    rule = "|" + "".join("---:|" if number else "---|" for number in numeric)
+    head, *body = (f"| {' | '.join(row)} |" for row in ([*map(_markdown, names)], *rows))
+    return "\n".join([head, rule, *body, ""])
 
 
 def _rows(table: ScoreTable, bold: Callable[[str], str]) -> list[tuple[str, list[str]]]:

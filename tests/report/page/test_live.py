@@ -22,7 +22,7 @@ from valueshare.files import file_digest
 from valueshare.report.figure_registry import drawn_from
 from valueshare.report.page.live import Follower, View, fingerprint, live_page, progress
 from valueshare.report.page.results import Live
-from valueshare.report.page.server import answer, server
+from valueshare.report.page.server import response, server
 from valueshare.schema import body_checksum
 
 Visiting = Callable[..., Any]
@@ -139,8 +139,8 @@ def test_the_page_is_served_with_its_version(served: Served) -> None:
     ],
 )
 def test_only_its_own_name_is_answered(hosts: list[str], status: int) -> None:
-    assert answer("/", hosts, 5, View("1", b"page"))[0] == status
-    assert answer("/state.json", hosts, 5, View("1", b"page"))[0] == status
+    assert response("/", hosts, 5, View("1", b"page"))[0] == status
+    assert response("/state.json", hosts, 5, View("1", b"page"))[0] == status
 
 
 def test_another_name_is_refused_over_the_wire(served: Served) -> None:
@@ -203,7 +203,7 @@ def test_a_page_that_cannot_be_built_does_not_end_the_watch(
         raise ZeroDivisionError("of nothing")
 
     monkeypatch.setattr(follower, "refresh", fails)
-    monkeypatch.setattr("valueshare.report.page.live.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("valueshare.report.page.live.POLL_SECONDS", 0.01)
     follower.follow(stop)
     assert follower.view == before
     assert capsys.readouterr().err == "valueshare: the page was not renewed: of nothing\n" * 2

@@ -224,9 +224,8 @@ def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
         own = variant.rows(table).sort("step")
         rows = np.full((3, len(steps)), np.nan)
         bands = own.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
-        rows[:, np.searchsorted(steps, own["step"].to_numpy())] = (
-            bands.fill_null(np.nan).to_numpy().T
-        )
+        at = np.searchsorted(steps, own["step"].to_numpy())
+        rows[:, at] = bands.fill_null(np.nan).to_numpy().T
         runs = how_many(int(own["runs"].to_numpy().max()), "run")
         curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {

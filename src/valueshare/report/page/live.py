@@ -1,6 +1,5 @@
-"""The page of runs that are under way: built again when a phase has ended, never in between."""
+"""The page of unfinished runs: built again after every phase, never in between."""
 
-import json
 import re
 import sys
 import time
@@ -27,19 +26,19 @@ from valueshare.result_files import read_parquet
 RESULTS = (".parquet", ".csv", ".npz", ".txt")
 MANIFEST = re.compile(r"checkpoint-\d+\.json")
 RESAMPLES = 2_000  # of intervals that the next phase replaces
-LOOK_SECONDS = 1.0  # between looks at the folders
+POLL_SECONDS = 1.0  # between two checks of the folders
 SHARE = 0.2  # of a core, at most, is spent on pages
 
 
 class View(NamedTuple):
-    """A page, and what tells it from the one before."""
+    """A page and its version."""
 
     version: str
     content: bytes
 
 
 class Follower:
-    """Keeps the page of some runs up to date; `view` is always a whole page."""
+    """Keeps the page of runs up to date; `view` is always a whole page."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Follower:
         named: Callable[[str], str] = lambda text: text,
         limit: str | None = None,
     ) -> None:
-        """`fetch` is called before every look, and `named` says what a copy is of.
+        """`fetch` is called before every check; `named` replaces a copy's folder by its address.
 
         Results that take more memory than `limit` (None: 2 GB) are refused.
         """
@@ -61,20 +60,20 @@ class Follower:
         self.view = View("0", self._waiting("0", "No phase has ended yet.").encode())
 
     def follow(self, stop: Event) -> None:
-        """Look until told to stop; after a page, rest as much longer as it took."""
+        """Check until `stop` is set; after a page, wait in proportion to the time it took."""
         while not stop.is_set():
             began = time.monotonic()
             try:
                 self.refresh()
-            except Exception as error:  # the page before it stays, and the next phase may mend it
+            except Exception as error:  # the page before it stays, and the next phase may fix it
                 print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
                 return
             took = time.monotonic() - began
-            stop.wait(max(LOOK_SECONDS, took * (1 / SHARE - 1)))
+            stop.wait(max(POLL_SECONDS, took * (1 / SHARE - 1)))
 
     def refresh(self) -> bool:
-        """Build the page again if the runs' files are others than before; whether it did."""
+        """Build the page again if the runs' files have changed; returns whether they have."""
         self.fetch()
         now = fingerprint(self.paths)
         if now == self.seen:
@@ -96,7 +95,7 @@ class Follower:
 
 
 def check(paths: Sequence[Path]) -> list[Path]:
-    """Refuse what will never have records that can be read: all else may have them later."""
+    """Refuse paths that can never hold readable records; others may hold them later."""
     if not paths:
         raise InvalidInput("no runs are given: name run folders")
     for path in paths:
@@ -109,7 +108,7 @@ def check(paths: Sequence[Path]) -> list[Path]:
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """What changes when records do: names, sizes and times of their files, and of manifests.
+    """A checksum of names, sizes and times of the files of records, and of manifests.
 
     A phase counts when its manifest is there, which comes after its records.
     """
@@ -121,16 +120,13 @@ def fingerprint(paths: Sequence[Path]) -> str:
                 try:
                     about = file.stat()
                 except FileNotFoundError:
-                    continue  # replaced this moment: the next look sees its successor
+                    continue  # replaced at this moment: the next check sees its successor
                 found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
     return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
 
 
 def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
-    """The page that `valueshare report` makes, of what there is so far.
-
-    A figure that cannot be drawn of so little is not there yet, and the others are.
-    """
+    """The page of `valueshare report` for the records so far, without figures that need more."""
     pictures, data = [], report_data(results, resamples)
     for name in FIGURES:
         with suppress(InvalidInput):
@@ -158,10 +154,6 @@ def progress(results: Results) -> float | None:
         last = results.table.filter(pl.col("source") == source.path)
         done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())
     return min(1.0, done / planned) if planned else None
-
-
-def state_json(view: View) -> bytes:
-    return json.dumps({"version": view.version}).encode()
 
 
 def _message(paths: Sequence[Path], done: float | None) -> str:

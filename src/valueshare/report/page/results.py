@@ -71,11 +71,8 @@ def results_page(
         ("run", "What was run", "What was run", about_parts(results, data, names)),
         ("notes", "Notes", "Notes", [elements.bullets(shortened(notes, names))]),
     )
-    sections = [
-        elements.section(heading, *parts, name=name)
-        for name, _, heading, parts in contents
-        if parts
-    ]
+    shown = [content for content in contents if content[-1]]
+    sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]
     return elements.page(
         title(data),
         lead(data),
@@ -83,7 +80,7 @@ def results_page(
         scripts=SCRIPTS,
         data={"curve-data": curves.data, "agent-rows": agent_rows(data)},
         above=elements.paragraph(SYNTHETIC, "warning") if is_synthetic(results) else "",
-        links={name: link for name, link, _, parts in contents if parts},
+        links={name: link for name, link, *_ in shown},
         online=live is not None,
     )
 
