@@ -25,7 +25,7 @@ from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
 from valueshare.runs.run_folder import read_weights
 from valueshare.runs.signals import Stopped
-from valueshare.video import rendering as stages
+from valueshare.video import rendering
 from valueshare.video.overlay import (
     HEIGHT,
     PANEL,
@@ -38,8 +38,8 @@ from valueshare.video.overlay import (
     scaled,
 )
 from valueshare.video.record import check_target, play, write_video
-from valueshare.video.rendering import make_stage
-from valueshare.video.rollouts import Moment, Values, load_agent, moments, values_of
+from valueshare.video.rendering import make_rendered_env
+from valueshare.video.rollouts import RolloutStep, Values, load_agent, rollout, values_of
 
 ALGORITHMS_PLAYED = ("ib-dqn", "dueling-dqn", "rdq", "ib-iqn")
 HIDDEN = (16, 16)
@@ -91,12 +91,12 @@ def network_of(folder: Path, agent: int, algorithm: str) -> nn.Module:
     return module
 
 
-def episode(folder: Path, agent: int, **options: Any) -> list[Moment]:
+def episode(folder: Path, agent: int, **options: Any) -> list[RolloutStep]:
     player = load_agent(folder, agent)
     env = player.population.env
-    stage = make_stage(env, player.population.settings.atari_protocol)
+    stage = make_rendered_env(env, player.population.settings.atari_protocol)
     given = {"episodes": 1, "seed": 3, "epsilon": 0.0, "max_steps": None, **options}
-    shown = list(moments(player, stage, **given))
+    shown = list(rollout(player, stage, **given))
     stage.close()
     return shown
 
@@ -200,10 +200,10 @@ def test_the_episode_is_the_environments(cartpole: Path) -> None:
      ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250)],
 )  # fmt: skip
 def test_a_stage_plays_as_the_environments_of_training(name: str, backend: Any, limit: int) -> None:
-    stage = make_stage(environment_spec(name, backend))
+    stage = make_rendered_env(environment_spec(name, backend))
     environments = make_environments(name, 1, backend=backend, threads=1)
     for key in (5, -(2**60)):
-        scene = stage.start(key)
+        scene = stage.reset(key)
         np.testing.assert_array_equal(scene.observation, environments.reset([key])[0])
         for action in np.random.default_rng(0).integers(0, len(stage.actions), limit).tolist():
             scene, result = stage.step(action), environments.step([action])
@@ -220,17 +220,17 @@ def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
     The brighter of two colours channel by channel is not always the brighter grey: a few pixels of
     what moves may differ.
     """
-    stage = make_stage(environment_spec("Breakout"))
-    scenes = [stage.start(1)]
+    stage = make_rendered_env(environment_spec("Breakout"))
+    scenes = [stage.reset(1)]
     scenes += [stage.step(action) for action in [1, 1, *(3, 4) * 20]]
     for scene in scenes:
-        assert scene.picture is not None
-        assert scene.picture.shape == (210, 160, 3)
-        grayscale = scene.picture @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
+        assert scene.image is not None
+        assert scene.image.shape == (210, 160, 3)
+        grayscale = scene.image @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
         rows = grayscale.repeat(2, 0).reshape(84, 5, 160).mean(1)  # 210·2 = 84·5
         small = rows.repeat(21, 1).reshape(84, 84, 40).mean(-1)  # 160·21 = 84·40
         assert (abs(small - scene.observation) <= 2).mean() > 0.995
-    assert any((a.picture != b.picture).any() for a, b in pairwise(scenes))  # type: ignore[union-attr]
+    assert any((a.image != b.image).any() for a, b in pairwise(scenes))  # type: ignore[union-attr]
     assert stage.rate == 15
     assert stage.actions[:3] == ("nothing", "fire", "up")
     assert stage.actions[-1] == "down left fire"
@@ -270,9 +270,9 @@ def test_seeds_and_exploration(cartpole: Path) -> None:
 # Drawing
 
 
-def moment_with(q: list[float], b: float, action: int, picture: Any = None) -> Moment:
+def moment_with(q: list[float], b: float, action: int, picture: Any = None) -> RolloutStep:
     values = Values(np.array(q), b, np.array(q) - b)
-    return Moment(1, 0, 0.0, values, action, int(np.argmax(q)), np.array([0.5, -2.0]), picture)
+    return RolloutStep(1, 0, 0.0, values, action, int(np.argmax(q)), np.array([0.5, -2.0]), picture)
 
 
 def orange(frame: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -314,11 +314,11 @@ def test_values_that_are_not_finite_are_drawn_as_such() -> None:
 
 def test_scales_grow_in_steps_and_never_shrink() -> None:
     axis = Axis()
-    assert axis.place(3.0, 10) == 0
+    assert axis.pixel(3.0, 10) == 0
     for value, ends in ((0.9, (0, 1)), (-0.13, (-0.15, 1)), (0.1, (-0.15, 1)), (31, (-0.15, 40))):
-        axis.take(np.array([value]))
+        axis.include(np.array([value]))
         assert (axis.low, axis.high) == pytest.approx(ends)
-    assert (axis.place(axis.low, 100), axis.place(axis.high, 100)) == (0, 99)
+    assert (axis.pixel(axis.low, 100), axis.pixel(axis.high, 100)) == (0, 99)
     assert number_text(12.345, axis.decimals) == "12.35"
     assert number_text(-0.001, axis.decimals) == "0.00"
 
@@ -359,7 +359,7 @@ def test_a_video_of_cartpole(cartpole: Path, tmp_path: Path, capsys: Any) -> Non
         assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")
         assert stream.average_rate == 50
     starts = np.cumsum([0, *(50 if moment.ending else 1 for moment in shown[:-1])])
-    check_frames(frames[starts, 120:520, :600], [moment.picture for moment in shown])
+    check_frames(frames[starts, 120:520, :600], [moment.image for moment in shown])
     assert [entry.name for entry in path.parent.iterdir()] == ["out.mp4"]
 
 
@@ -409,8 +409,10 @@ def test_a_gif(cartpole: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_rendered_is_drawn_as_numbers(
     tmp_path: Path, cartpole: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    assert make_stage(environment_spec("Catch-v0")).start(0).picture is None  # EnvPool has none
-    monkeypatch.setattr(stages, "_checked_picture", lambda _rendered: None)
+    assert (
+        make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None
+    )  # EnvPool has none
+    monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
     command(cartpole, 0, tmp_path / "bars.mp4", max_steps=5)
     assert "cannot be rendered here" in capsys.readouterr().out
     frames = decoded(tmp_path / "bars.mp4")
@@ -434,7 +436,7 @@ def test_a_signal_leaves_nothing(
 ) -> None:
     draw = Overlay.draw
 
-    def signalled(overlay: Overlay, moment: Moment) -> NDArray[np.uint8]:
+    def signalled(overlay: Overlay, moment: RolloutStep) -> NDArray[np.uint8]:
         if moment.step == 2:
             signal.raise_signal(signal.SIGTERM)
         return draw(overlay, moment)

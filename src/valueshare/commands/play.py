@@ -14,7 +14,7 @@ from valueshare.runs.options import Count, Number
 from valueshare.runs.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
-    from valueshare.video.rollouts import Moment
+    from valueshare.video.rollouts import RolloutStep
 
 
 def play(
@@ -27,7 +27,7 @@ def play(
     max_steps: Count = None,
     overwrite: Flag = False,
 ) -> None:
-    """Let a trained agent play, and film it with its action-values, baseline and residuals.
+    """Let a trained agent play: a video with its action-values, baseline and residuals.
 
     Args:
         run: The run's folder; the weights are those of its last finished phase.
@@ -47,7 +47,7 @@ def play(
             needed = install_command("train", "video")
             raise InvalidInput(f"playing needs {missing.name}: {needed}") from missing
 
-        def at_moment(_moment: "Moment") -> None:
+        def at_step(_step: "RolloutStep") -> None:
             if stop():
                 raise Stopped("nothing was written", exit_code=stop.exit_code)
 
@@ -60,7 +60,7 @@ def play(
             epsilon=epsilon,
             max_steps=max_steps,
             overwrite=overwrite,
-            on_moment=at_moment,
+            on_step=at_step,
             say=partial(print, flush=True),
         )
     from valueshare.text import how_many

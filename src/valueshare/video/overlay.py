@@ -1,4 +1,4 @@
-"""One frame of a video: the screen, and beside it what the agent's network says of the state.
+"""One frame of a video: the screen, and beside it the values of the agent's network.
 
     screen   environment, algorithm, agent
              score, step, episode
@@ -7,7 +7,7 @@
              ...
              q of the chosen action and b over the last steps
 
-What never changes is drawn once; a frame is a copy of it with the picture, bars and numbers put in.
+The background is drawn once; a frame is a copy of it with the image, bars and numbers.
 """
 
 import math
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from valueshare.video.rendering import Picture
-from valueshare.video.rollouts import Moment
+from valueshare.video.rendering import Frame
+from valueshare.video.rollouts import RolloutStep
 
 HEIGHT, PANEL = 640, 560  # of a frame; the width of the panel
 SCREEN = (480, 640)  # the smallest and largest width of the screen
@@ -42,7 +42,7 @@ Box = tuple[int, int, int, int]  # left, top, width, height
 
 
 class Captions(NamedTuple):
-    """What the panel says throughout."""
+    """The texts of the panel that never change."""
 
     title: str
     baseline: str  # what b is
@@ -51,19 +51,19 @@ class Captions(NamedTuple):
 
 
 class Axis:
-    """A scale that has room for all values so far, and for 0: it grows in steps, never shrinks."""
+    """A scale that holds all values so far, and 0: it grows in steps, and never shrinks."""
 
     def __init__(self) -> None:
         self.low, self.high = 0.0, 0.0
 
-    def take(self, values: NDArray[np.float64]) -> None:
+    def include(self, values: NDArray[np.float64]) -> None:
         finite = values[np.isfinite(values)]
         if finite.size:
             self.low = min(self.low, -round_up(-float(finite.min())))
             self.high = max(self.high, round_up(float(finite.max())))
 
-    def place(self, value: float, width: int) -> int:
-        """The pixel of a value, 0, ..., width - 1; of one that is not finite that of 0."""
+    def pixel(self, value: float, width: int) -> int:
+        """The pixel of a value, 0, ..., width - 1; that of 0 if it is not finite."""
         span = self.high - self.low
         inside = value if math.isfinite(value) else 0.0
         return round((inside - self.low) / span * (width - 1)) if span else 0
@@ -84,12 +84,12 @@ def round_up(value: float) -> float:
 
 
 class Overlay:
-    """Draws the moments of a video in their order: scales and curves remember those before."""
+    """Draws the frames of a video in their order: scales and curves depend on earlier ones."""
 
-    def __init__(self, captions: Captions, first: Moment) -> None:
+    def __init__(self, captions: Captions, first: RolloutStep) -> None:
         self.captions = captions
-        self.picture = (0, 0) if first.picture is None else fitted(*first.picture.shape[:2])
-        width = max(self.picture[1], SCREEN[0])
+        self.image_size = (0, 0) if first.image is None else fitted(*first.image.shape[:2])
+        width = max(self.image_size[1], SCREEN[0])
         self.screen = width + width % 2  # H.264 wants even sizes
         self.rows = min(len(captions.actions), MOST_ROWS)
         room = HEIGHT - ROWS_TOP - STRIP[0] - 3 * MARGIN
@@ -100,30 +100,30 @@ class Overlay:
         self.curves: deque[tuple[float, float]] = deque(maxlen=(PANEL - 2 * MARGIN) // STEP_PIXELS)
         self.background = self._background()
 
-    def draw(self, moment: Moment) -> Picture:
+    def draw(self, step: RolloutStep) -> Frame:
         """One frame, [HEIGHT, width, 3]."""
-        values = moment.values
+        values = step.values
         band = np.empty(0) if values.band is None else values.band.ravel()
-        self.q_axis.take(np.concatenate([values.q, [values.baseline], band]))
-        self.z_axis.take(values.residuals)
-        if moment.step == 0:
+        self.q_axis.include(np.concatenate([values.q, [values.baseline], band]))
+        self.z_axis.include(values.residuals)
+        if step.step == 0:
             self.curves.clear()
-        if moment.ending is None:
-            self.curves.append((float(values.q[moment.action]), values.baseline))
+        if step.ending is None:
+            self.curves.append((float(values.q[step.action]), values.baseline))
         panel = self.background.copy()
         draw = ImageDraw.Draw(panel)
-        self._head(draw, moment)
+        self._head(draw, step)
         for number in range(self.rows):
-            self._action(draw, moment, number)
+            self._action(draw, step, number)
         self._curves(draw)
         frame = np.zeros((HEIGHT, self.screen + PANEL, 3), np.uint8)
         frame[:, self.screen :] = np.asarray(panel)
-        if moment.picture is None:
-            frame[:, : self.screen] = self._observation(moment.observation)
+        if step.image is None:
+            frame[:, : self.screen] = self._observation(step.observation)
         else:
-            (height, width), left = self.picture, (self.screen - self.picture[1]) // 2
+            (height, width), left = self.image_size, (self.screen - self.image_size[1]) // 2
             top = (HEIGHT - height) // 2
-            frame[top : top + height, left : left + width] = scaled(moment.picture, height, width)
+            frame[top : top + height, left : left + width] = scaled(step.image, height, width)
         return frame
 
     def _background(self) -> Image.Image:
@@ -147,14 +147,14 @@ class Overlay:
         draw.rectangle((MARGIN, top, PANEL - MARGIN, HEIGHT - MARGIN), outline=FRAME)
         return image
 
-    def _head(self, draw: ImageDraw.ImageDraw, moment: Moment) -> None:
-        line = f"score {score_text(moment.score)}   step {moment.step:,}   episode {moment.episode}"
+    def _head(self, draw: ImageDraw.ImageDraw, step: RolloutStep) -> None:
+        line = f"score {score_text(step.score)}   step {step.step:,}   episode {step.episode}"
         draw.text((MARGIN, MARGIN + 28), line, BRIGHT, font(16))
-        if moment.ending is not None:
-            draw.text((MARGIN, MARGIN + 54), moment.ending, GREEN, font(16))
-        elif moment.action != moment.greedy:
+        if step.ending is not None:
+            draw.text((MARGIN, MARGIN + 54), step.ending, GREEN, font(16))
+        elif step.action != step.greedy:
             draw.text((MARGIN, MARGIN + 54), "explores", PURPLE, font(16))
-        b, (q, _), y = moment.values.baseline, _columns(), ROWS_TOP - 44
+        b, (q, _), y = step.values.baseline, _columns(), ROWS_TOP - 44
         _bar(draw, self.q_axis, (q, y, Q_BAR, 14), 0.0, b, SKY)
         _number(draw, self.q_axis, b, (q + Q_BAR + NUMBER, y - 1), SKY, 14)
 
@@ -167,24 +167,24 @@ class Overlay:
         size = min(15, self.row - 4)
         return ROWS_TOP + number * self.row + (self.row - size) // 2 - 2, size
 
-    def _action(self, draw: ImageDraw.ImageDraw, moment: Moment, number: int) -> None:
-        values, height = moment.values, self.row
+    def _action(self, draw: ImageDraw.ImageDraw, step: RolloutStep, number: int) -> None:
+        values, height = step.values, self.row
         q, b, z = float(values.q[number]), values.baseline, float(values.residuals[number])
         y, ink, (line, size) = ROWS_TOP + number * height, PLAIN, self._text_line(number)
-        if number == moment.action:
-            ink, edge = BRIGHT, GREEN if number == moment.greedy else PURPLE
+        if number == step.action:
+            ink, edge = BRIGHT, GREEN if number == step.greedy else PURPLE
             draw.rectangle((10, y, PANEL - 10, y + height - 2), fill=CHOSEN)
             draw.rectangle((6, y, 9, y + height - 2), fill=edge)
             self._name(draw, number, ink)
         (q_left, z_left), bar = _columns(), max(4, min(BAR, height - 8))
         top = y + (height - bar) // 2 - 1
-        # What all actions share, and on top of it, or back from it, what is this one's own.
+        # The baseline, and on top of it, or back from it, the residual of this action.
         _bar(draw, self.q_axis, (q_left, top, Q_BAR, bar), 0.0, b, SHARED)
         _bar(draw, self.q_axis, (q_left, top + bar // 4, Q_BAR, bar // 2), b, q, ORANGE)
         if values.band is not None:
-            low, high = (self.q_axis.place(float(x), Q_BAR) for x in values.band[:, number])
+            low, high = (self.q_axis.pixel(float(x), Q_BAR) for x in values.band[:, number])
             draw.line((q_left + low, top + bar // 2, q_left + high, top + bar // 2), fill=BRIGHT)
-        x = q_left + self.q_axis.place(q, Q_BAR)
+        x = q_left + self.q_axis.pixel(q, Q_BAR)
         draw.rectangle((x - 1, top, x, top + bar - 1), fill=BRIGHT)
         _bar(draw, self.z_axis, (z_left, top, Z_BAR, bar), 0.0, z, ORANGE)
         _number(draw, self.q_axis, q, (q_left + Q_BAR + NUMBER, line), ink, size)
@@ -193,22 +193,22 @@ class Overlay:
     def _curves(self, draw: ImageDraw.ImageDraw) -> None:
         height = self.strip - 6
         bottom = HEIGHT - MARGIN - 4
-        zero = bottom - self.q_axis.place(0.0, height)
+        zero = bottom - self.q_axis.pixel(0.0, height)
         draw.line((MARGIN + 1, zero, PANEL - MARGIN - 1, zero), fill=FAINT)
         for column, colour in ((1, SKY), (0, BRIGHT)):
             points = [
-                (MARGIN + STEP_PIXELS * i, bottom - self.q_axis.place(pair[column], height))
+                (MARGIN + STEP_PIXELS * i, bottom - self.q_axis.pixel(pair[column], height))
                 for i, pair in enumerate(self.curves)
             ]
             if len(points) > 1:
                 draw.line(points, fill=colour)
 
-    def _observation(self, observation: NDArray[Any]) -> Picture:
-        """In the place of a screen: a bar a number, as many as have room."""
+    def _observation(self, observation: NDArray[Any]) -> Frame:
+        """In place of a screen: a bar per number, as many as have room."""
         image = Image.new("RGB", (self.screen, HEIGHT))
         draw = ImageDraw.Draw(image)
         numbers = np.asarray(observation, np.float64).ravel()
-        self.features.take(numbers)
+        self.features.include(numbers)
         draw.text((MARGIN, MARGIN), "observation", PLAIN, font(16))
         room = HEIGHT - 3 * MARGIN - 24
         row = min(40, max(14, room // numbers.size))
@@ -231,23 +231,18 @@ def _bar(
     draw: ImageDraw.ImageDraw, axis: Axis, box: Box, start: float, end: float, colour: str
 ) -> None:
     left, top, width, height = box
-    zero = left + axis.place(0.0, width)
-    low, high = sorted((axis.place(start, width), axis.place(end, width)))
+    zero = left + axis.pixel(0.0, width)
+    low, high = sorted((axis.pixel(start, width), axis.pixel(end, width)))
     if math.isfinite(start) and math.isfinite(end) and start != end:
         draw.rectangle((left + low, top, left + high, top + height - 1), fill=colour)
     draw.line((zero, top - 2, zero, top + height + 1), fill=FAINT)
 
 
 def _number(
-    draw: ImageDraw.ImageDraw,
-    axis: Axis,
-    value: float,
-    corner: tuple[int, int],  # right, top
-    colour: str,
-    size: int,
+    draw: ImageDraw.ImageDraw, axis: Axis, value: float, at: tuple[int, int], colour: str, size: int
 ) -> None:
-    text = number_text(value, axis.decimals)
-    draw.text(corner, text, colour, font(size), anchor="ra")
+    """A number whose right upper corner is `at`."""
+    draw.text(at, number_text(value, axis.decimals), colour, font(size), anchor="ra")
 
 
 def number_text(value: float, decimals: int) -> str:
@@ -262,25 +257,25 @@ def score_text(score: float) -> str:
 
 
 def fitted(height: int, width: int) -> tuple[int, int]:
-    """The size of a picture in a frame: a whole multiple where it is small, else shrunk."""
+    """The size of an image in a frame: a whole multiple where it is small, else shrunk."""
     ratio = min(HEIGHT / height, SCREEN[1] / width)
     if ratio >= 1:
         return height * int(ratio), width * int(ratio)
     return max(1, int(height * ratio)), max(1, int(width * ratio))
 
 
-def scaled(picture: Picture, height: int, width: int) -> Picture:
-    """A picture at its size in a frame; the pixels of small ones stay squares."""
-    if picture.shape[:2] == (height, width):
-        return picture
-    larger = height > picture.shape[0]  # then a whole multiple
+def scaled(image: Frame, height: int, width: int) -> Frame:
+    """An image at its size in a frame; the pixels of small ones stay squares."""
+    if image.shape[:2] == (height, width):
+        return image
+    larger = height > image.shape[0]  # then a whole multiple
     way = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
-    return np.asarray(Image.fromarray(picture).resize((width, height), way))
+    return np.asarray(Image.fromarray(image).resize((width, height), way))
 
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """Matplotlib's own: there on every machine, with digits of one width."""
+    """Matplotlib's own font: on every machine, with digits of one width."""
     import matplotlib as mpl
 
     fonts = Path(mpl.get_data_path()) / "fonts" / "ttf"

@@ -1,4 +1,4 @@
-"""Videos of a trained agent at play: `play` makes one, `write_video` writes frames to a file."""
+"""Videos of a trained agent: `play` makes one, `write_video` writes frames to a file."""
 
 import os
 import re
@@ -16,12 +16,12 @@ from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.storage.places import Place, Url, located
 from valueshare.text import algorithm_label, how_many
 from valueshare.video.overlay import Captions, Overlay
-from valueshare.video.rendering import Picture, make_stage
-from valueshare.video.rollouts import BAND, Agent, Moment, load_agent, moments, step_limit
+from valueshare.video.rendering import Frame, make_rendered_env
+from valueshare.video.rollouts import BAND, Agent, RolloutStep, load_agent, rollout, step_limit
 
 SUFFIXES = (".mp4", ".gif")
 LEFT_SECONDS = 3_600.0  # without a write: another process may be writing the same video now
-LAST_SECONDS = 1.0  # that the end of an episode stands still
+LAST_SECONDS = 1.0  # that the last frame of an episode is shown
 QUALITY = {"crf": "20", "preset": "veryfast"}  # of H.264: small text stays sharp
 
 
@@ -40,11 +40,11 @@ class Video(NamedTuple):
     frames: int
     width: int
     height: int
-    rate: float  # frames a second
+    rate: float  # frames per second
 
 
 class Played(NamedTuple):
-    """Episodes and their video."""
+    """Episodes, and the video of them."""
 
     episodes: tuple[Episode, ...]
     video: Video
@@ -62,15 +62,15 @@ def play(
     max_steps: int | None = None,
     overwrite: bool = False,
     network: NetworkFactory | None = None,
-    on_moment: Callable[[Moment], None] | None = None,
+    on_step: Callable[[RolloutStep], None] | None = None,
     say: Callable[[str], object] = lambda line: None,
 ) -> Played:
-    """Let an agent of a run play, and write a video of it with its values beside the screen.
+    """Roll out an agent of a run, and write a video with its values beside the screen.
 
-    The agent is as it was after its last finished phase, and plays as in evaluation. `epsilon` is
-    that of the run's evaluations unless given. `max_steps` cuts episodes short. `network` is the
-    factory of a run that has its own. `on_moment` sees every moment before it is drawn, and `say`
-    gets a line before a module that the run names is imported.
+    The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is
+    that of the run's evaluations unless given. `max_steps` truncates episodes. `network` is the
+    factory of a run that has its own. `on_step` is called with every step before it is drawn, and
+    `say` with a line before a module that the run names is imported.
     """
     place, path = located(folder), Path(video)
     if isinstance(place, Url):
@@ -83,42 +83,42 @@ def play(
     step_limit(player, max_steps)  # or refuse, before anything is made
     check_target(path, overwrite=overwrite)
     settings, env = player.population.settings, player.population.env
-    stage = make_stage(env, settings.atari_protocol)
+    rendered = make_rendered_env(env, settings.atari_protocol)
     done: list[Episode] = []
     drawn_from: list[bool] = []
 
-    def frames() -> Iterator[Picture]:
+    def frames() -> Iterator[Frame]:
         overlay = None
-        shown = moments(
+        steps = rollout(
             player,
-            stage,
+            rendered,
             episodes=episodes,
             seed=seed,
             epsilon=settings.eval_epsilon if epsilon is None else epsilon,
             max_steps=max_steps,
         )
-        for moment in shown:
-            if on_moment is not None:
-                on_moment(moment)
+        for step in steps:
+            if on_step is not None:
+                on_step(step)
             if overlay is None:
-                overlay = Overlay(_captions(player, stage.actions), moment)
-                drawn_from.append(moment.picture is not None)
-            frame = overlay.draw(moment)
+                overlay = Overlay(_captions(player, rendered.actions), step)
+                drawn_from.append(step.image is not None)
+            frame = overlay.draw(step)
             yield frame
-            if moment.ending is not None:
-                done.append(Episode(moment.score, moment.step, moment.ending))
-                for _ in range(round(LAST_SECONDS * stage.rate) - 1):
+            if step.ending is not None:
+                done.append(Episode(step.score, step.step, step.ending))
+                for _ in range(round(LAST_SECONDS * rendered.rate) - 1):
                     yield frame
 
     try:
-        written = write_video(path, frames(), stage.rate)
+        written = write_video(path, frames(), rendered.rate)
     finally:
-        stage.close()
+        rendered.close()
     return Played(tuple(done), written, all(drawn_from))
 
 
 def check_target(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a file that cannot be written, or is not to be."""
+    """Refuse a file that cannot or must not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"{path}: write a name that ends in {' or '.join(SUFFIXES)}")
     if path.is_dir():
@@ -133,11 +133,11 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
         _av()
 
 
-def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
+def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; whole or not at all.
 
-    A frame is asked for when the one before it is written. A GIF counts in hundredths of a second:
-    15 frames a second become 14.3.
+    A frame is drawn when the one before it is written. A GIF counts in hundredths of a second:
+    15 frames per second become 14.3.
     """
     ordered = iter(frames)
     first = next(ordered)
@@ -148,7 +148,7 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
         raise InvalidInput(f"cannot write to {path.parent}: {reason}") from error
     count = [0]
 
-    def counted() -> Iterator[Picture]:
+    def counted() -> Iterator[Frame]:
         for frame in chain([first], ordered):
             count[0] += 1
             yield frame
@@ -166,7 +166,7 @@ def write_video(path: Path, frames: Iterable[Picture], rate: float) -> Video:
     return Video(path, count[0], first.shape[1], first.shape[0], rate)
 
 
-def _write_mp4(path: Path, frames: Iterator[Picture], rate: float) -> None:
+def _write_mp4(path: Path, frames: Iterator[Frame], rate: float) -> None:
     av = _av()
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream = None
@@ -176,32 +176,32 @@ def _write_mp4(path: Path, frames: Iterator[Picture], rate: float) -> None:
                 stream = container.add_stream("libx264", rate=whole, options=QUALITY)
                 stream.height, stream.width = frame.shape[:2]
                 stream.pix_fmt = "yuv420p"  # what every player can show
-            picture = av.VideoFrame.from_ndarray(frame, format="rgb24")
-            container.mux(stream.encode(picture))
+            converted = av.VideoFrame.from_ndarray(frame, format="rgb24")
+            container.mux(stream.encode(converted))
         if stream is not None:
             container.mux(stream.encode())
 
 
-def _write_gif(path: Path, frames: Iterator[Picture], rate: float) -> None:
+def _write_gif(path: Path, frames: Iterator[Frame], rate: float) -> None:
     from PIL import Image
 
     def reduced() -> Iterator[Image.Image]:
         before, image = None, None
         for frame in frames:
-            if image is None or frame is not before:  # an end stands still
-                # A palette each: colours come and go. No dithering: what is still stays so.
-                picture = Image.fromarray(frame)
+            if image is None or frame is not before:  # the last frame is repeated
+                # A palette per frame, as colours change. No dithering: it would flicker.
+                converted = Image.fromarray(frame)
                 method, dither = Image.Quantize.FASTOCTREE, Image.Dither.NONE
-                before, image = frame, picture.quantize(255, method, dither=dither)
+                before, image = frame, converted.quantize(255, method, dither=dither)
             yield image
 
-    pictures = reduced()
+    images = reduced()
     with path.open("wb") as file:
-        next(pictures).save(
+        next(images).save(
             file,
             format="GIF",
             save_all=True,
-            append_images=pictures,
+            append_images=images,
             duration=max(20, 10 * round(100 / rate)),  # ms; players slow down what is shorter
             loop=0,
         )

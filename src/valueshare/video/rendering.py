@@ -1,16 +1,15 @@
-"""Stages: one environment to look at, with a picture of every state and names for its actions.
+"""Environments that are rendered: one at a time, with an image of every state and action names.
 
 The observations, rewards and ends are those of `envs.make_environments` for the same seed and
-actions; the limit on an episode's length is left to whoever plays. Pictures come from where the
-environment comes from:
+actions; the caller limits an episode's length. Images come from the environment's own library:
 
 - Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
-  grey. ALE's vector environment has one kind of picture, so a second one with the same seed and
-  actions plays along.
+  grey. ALE's vector environment has one kind of image, so a second one with the same seed and
+  actions runs beside it.
 - EnvPool renders CartPole, MountainCar, Acrobot, LunarLander and others by itself.
 - Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
 
-Where nothing can be rendered, the pictures are None.
+Where nothing can be rendered, the images are None.
 """
 
 import warnings
@@ -25,11 +24,11 @@ from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_options, emulator_seeds
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 
-Picture = NDArray[np.uint8]  # [H, W, 3]
+Frame = NDArray[np.uint8]  # [H, W, 3]
 
-ATARI_FRAMES_A_SECOND = 60
-DEFAULT_RATE = 30.0  # steps a second, of environments that do not say
-UNLIMITED = 2**30  # steps or frames; no episode comes to it
+ATARI_FPS = 60
+DEFAULT_RATE = 30.0  # steps per second, of environments that have none
+UNLIMITED = 2**30  # steps or frames; no episode is as long
 
 # Gymnasium's own rates and the meaning of actions, of environments that EnvPool has too.
 RATES = {"CartPole": 50.0, "LunarLander": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
@@ -41,46 +40,46 @@ NAMES = {
 }
 
 
-class Scene(NamedTuple):
-    """What a step led to; at an episode's end the last state of it, not the first of the next."""
+class RenderedStep(NamedTuple):
+    """The result of a step; at an episode's end its last state, not the first of the next."""
 
     observation: NDArray[Any]
-    picture: Picture | None
+    image: Frame | None
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False  # by the environment itself
 
 
-class Stage(Protocol):
-    """One environment with pictures."""
+class RenderedEnv(Protocol):
+    """One environment that returns images."""
 
     @property
     def rate(self) -> float:
-        """Steps a second when people watch."""
+        """Steps per second of a video."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """A name each."""
+        """The names of the actions."""
 
-    def start(self, key: int) -> Scene:
-        """Begin an episode, as `Environments.reset([key])` does."""
+    def reset(self, key: int) -> RenderedStep:
+        """Start an episode, as `Environments.reset([key])` does."""
 
-    def step(self, action: int) -> Scene: ...
+    def step(self, action: int) -> RenderedStep: ...
 
     def close(self) -> None: ...
 
 
-def make_stage(spec: EnvironmentSpec, protocol: str | None = None) -> Stage:
-    """The stage of an environment; `protocol` is Atari's alone."""
+def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> RenderedEnv:
+    """An environment that is rendered; `protocol` is for Atari alone."""
     if spec.backend == "ale":
-        return AtariStage(spec, protocol)
+        return RenderedAtari(spec, protocol)
     if spec.backend == "envpool":
-        return EnvPoolStage(spec)
-    return GymnasiumStage(spec)
+        return RenderedEnvPool(spec)
+    return RenderedGymnasium(spec)
 
 
-class AtariStage:
-    """A game under its protocol as in evaluation, and beside it the same game in colour."""
+class RenderedAtari:
+    """A game under its protocol as in evaluation, and the same game in colour."""
 
     def __init__(self, spec: EnvironmentSpec, protocol: str | None) -> None:
         import ale_py
@@ -98,7 +97,7 @@ class AtariStage:
         full = rule.full_actions
         names = emulator.getLegalActionSet() if full else emulator.getMinimalActionSet()
         self.actions = tuple(_words(action.name) for action in names)
-        self.rate = ATARI_FRAMES_A_SECOND / rule.frame_skip
+        self.rate = ATARI_FPS / rule.frame_skip
         self.colour: Any = AtariVectorEnv(
             game=game.rom,
             num_envs=1,
@@ -109,16 +108,16 @@ class AtariStage:
             **emulator_options(rule),
         )
 
-    def start(self, key: int) -> Scene:
+    def reset(self, key: int) -> RenderedStep:
         observation = self.environments.reset([key])[0]
         frames, _ = self.colour.reset(seed=emulator_seeds(as_keys([key], 1)))
-        return Scene(observation, frames[0, 0])
+        return RenderedStep(observation, frames[0, 0])
 
-    def step(self, action: int) -> Scene:
+    def step(self, action: int) -> RenderedStep:
         result = self.environments.step([action])
         frames, _, over, _, info = self.colour.step(np.array([action]))
         last = info["final_obs"] if over[0] else frames
-        return Scene(
+        return RenderedStep(
             result.final_observation[0],
             last[0, 0],
             float(result.reward[0]),
@@ -130,7 +129,7 @@ class AtariStage:
         self.colour.close()
 
 
-class EnvPoolStage:
+class RenderedEnvPool:
     """A pool of one environment that renders."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
@@ -145,20 +144,20 @@ class EnvPoolStage:
         self.pool: Any = None
         self.renders = True
 
-    def start(self, key: int) -> Scene:
+    def reset(self, key: int) -> RenderedStep:
         with warnings.catch_warnings():  # of float64 bounds, by Gymnasium
             warnings.simplefilter("ignore")
             self.pool = self._made(mix_to_int32(as_keys([key], 1)))
             observation = self.pool.reset()[0]
-        return Scene(self._cast(observation), self._picture())
+        return RenderedStep(self._cast(observation), self._image())
 
-    def step(self, action: int) -> Scene:
+    def step(self, action: int) -> RenderedStep:
         chosen = np.array([action + self.first_action], np.int32)
         observation, reward, terminated, cut, _ = self.pool.step(chosen)
         ended = bool(terminated[0])
-        return Scene(
+        return RenderedStep(
             self._cast(observation),
-            self._picture(),
+            self._image(),
             float(np.float32(reward[0])),
             ended,
             bool(cut[0]) and not ended,
@@ -174,15 +173,15 @@ class EnvPoolStage:
         if self.renders:
             try:
                 return envpool.make_gymnasium(self.spec.name, render_mode="rgb_array", **common)
-            except Exception:  # whatever a family raises that has no pictures
+            except Exception:  # anything, from a family without images
                 self.renders = False
         return envpool.make_gymnasium(self.spec.name, **common)
 
-    def _picture(self) -> Picture | None:
+    def _image(self) -> Frame | None:
         if not self.renders:
             return None
         try:
-            return _checked_picture(self.pool.render()[0])
+            return _checked_image(self.pool.render()[0])
         except Exception:  # as above
             self.renders = False
             return None
@@ -191,8 +190,8 @@ class EnvPoolStage:
         return np.array(observation[0], dtype=self.spec.observation_dtype)
 
 
-class GymnasiumStage:
-    """An environment of Gymnasium, with pictures if it can be made with them."""
+class RenderedGymnasium:
+    """An environment of Gymnasium, with images if it can be made with them."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
@@ -202,25 +201,25 @@ class GymnasiumStage:
         self.rate = float(env.metadata.get("render_fps") or known)
         self.env = CheckedEnvironment(env, spec)
 
-    def start(self, key: int) -> Scene:
+    def reset(self, key: int) -> RenderedStep:
         observation = self.env.reset(int(as_keys([key], 1)[0]))
         check_finite(self.spec.name, observation[None], "reset")
-        return Scene(observation.copy(), self._picture())
+        return RenderedStep(observation.copy(), self._image())
 
-    def step(self, action: int) -> Scene:
+    def step(self, action: int) -> RenderedStep:
         observation, reward, ended, cut = self.env.step(action)
         check_finite(self.spec.name, observation[None], "step")
-        return Scene(observation.copy(), self._picture(), float(reward), ended, cut)
+        return RenderedStep(observation.copy(), self._image(), float(reward), ended, cut)
 
     def close(self) -> None:
         self.env.close()
 
-    def _picture(self) -> Picture | None:
-        return _checked_picture(self.env.render()) if self.renders else None
+    def _image(self) -> Frame | None:
+        return _checked_image(self.env.render()) if self.renders else None
 
 
 def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
-    """The environment, and whether it renders: tried once, since some find out late."""
+    """The environment, and whether it renders: tried once, since some fail late."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -228,19 +227,19 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
                 env_id, render_mode="rgb_array", disable_env_checker=True
             )
             env.reset(seed=0)
-            if _checked_picture(env.render()) is not None:
+            if _checked_image(env.render()) is not None:
                 return env, True
             env.close()
-        except RAISED as reason:  # pygame, Box2D or a display is missing, or any other thing
+        except RAISED as reason:  # pygame, Box2D or a display is missing, for example
             del reason
     return make_one(env_id, None), False
 
 
-def _checked_picture(rendered: Any) -> Picture | None:
-    picture = np.asarray(rendered)
-    if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:
+def _checked_image(rendered: Any) -> Frame | None:
+    image = np.asarray(rendered)
+    if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
         return None
-    return picture
+    return image
 
 
 def _kind(env_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Episodes of a trained agent, moment by moment, with what its network says of every state."""
+"""Episodes of a trained agent, step by step, with the values of its network in every state."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ from valueshare.population.state import (
 )
 from valueshare.runs.plan import parts
 from valueshare.runs.run_folder import open_plan, read_weights
-from valueshare.video.rendering import Picture, Stage
+from valueshare.video.rendering import Frame, RenderedEnv
 
 Floats = NDArray[np.float64]
 BAND = (0.1, 0.9)  # of the return's distribution, where the network has one
@@ -45,7 +45,7 @@ class Agent(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What a network says of one state: q = b + z."""
+    """The values of one state: q = b + z."""
 
     q: Floats  # [A]
     baseline: float  # b
@@ -53,11 +53,11 @@ class Values(NamedTuple):
     band: Floats | None = None  # [2, A]  quantiles BAND of the return, of quantile networks
 
 
-class Moment(NamedTuple):
-    """A state, and the decision in it.
+class RolloutStep(NamedTuple):
+    """A state, and the action in it.
 
-    The last moment of an episode has an `ending` and no decision of its own: its state is the one
-    that the last step led to, its values and action are those of the step.
+    The last step of an episode has an `ending` and no action of its own: its state is the episode's
+    last, its values and action are those of the step before.
     """
 
     episode: int  # from 1
@@ -65,9 +65,9 @@ class Moment(NamedTuple):
     score: float  # rewards before it, as they are
     values: Values
     action: int
-    greedy: int  # the best action; another one than `action` where the agent explores
+    greedy: int  # the best action; not `action` where the agent explores
     observation: NDArray[Any]
-    picture: Picture | None
+    image: Frame | None
     ending: str | None = None
 
 
@@ -121,9 +121,9 @@ def load_agent(
 
 
 def values_of(architecture: str, outputs: NDArray[Any], k: float) -> Values:
-    """A network's outputs as q = b + z: what is shared by all actions, and what is each one's own.
+    """A network's outputs as q = b + z: the value that all actions share, and each residual.
 
-    Plain networks: z is what the mean-expansion layer was given and b = k·mean(z) (Equation 5), 0
+    Plain networks: z is the input of the mean-expansion layer and b = k·mean(z) (Equation 5), 0
     for k = 0; both follow from q. Quantile networks: the same of the means over quantiles, which
     the layer, being linear, commutes with. Dueling: the residual stream is centred, so the baseline
     stream is mean(q). RDQ: the outputs are z and b. Shapes: [A], [A+1] or [N, A].
@@ -149,56 +149,62 @@ def network_outputs(agent: Agent, observation: Tensor, tau: Tensor | None) -> Te
     return forward(agent.population.network, agent.weights, batch, tau)[0, 0]
 
 
-def moments(
-    agent: Agent, stage: Stage, *, episodes: int, seed: int, epsilon: float, max_steps: int | None
-) -> Iterator[Moment]:
-    """Every state of some episodes; all randomness is a function of `seed`.
+def rollout(
+    agent: Agent,
+    env: RenderedEnv,
+    *,
+    episodes: int,
+    seed: int,
+    epsilon: float,
+    max_steps: int | None,
+) -> Iterator[RolloutStep]:
+    """Every step of some episodes; all randomness is a function of `seed`.
 
     `max_steps` cuts episodes short; None: only the environment's own limit does, or that of the
     run's evaluations.
     """
     limit, of_environment = step_limit(agent, max_steps)
     population = agent.population
-    algorithm, env = population.algorithm, population.env
+    algorithm, spec = population.algorithm, population.env
     coins, choices, quantiles = (
         stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles")
     )
     for episode in range(episodes):
-        scene = stage.start(stream_key(seed, f"play-environment/{episode}"))
+        now = env.reset(stream_key(seed, f"play-environment/{episode}"))
         score, ending = 0.0, None
-        seen = torch.zeros(env.network_shape, dtype=torch_dtype(env.observation_dtype))
+        stack = torch.zeros(spec.network_shape, dtype=torch_dtype(spec.observation_dtype))
         for step in range(limit):
             counter = torch.tensor((episode << 31) + step)
-            state = torch.from_numpy(scene.observation.copy())
-            if env.stack:
-                seen = state = shifted(seen, state, torch.tensor(step == 0))
+            state = torch.from_numpy(now.observation.copy())
+            if spec.stack:
+                stack = state = shifted(stack, state, torch.tensor(step == 0))
             tau = acting_taus(quantiles, counter, 1, algorithm.samples)
             outputs = network_outputs(agent, state, tau)
             q = algorithm.q_values(outputs)
-            coin, choice = uniform(coins, counter, 1), integers(choices, counter, 1, env.actions)
+            coin, choice = uniform(coins, counter, 1), integers(choices, counter, 1, spec.actions)
             action = int(epsilon_greedy(q[None], epsilon, coin[0], choice[0]))
             values = values_of(algorithm.architecture, outputs.numpy(), agent.k)
-            moment = Moment(
+            taken = RolloutStep(
                 *(episode + 1, step, score, values, action, int(q.argmax())),
-                *(scene.observation, scene.picture),
+                *(now.observation, now.image),
             )
-            yield moment
-            scene = stage.step(action)
-            score += scene.reward
-            if scene.terminated:
+            yield taken
+            now = env.step(action)
+            score += now.reward
+            if now.terminated:
                 ending = "game over"
-            elif scene.truncated or (step + 1 == limit and of_environment):
+            elif now.truncated or (step + 1 == limit and of_environment):
                 ending = "time limit"
             elif step + 1 == limit:
                 ending = "cut off"
             if ending is not None:
-                last = moment._replace(observation=scene.observation, picture=scene.picture)
+                last = taken._replace(observation=now.observation, image=now.image)
                 yield last._replace(step=step + 1, score=score, ending=ending)
                 break
 
 
 def step_limit(agent: Agent, max_steps: int | None) -> tuple[int, bool]:
-    """How many steps an episode may have, and whether that is the environment's own limit."""
+    """The most steps of an episode, and whether that is the environment's own limit."""
     population = agent.population
     limit = population.settings.eval_episode_limit or population.env.episode_limit
     if max_steps is not None and max_steps < 1:
