@@ -1,18 +1,21 @@
-"""Made-up records in the shape of the paper's Atari study, for trying figures and pages.
+"""Made-up results for tests: in the shape of the paper's Atari study, or a few scores.
 
 No agent was trained: every row says so in its column `source`. The curves rise to the published
 scores, so that figures of them look like figures; they are evidence of nothing.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from valueshare.analysis.importers.results import Results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.errors import InvalidInput
 from valueshare.files import write_json
 from valueshare.report.data import SYNTHETIC as SOURCE
+from valueshare.report.data import ReportData, report_data
 from valueshare.report.tables import published
 
 PHASE = 250_000  # timesteps
@@ -112,3 +115,30 @@ def _final(games: pl.DataFrame) -> np.ndarray:
         own = published().filter((pl.col("algorithm") == algorithm) & (pl.col("k") == k))
         columns.append(games.join(own, on="game", maintain_order="left")["score"].to_numpy())
     return np.stack(columns, axis=1)
+
+
+RESAMPLES = 200
+Scores = Mapping[tuple[str, str, float, int], Sequence[float | None]]
+
+
+def tidy(scores: Scores) -> Results:
+    """Results from (env, algorithm, k, seed) -> scores at steps 0, 10, 20, ..."""
+    rows = [
+        {"env": env, "algorithm": algorithm, "k": k, "seed": seed, "step": 10 * i, "score": score}
+        for (env, algorithm, k, seed), own in scores.items()
+        for i, score in enumerate(own)
+    ]
+    return Results(pl.DataFrame(rows, infer_schema_length=None), (), ())
+
+
+def data_of(scores: Scores) -> ReportData:
+    return report_data(tidy(scores), RESAMPLES)
+
+
+# Two seeds each: AUC of DQN 1 and 3, of IB-DQN(4) 11 and 13.
+TWO: Scores = {
+    ("Here", "dqn", 0.0, 0): [0.0, 2.0],
+    ("Here", "dqn", 0.0, 1): [2.0, 4.0],
+    ("Here", "ib-dqn", 4.0, 0): [10.0, 12.0],
+    ("Here", "ib-dqn", 4.0, 1): [12.0, 14.0],
+}

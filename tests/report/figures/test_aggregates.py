@@ -1,17 +1,13 @@
 """IQM curves with the lines of sample efficiency, the geometry of the layer, sensitivity to k."""
 
 from itertools import pairwise
-from statistics import stdev
 
 import numpy as np
 import polars as pl
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.quiver import Quiver
 
-from valueshare.errors import InvalidInput
-from valueshare.report.figures import aggregates, curves
-from valueshare.report.figures.geometry import geometry
+from valueshare.report.figures import aggregates
 from valueshare.report.figures.series import variants
 
 
@@ -87,49 +83,3 @@ def test_spreading_by_hand() -> None:
     # 0 and 1 make a block at -0.5, 1.5, which touches 2: the three stand around their mean, 1.
     assert aggregates.spread([0.0, 1.0, 2.0], 2.0) == [-1.0, 1.0, 3.0]
     assert aggregates.spread([], 1.0) == []
-
-
-def test_the_geometry_is_the_papers_worked_example() -> None:
-    (axes,) = geometry().axes
-    arrows = {
-        str(a.get_label()): (
-            np.asarray(a.XY)[0].tolist(),
-            [np.asarray(a.U).item(), np.asarray(a.V).item()],
-        )
-        for a in axes.collections
-        if isinstance(a, Quiver)
-    }
-    assert arrows == {
-        "z": ([0, 0], [3, 1]),
-        "baseline": ([0, 0], [4, 4]),
-        "q": ([0, 0], [7, 5]),
-        "z, added": ([4, 4], [3, 1]),
-    }
-    words = {text.get_text().replace("\n", " ") for text in axes.texts}
-    assert {"z = (3, 1)", "q = (7, 5)", "mean of z (2, 2)", "mean of q (6, 6)"} < words
-    assert "baseline, k = 2 (4, 4)" in words
-
-
-@pytest.mark.parametrize(
-    ("z", "k"), [((1.0, 2.0, 3.0), 1.0), ((1.0, -1.0), 1.0), ((3.0, 1.0), 0.0)]
-)
-def test_what_has_no_such_picture_is_refused(z: tuple[float, ...], k: float) -> None:
-    with pytest.raises(InvalidInput, match="two values"):
-        geometry(z, k)
-
-
-def test_sensitivity_by_game_shades_one_standard_deviation() -> None:
-    scores = {("Pong", 0.0): [1.0, 2.0, 6.0], ("Pong", 32.0): [4.0], ("Alien", 0.0): [0.0, 1.0]}
-    rows = [(e, k, s, v) for (e, k), values in scores.items() for s, v in enumerate(values)]
-    table = pl.DataFrame(rows, ["env", "k", "seed", "value"], orient="row")
-    (axes,) = curves.sensitivity_by_game(table).axes
-    found = drawn(axes)
-    assert found["Pong"][:2] == ([0.0, 32.0], [3.0, 4.0])
-    assert found["Alien"][:2] == ([0.0], [0.5])
-    corners = np.asarray(axes.collections[1].get_paths()[0].vertices)  # Pong's
-    at = [y for x, y in corners if x == 0.0]
-    half = stdev([1.0, 2.0, 6.0])
-    assert (min(at), max(at)) == pytest.approx((3 - half, 3 + half))
-    assert "one standard deviation" in axes.get_title(loc="left")
-    with pytest.raises(InvalidInput, match="nothing to draw"):
-        curves.sensitivity_by_game(table.clear())

@@ -1,5 +1,7 @@
 """Figures of populations: what is drawn is what is in the tables."""
 
+from statistics import stdev
+
 import numpy as np
 import polars as pl
 import pytest
@@ -110,3 +112,19 @@ def test_cost_against_agents_draws_every_part_and_the_rate() -> None:
     assert drawn == {"learning": [1.0, 4.0], "whole loop": [2.0, 8.0]}  # by size
     assert list(np.asarray(right.lines[0].get_xdata())) == [1, 32]
     assert list(np.asarray(right.lines[0].get_ydata())) == [500, 4_000]
+
+
+def test_sensitivity_by_game_shades_one_standard_deviation() -> None:
+    scores = {("Pong", 0.0): [1.0, 2.0, 6.0], ("Pong", 32.0): [4.0], ("Alien", 0.0): [0.0, 1.0]}
+    rows = [(e, k, s, v) for (e, k), values in scores.items() for s, v in enumerate(values)]
+    table = pl.DataFrame(rows, ["env", "k", "seed", "value"], orient="row")
+    (axes,) = curves.sensitivity_by_game(table).axes
+    found = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in axes.lines}
+    assert found == {"Pong": [[0.0, 3.0], [32.0, 4.0]], "Alien": [[0.0, 0.5]]}
+    corners = np.asarray(axes.collections[1].get_paths()[0].vertices)  # Pong's
+    at = [y for x, y in corners if x == 0.0]
+    half = stdev([1.0, 2.0, 6.0])
+    assert (min(at), max(at)) == pytest.approx((3 - half, 3 + half))
+    assert "one standard deviation" in axes.get_title(loc="left")
+    with pytest.raises(InvalidInput, match="nothing to draw"):
+        curves.sensitivity_by_game(table.clear())

@@ -1,7 +1,5 @@
-"""Figures draw the table they are given, and pages let no name through as markup."""
+"""Figures of tabular studies draw the table they are given."""
 
-import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,12 +8,10 @@ import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 from numpy.testing import assert_array_equal
 
 from valueshare.report.figures import tabular as figures
 from valueshare.report.figures.style import FORMATS, save
-from valueshare.report.page import elements
 
 KS = [0.0, 0.4, 1.6, 6.4]
 REGIMES = [500, 1_000]
@@ -151,74 +147,3 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
     starts = [path.read_bytes()[:5] for path in one]
     assert starts == [b"\x89PNG\r", b"<?xml", b"%PDF-"]
-
-
-# Pages.
-
-EVIL = "<script>alert('x')</script>\" onload=\"y & z"
-
-
-class Seen(HTMLParser):
-    """The tags and attributes of a page, and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_names_are_escaped_everywhere(tmp_path: Path) -> None:
-    (tmp_path / "x.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    parts = (
-        elements.paragraph(EVIL),
-        elements.bullets([EVIL]),
-        elements.code(EVIL),
-        elements.figure(tmp_path / "x.svg", EVIL),
-        elements.table([EVIL], [[EVIL], [[EVIL]], [{EVIL: EVIL}]]),
-        elements.settings_table({EVIL: EVIL}),
-    )
-    seen = Seen(elements.page(EVIL, EVIL, [elements.section(EVIL, *parts)]))
-    assert "script" not in seen.tags
-    assert not [name for name, _ in seen.attributes if name.startswith("on")]
-    # As text: title, h1, lead, heading, paragraph, bullet, code, caption, head of the table, two
-    # cells, key and value of the third, key and value of the settings.
-    assert seen.text.count(EVIL) == 15
-    assert ("alt", EVIL) in seen.attributes
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "–"),
-        (0.123456789, "0.1235"),
-        (1e-9, "1e-09"),
-        (128, "128"),
-        (True, "True"),
-        ((0.1, 2), "0.1, 2"),
-        ([float(i) for i in range(20)], "0, 1, 2, 3, 4, …, 18, 19"),
-        ({"cores": 2, "system": "Linux"}, "cores 2, system Linux"),
-    ],
-)
-def test_values_as_a_reader_wants_them(value: Any, text: str) -> None:
-    assert elements.shown(value) == text
-
-
-def test_a_page_fetches_nothing(tmp_path: Path) -> None:
-    figure = Figure()
-    figure.subplots().plot([1, 2])
-    svg = save(figure, tmp_path, "x")[1]
-    text = elements.page("t", "l", [elements.figure(svg, "c")])
-    sources = [value for name, value in Seen(text).attributes if name in ("src", "href")]
-    assert len(sources) == 1
-    assert re.match(r"data:image/svg\+xml;base64,", sources[0] or "")
-    assert "url(" not in elements.STYLE
-    assert "@import" not in elements.STYLE
