@@ -122,11 +122,11 @@ def test_two_optimizers_are_two_learners() -> None:
         named = both.with_columns(pl.col("optimizer").replace("RMSprop", optimizers[1]))
         found = report_data(results(named), FEW)
         assert found.main.height == both.height  # of no Atari game any is kept apart
-        labels = [variant.look.label for variant in found.who]
+        labels = [variant.look.label for variant in found.variants]
         assert labels == sorted(f"IB-DQN(4), optimizer={name.lower()}" for name in optimizers)
     told = own.with_columns(optimizer=pl.lit("adam"))
     untold = own.with_columns(optimizer=pl.lit(None, pl.String), seed=pl.col("seed") + 9)
-    assert len(report_data(results(pl.concat([told, untold])), FEW).who) == 1  # it may be Adam
+    assert len(report_data(results(pl.concat([told, untold])), FEW).variants) == 1  # it may be Adam
 
 
 def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path) -> None:

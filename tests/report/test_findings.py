@@ -13,10 +13,10 @@ from valueshare.report.findings import (
     Interval,
     asked_pairs,
     compare,
+    find_verdict,
     headlines,
     in_numbers,
     sentence,
-    verdict,
     written,
 )
 
@@ -84,12 +84,12 @@ def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
 def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
     """Two algorithms are not one, whatever is missing of them."""
     apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
-    found = verdict(data_of(apart))
+    found = find_verdict(data_of(apart))
     assert found.sentences == [
         "IB-DQN(4) and DQN have no evaluation at the same step of the same environment."
     ]
     ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
-    assert verdict(data_of(ragged)).sentences == [
+    assert find_verdict(data_of(ragged)).sentences == [
         "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
     ]
 

@@ -1,4 +1,4 @@
-"""Comparing algorithms: who is better how often, by how much on each game, and above what."""
+"""Comparisons: probability of improvement, differences by game, and performance profiles."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ import polars as pl
 from valueshare.analysis.pairs import arrays, paired
 from valueshare.analysis.resampling import ends, game_means, intervals, pair_means
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import Estimate, Who, cells, compared
+from valueshare.analysis.tidy import Estimate, Selection, cells, compared
 from valueshare.errors import InvalidInput
 
 
 def probability_of_improvement(
     table: pl.DataFrame,
-    x: Who,
-    y: Who,
+    x: Selection,
+    y: Selection,
     *,
     column: str = "score",
     resamples: int = RESAMPLES,
@@ -23,7 +23,7 @@ def probability_of_improvement(
 ) -> Estimate:
     """How likely a run of x beats one of y on the same environment, averaged over environments.
 
-    P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Answers one row: `x, y, value,
+    P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Returns one row: `x, y, value,
     ci95_low, ci95_high, games, runs_x, runs_y`; x and y are resampled independently, and where
     either has a single run an environment there is no interval.
     """
@@ -37,13 +37,13 @@ def probability_of_improvement(
     drawn = pair_means(weights, sizes, resamples=resamples, seed=seed)
     low, high = ends(drawn) if pair.varied else (None, None)
     value = float(np.mean([won.mean() for won in wins]))
-    return pair.answer({"value": value, "ci95_low": low, "ci95_high": high})
+    return pair.estimate({"value": value, "ci95_low": low, "ci95_high": high})
 
 
 def game_differences(
     table: pl.DataFrame,
-    x: Who,
-    y: Who,
+    x: Selection,
+    y: Selection,
     *,
     column: str = "score",
     resamples: int = RESAMPLES,
@@ -51,7 +51,7 @@ def game_differences(
 ) -> Estimate:
     """By how much the mean of x exceeds that of y on every environment that both have.
 
-    Answers a row an environment, greatest difference first: `env, difference, ci95_low, ci95_high,
+    Returns a row per environment, greatest difference first: `env, difference, ci95_low, ci95_high,
     percent, mean_x, mean_y, runs_x, runs_y`, with percent = 100 difference / |mean_y|, null where
     mean_y is 0. Each interval is for its own environment: of 57, about three miss. Where either has
     a single run there is none.
@@ -93,7 +93,7 @@ def performance_profile(
 ) -> Estimate:
     """The share of runs that score above each threshold, with 95 % intervals.
 
-    Answers `*by, threshold, value, ci95_low, ci95_high, games, runs, left_out`. The interval of a
+    Returns `*by, threshold, value, ci95_low, ci95_high, games, runs, left_out`. The interval of a
     threshold is for that threshold alone, not a band for the whole profile.
     """
     taus = np.asarray(thresholds, np.float64)

@@ -42,7 +42,7 @@ def atari_baselines() -> pl.DataFrame:
 
 
 def paper_scores() -> pl.DataFrame:
-    """The published scores, a row a game and agent: `game, algorithm, score`.
+    """The published scores, a row per game and agent: `game, algorithm, score`.
 
     A score is the mean over the last three of 200 evaluations and over five seeds.
     """

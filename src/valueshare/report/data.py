@@ -13,10 +13,10 @@ from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import OWN, WHO, Estimate
+from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, plain_variant, variants, with_k
+from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
 from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
 
 RMSPROP = "rmsprop"
@@ -52,8 +52,8 @@ class ReportData:
         return ATARI_ACTIONS if self.atari and self.full_actions else None
 
     @cached_property
-    def who(self) -> list[Variant]:
-        return variants(self.main, self.n)
+    def variants(self) -> list[Variant]:
+        return find_variants(self.main, self.n)
 
     @cached_property
     def ks(self) -> list[float]:
@@ -72,7 +72,7 @@ class ReportData:
     @cached_property
     def swept(self) -> str:
         """The algorithm that was run with the most k; the first of equals."""
-        names = [v.algorithm for v in self.who]
+        names = [v.algorithm for v in self.variants]
         return max(dict.fromkeys(names), key=names.count)
 
     @cached_property
@@ -82,7 +82,11 @@ class ReportData:
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
         others.
         """
-        pairs = [(plain, v) for v in self.who if (plain := plain_variant(v, self.who)) is not None]
+        pairs = [
+            (plain, v)
+            for v in self.variants
+            if (plain := plain_variant(v, self.variants)) is not None
+        ]
         wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
         return wanted[0] if wanted else None
 
@@ -174,8 +178,8 @@ def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
     apart = all(is_atari(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
     optimizers = pl.col("optimizer").filter(kept).drop_nulls().n_unique()
-    columns = [name for name in OWN if name in table.columns]
-    by = ("env", *WHO)
+    columns = [name for name in AGENT_SETTINGS if name in table.columns]
+    by = ("env", *VARIANT)
     counts = table.group_by(*by, "optimizer").agg(pl.col(name).n_unique() for name in columns)
     varied = [name for name in columns if (counts[name] > 1).any()]
     if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():

@@ -106,7 +106,7 @@ def _iqm(data: ReportData) -> Content:
         "95 % stratified bootstrap intervals. Dashed: with the mean-expansion layer. Dotted: "
         "where it reaches the best of the same algorithm without it."
     )
-    for line in aggregates.efficiency_lines(table, data.who):
+    for line in aggregates.efficiency_lines(table, data.variants):
         sentence, more = _efficiency(data, line)
         caption, notes = f"{caption} {sentence}", (*notes, *more)
     return aggregates.iqm_curves(table, n=data.n), caption, notes
@@ -231,7 +231,7 @@ def _overestimation(data: ReportData) -> Content:
 
 def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The runs whose lines one panel can hold; of many k, the paper's choice."""
-    if len(data.who) <= MAX_LINES:
+    if len(data.variants) <= MAX_LINES:
         return data.main, ()
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]

@@ -74,8 +74,8 @@ class Verdict(NamedTuple):
         return headlines(self.found, self.missing)
 
 
-def verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
-    """The comparisons that are asked for, or the usual ones."""
+def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
+    """The comparisons that are asked for, or the default ones."""
     found = [compare(data, pair) for pair in asked_pairs(data, asked)]
     return Verdict(
         tuple(one for one in found if isinstance(one, Comparison)),
@@ -90,8 +90,8 @@ def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Varia
     with the first one.
     """
     if asked:
-        return [_pair(data.who, text) for text in asked]
-    return [(v, plain_variant(v, data.who) or data.who[0]) for v in data.who[1:]]
+        return [_pair(data.variants, text) for text in asked]
+    return [(v, plain_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
 
 
 def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
@@ -120,8 +120,9 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
         what = f"{'IQM of the' if many else 'mean'} {HUMAN if data.atari else 'AUC'}"
     odds = chance.row(0, named=True)
     improvement = Interval(odds["value"], odds["ci95_low"], odds["ci95_high"])
-    notes = dict.fromkeys([*([BASELINES] if data.atari else []), *cut, *notes, *more])
-    return Comparison(x, y, envs, difference, values, improvement, what, tuple(notes))
+    first = [BASELINES] if data.atari else []
+    notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
+    return Comparison(x, y, envs, difference, values, improvement, what, notes)
 
 
 def sentence(found: Comparison) -> str:

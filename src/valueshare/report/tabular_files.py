@@ -86,11 +86,12 @@ def read_summary(folder: Path) -> Summary:
     except (OSError, Invalid) as error:
         raise _damaged(folder, error) from error
     types = {name: pl.Int64 if name == "regime" else pl.Float64 for name in Row.__struct_fields__}
-    tables = (
+    same_seeds, other_seeds = (
         pl.DataFrame([msgspec.to_builtins(row) for row in rows], schema_overrides=types)
         for rows in (stored.figure, stored.figure_held_out)
     )
-    return Summary(*tables, means[0].removeprefix("mean_"), tuple(stored.notes))
+    measure = means[0].removeprefix("mean_")
+    return Summary(same_seeds, other_seeds, measure, tuple(stored.notes))
 
 
 def read_norms(folder: Path, limit: SizeLimit) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from valueshare.experiments.studies import KIND as TABULAR
 from valueshare.experiments.studies import results_config
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
-from valueshare.report.findings import Verdict, asked_pairs, verdict
+from valueshare.report.findings import Verdict, asked_pairs, find_verdict
 from valueshare.report.folder import check_out, filled_whole, named_in_errors
 from valueshare.report.page.about import deviations, short_names, shortened
 from valueshare.report.page.results import results_page
@@ -113,14 +113,14 @@ def _write(
     asked_pairs(data, compare)  # refuses what is not there before anything is drawn
     with filled_whole(folder) as filling:  # refuses before the work begins
         drawn = drawn_from(results, names, data=data)
-        texts, notes = score_tables(data)
-        answer = verdict(data, compare)
+        texts, table_notes = score_tables(data)
+        verdict = find_verdict(data, compare)
         written = Written(
             folder,
             tuple(one.name for one in drawn),
             {} if names else not_allowed(data),
-            _notes(results, notes, drawn, answer),
-            (*_warning(results), *answer.sentences),
+            _notes(results, table_notes, drawn, verdict),
+            (*_warning(results), *verdict.sentences),
         )
         # Folders by their short names, as in the page: where they were is no one else's business.
         short = short_names([source.path for source in results.about])
@@ -129,7 +129,9 @@ def _write(
         report = Report(
             drawn,
             {"report.json": _about(named, drawn, sources, deviations(results))},
-            lambda pictures: results_page(results, [*pictures.values()], data=data, answer=answer),
+            lambda pictures: results_page(
+                results, [*pictures.values()], data=data, verdict=verdict
+            ),
             texts=texts,
         )
         write_files(report, filling)
@@ -169,10 +171,10 @@ def _warning(results: Results) -> tuple[str, ...]:
 
 
 def _notes(
-    results: Results, of_tables: Sequence[str], drawn: Sequence[Drawn], answer: Verdict
+    results: Results, of_tables: Sequence[str], drawn: Sequence[Drawn], verdict: Verdict
 ) -> tuple[str, ...]:
     of_figures = (note for one in drawn for note in one.notes)
-    of_findings = (*answer.missing, *(note for one in answer.found for note in one.notes))
+    of_findings = (*verdict.missing, *(note for one in verdict.found for note in one.notes))
     notes = (*_warning(results), *results.notes, *of_tables, *of_figures, *of_findings)
     return tuple(dict.fromkeys(notes))
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from valueshare.report.figures import aggregates
-from valueshare.report.figures.series import variants
+from valueshare.report.figures.series import find_variants
 
 
 def curve(algorithm: str, k: float, values: list[float]) -> pl.DataFrame:
@@ -71,10 +71,10 @@ def test_names_at_the_ends_do_not_overlap() -> None:
 
 def test_k_0_stands_in_for_the_plain_algorithm_and_never_reached_is_no_line() -> None:
     table = pl.concat([curve("ib-dqn", 0.0, [0.5, 1.0]), curve("ib-dqn", 4.0, [1.5, 1.5])])
-    (line,) = aggregates.efficiency_lines(table, variants(table))
+    (line,) = aggregates.efficiency_lines(table, find_variants(table))
     assert (line.sooner.k, line.reached.step) == (4.0, 10)
     low = pl.concat([curve("dqn", 0.0, [0.5, 1.0]), curve("ib-dqn", 4.0, [0.5, 0.9])])
-    assert aggregates.efficiency_lines(low, variants(low)) == []
+    assert aggregates.efficiency_lines(low, find_variants(low)) == []
 
 
 def test_spreading_by_hand() -> None:

@@ -92,7 +92,9 @@ def test_the_order_is_the_papers() -> None:
     shuffled = pl.DataFrame(
         [(a, k) for a, k, _ in reversed(PAPER)], ["algorithm", "k"], orient="row"
     )
-    assert [v.look.label for v in series.variants(shuffled, 18)] == [name for *_, name in PAPER]
+    assert [v.look.label for v in series.find_variants(shuffled, 18)] == [
+        name for *_, name in PAPER
+    ]
 
 
 def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Tables that others wrote: read as they are, then their columns in their types.
+"""Columns of imported tables: read as they are, then converted to their types.
 
-A cell that cannot be of its column's type is refused by its place: the line, in files of text.
+A cell that cannot be of its column's type is refused with its position: the line, in text files.
 """
 
 import csv
@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from valueshare.analysis.csv_text import without_guards
-from valueshare.analysis.tidy import OWN
+from valueshare.analysis.tidy import AGENT_SETTINGS
 from valueshare.errors import InvalidInput
 from valueshare.result_files import SizeLimit, read_csv, read_parquet
 
@@ -21,7 +21,7 @@ METRICS = (
     *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
 )
 SEPARATORS = {".csv": ",", ".txt": "\t"}
-LARGEST = 1e100  # of a score: sums and squares of larger ones are no numbers
+LARGEST = 1e100  # of a score: sums and squares of larger ones overflow
 
 
 def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
@@ -37,9 +37,9 @@ def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
 
 
 def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """The columns in their types; k is 0 where there is none; bad cells are refused by place."""
+    """The columns in their types; k is 0 where there is none. Bad cells are refused."""
     types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
-    types |= {"optimizer": pl.String, **dict.fromkeys(OWN, pl.Float64)}
+    types |= {"optimizer": pl.String, **dict.fromkeys(AGENT_SETTINGS, pl.Float64)}
     if "k" not in table.columns:
         table = table.with_columns(k=pl.lit(0.0))
     for name in (name for name in types if name in table.columns):
@@ -71,11 +71,11 @@ def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
     """Refuse a column by the first of its bad cells."""
     if bad.fill_null(False).any():
         row = int(bad.fill_null(False).arg_true()[0])
-        place = _place(file, row)
-        raise InvalidInput(f"{file}, {place}: {column.name} is {column[row]!r}, {what}")
+        position = _position(file, row)
+        raise InvalidInput(f"{file}, {position}: {column.name} is {column[row]!r}, {what}")
 
 
-def _place(file: Path, row: int) -> str:
+def _position(file: Path, row: int) -> str:
     """Where a row of `read_table` is: the line where it begins, in files that have lines."""
     if file.suffix in SEPARATORS:
         # It takes no cell of more than 131,072 letters.

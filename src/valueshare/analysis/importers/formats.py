@@ -1,6 +1,6 @@
 """The formats that results come in, each read into `env, algorithm, k, seed, step, score, ...`.
 
-What is wrong with a file is said in one line that names it. Nothing is unpickled.
+An invalid file is refused in one line that names it. Nothing is unpickled.
 """
 
 import re
@@ -19,7 +19,7 @@ from valueshare.analysis.importers.columns import (
     short,
     typed,
 )
-from valueshare.analysis.tidy import OWN, listed
+from valueshare.analysis.tidy import AGENT_SETTINGS, listed
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables, run_config
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
@@ -27,7 +27,7 @@ from valueshare.schema import Invalid, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
 OPTIONAL = (
-    *("k", *OWN, "optimizer", *METRICS),
+    *("k", *AGENT_SETTINGS, "optimizer", *METRICS),
     *("agent", "episodes", "train_episodes", "diverged_at", "source"),
 )
 PFRL_COLUMNS = ("steps", "mean")
@@ -38,7 +38,7 @@ PFRL_STEPS = (
 
 
 class Imported(NamedTuple):
-    """What one place held."""
+    """The results of one file or folder."""
 
     table: pl.DataFrame
     kind: str
@@ -49,7 +49,7 @@ class Imported(NamedTuple):
 
 
 def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
-    """A CSV or Parquet file with a row an evaluation."""
+    """A CSV or Parquet file with a row per evaluation."""
     given = read_table(file, limit)
     table = _renamed(given, file)
     for name in (*REQUIRED, "score"):
@@ -63,8 +63,8 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
                 f"{', '.join(METRICS)}"
             )
     if table.is_empty():
-        raise InvalidInput(f"{file} has a header and no rows: write a row an evaluation")
-    # Both are made anew: an agent's number means nothing outside its file.
+        raise InvalidInput(f"{file} has a header and no rows: write a row per evaluation")
+    # Both are set again: an agent's number means nothing outside its file.
     return Imported(typed(table.drop("agent", "source", strict=False), file), "table")
 
 
@@ -84,9 +84,9 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
         for column in needed:
             if column not in table.columns:
                 raise InvalidInput(f"{folder / name} has no column {column!r}: it is no run's")
-    strangers = records.join(agents, on="agent", how="anti").height
-    if strangers:
-        raise InvalidInput(f"{folder}: {strangers} records are of agents not in agents.parquet")
+    unknown = records.join(agents, on="agent", how="anti").height
+    if unknown:
+        raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
     whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
@@ -95,27 +95,29 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
 
 
 def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
-    """PFRL's table of evaluations; `args.txt` beside it, or the folders' names, say of what."""
+    """PFRL's table of evaluations; `args.txt` beside it or the folders' names identify the run."""
     table = read_table(file, limit)
     for name in PFRL_COLUMNS:
         if name not in table.columns:
             raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
     if table.is_empty():
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
-    told = _json(file.with_name("args.txt")) or {}
-    told = {name: value for name, value in told.items() if isinstance(value, str | int)}
-    identity: dict[str, Any] = {name: told[name] for name in ("env", "seed") if name in told}
-    if (algorithm := told.get("agent") or told.get("algo") or _script(file)) is not None:
+    arguments = _json(file.with_name("args.txt")) or {}
+    arguments = {name: value for name, value in arguments.items() if isinstance(value, str | int)}
+    identity: dict[str, Any] = {
+        name: arguments[name] for name in ("env", "seed") if name in arguments
+    }
+    if (algorithm := arguments.get("agent") or arguments.get("algo") or _script(file)) is not None:
         identity["algorithm"] = algorithm
     if len(identity) < 3:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
-    whole, rules = _on_schedule(typed(_labelled(values, identity), file), told)
+    whole, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
     return Imported(whole, "pfrl", rules=rules)
 
 
 def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
-    """Stable-Baselines3's evaluations; the folders' names say of what."""
+    """Stable-Baselines3's evaluations; the folders' names identify the run."""
     try:
         steps, results = read_arrays(file, ("timesteps", "results"), limit)
     except InvalidInput:
@@ -141,14 +143,14 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
 
 
 def _on_schedule(
-    table: pl.DataFrame, told: dict[str, str | int]
+    table: pl.DataFrame, arguments: dict[str, str | int]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The evaluations of a PFRL run at the steps when they were due, so that runs share them.
 
     Its evaluator waits for the end of an episode, and then counts on from the multiple of
     `eval_interval` before it.
     """
-    interval = told.get("eval_interval")
+    interval = arguments.get("eval_interval")
     if not isinstance(interval, int) or interval < 1:
         return table, ()
     due = table["step"] // interval * interval
@@ -189,7 +191,7 @@ def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
 
 
 def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """The table with this package's names of columns, whatever letters they are written in."""
+    """The table with this package's column names, in upper or lower case."""
     plain = (name.strip().lower() for name in table.columns)
     names = [ALIASES.get(name, name) for name in plain]
     twice = [own for own, name in zip(table.columns, names, strict=True) if names.count(name) > 1]

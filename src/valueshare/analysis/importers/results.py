@@ -1,9 +1,9 @@
-"""Results from anywhere as one tidy table: this package's run folders, and other programs' files.
+"""Results as one tidy table: this package's run folders, and other libraries' files.
 
 results = read_results(["runs/LunarLander-v3-ib-dqn", "sb3/logs", "others.csv"])
 results.table   # env, algorithm, k, seed, step, score, ...; `agent` numbers the runs
-results.notes   # what is missing, in sentences
-results.about   # where everything came from
+results.notes   # sentences on what is missing
+results.about   # the sources
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.importers.formats import (
+    Imported,
     read_agents,
     read_evaluations,
     read_run_folder,
@@ -30,9 +31,9 @@ TABLES = (".csv", ".parquet")
 
 
 class Source(NamedTuple):
-    """Where rows came from."""
+    """A file or folder of results."""
 
-    path: str  # as `source` says in the table
+    path: str  # as in the table's column `source`
     kind: str  # "run", "table", "pfrl" or "stable-baselines3"
     runs: int
     config: dict[str, Any] | None  # of a run folder
@@ -63,21 +64,21 @@ def read_results(
     """
     limit = SizeLimit(max_result_size)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
-    found = list(dict.fromkeys(place for path in given for place in _places(Path(path))))
+    found = list(dict.fromkeys(source for path in given for source in _sources(Path(path))))
     if not found:
         raise InvalidInput("no results are given: name run folders or files")
     tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
-    for place in found:
-        part = _read(place, limit)
-        if metric not in part.table.columns:
-            known = ", ".join(part.table.columns)
-            raise InvalidInput(f"{place} has no metric {metric!r}: choose one of {known}")
-        table, first_agent = _numbered(part.table, first_agent)
-        tables.append(table.with_columns(source=pl.lit(str(place))))
-        notes += [f"{place}: {note}" for note in part.notes]
-        notes += [rule for rule in part.rules if rule not in notes]
+    for path in found:
+        imported = _read(path, limit)
+        if metric not in imported.table.columns:
+            known = ", ".join(imported.table.columns)
+            raise InvalidInput(f"{path} has no metric {metric!r}: choose one of {known}")
+        table, first_agent = _numbered(imported.table, first_agent)
+        tables.append(table.with_columns(source=pl.lit(str(path))))
+        notes += [f"{path}: {note}" for note in imported.notes]
+        notes += [rule for rule in imported.rules if rule not in notes]
         runs = table["agent"].n_unique()
-        about.append(Source(str(place), part.kind, runs, part.config, part.provenance))
+        about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     _one_protocol(about)
     notes += _other_settings(about)
     notes += _missing_shards(about)
@@ -91,16 +92,14 @@ def read_results(
     return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
 
 
-def _read(place: Path, limit: SizeLimit) -> Any:
-    if place.is_dir():
-        return read_run_folder(place, limit)
-    if place.name in FILES:
-        return FILES[place.name](place, limit)
-    return read_tidy(place, limit)
+def _read(path: Path, limit: SizeLimit) -> Imported:
+    if path.is_dir():
+        return read_run_folder(path, limit)
+    return FILES.get(path.name, read_tidy)(path, limit)
 
 
-def _places(path: Path) -> list[Path]:
-    """The run folders and files that a path stands for."""
+def _sources(path: Path) -> list[Path]:
+    """The run folders and files at a path."""
     if path.is_file():
         if path.name in FILES or path.suffix in TABLES:
             return [path]
@@ -126,7 +125,7 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
-    """Tables that lie beside runs may be anything: they are read where they are named."""
+    """Notes on tables beside runs: they may be anything, and are read only where they are named."""
     notes = []
     for folder in given:
         beside = folder.is_dir() and not (folder / "agents.parquet").is_file()
@@ -207,12 +206,12 @@ def _one_protocol(about: Sequence[Source]) -> None:
 
 
 def _other_settings(about: Sequence[Source]) -> list[str]:
-    """Runs of one environment that were trained with different settings: told, not refused."""
+    """Runs of one environment that were trained with different settings: noted, not refused."""
     notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
     for source in about:
         for env, own in ((source.config or {}).get("settings") or {}).items():
             path, known = first.setdefault(env, (source.path, own))
-            # What one of them does not know came later: its default was in force.
+            # A setting that one of them lacks was added later: its default was in force.
             own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))
             if own != known:
                 notes.append(
@@ -234,7 +233,7 @@ def _differs(one: Any, other: Any) -> str:
 def _each_once(table: pl.DataFrame) -> None:
     keys = [name for name in (*RUN, "step") if name in table.columns and name != "optimizer"]
     twice = pl.struct(keys).is_duplicated()
-    if "optimizer" in table.columns:  # one that is not told may be any
+    if "optimizer" in table.columns:  # an unknown one may be any
         alike = pl.struct(*keys, "optimizer").is_duplicated()
         twice &= alike | pl.col("optimizer").is_null().any().over(keys)
     again = table.filter(twice).sort(keys)
@@ -243,10 +242,10 @@ def _each_once(table: pl.DataFrame) -> None:
     row = again.row(0, named=True)
     own = {name: row[name] for name in ("algorithm", "k", "env", "seed", "step")}
     same = again.join(again.select(keys).head(1), on=keys, how="semi", nulls_equal=True)
-    places = sorted(set(same["source"]))
-    way = "give one of the two" if len(places) > 1 else "give each run once"
-    raise InvalidInput(f"{' and '.join(places)}: {named(own)} is there twice; {way}")
+    sources = sorted(set(same["source"]))
+    way = "give one of the two" if len(sources) > 1 else "give each run once"
+    raise InvalidInput(f"{' and '.join(sources)}: {named(own)} is there twice; {way}")
 
 
-def _names(places: Sequence[Path]) -> str:
-    return str(places[0]) if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"
+def _names(paths: Sequence[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.analysis.efficiency import Reached, sample_efficiency
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.series import Variant, millions, plain_variant, variants
+from valueshare.report.figures.series import Variant, find_variants, millions, plain_variant
 from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, house_style
 
 
@@ -38,7 +38,7 @@ def iqm_curves(
     Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at
     the lines' ends, with the number of games where it is not that of the others.
     """
-    who = variants(curves, n)
+    who = find_variants(curves, n)
     most = _most_games(curves)
     with house_style():
         figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
@@ -76,7 +76,7 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Fig
         figure = Figure(figsize=(COLUMN, 2.75), layout="constrained")
         axes = figure.subplots()
         axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-        for variant in variants(profiles, n):
+        for variant in find_variants(profiles, n):
             line = variant.rows(profiles).sort("threshold")
             band(axes, line, "threshold", variant.look.colour)
             name = _with_games(variant, line, most)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,13 +13,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from valueshare.report.figures.series import (
     Variant,
+    find_variants,
     game,
     millions,
     seed_means,
     short_seeds,
     smoothed,
     tidy,
-    variants,
 )
 from valueshare.report.figures.style import GREY, band, draw_line, house_style
 
@@ -55,7 +56,7 @@ def learning_curves(
         means = smoothed(line["mean"].to_numpy(), smoothing)
         draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
 
-    return _grid(means, draw, variants(means, n), [*said, short_seeds(means)])
+    return _grid(means, draw, find_variants(means, n), [*said, short_seeds(means)])
 
 
 def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | None = None) -> Figure:
@@ -80,7 +81,7 @@ def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | Non
         capped = np.minimum(line["mean"].to_numpy(), cap)
         draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
 
-    return _grid(means, draw, variants(means, n), [*said, short_seeds(means)])
+    return _grid(means, draw, find_variants(means, n), [*said, short_seeds(means)])
 
 
 def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -151,6 +152,11 @@ def _grid(
         anchor, size = (0.5, (top - line) * inch), small + 1.5
         figure.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, ncols=per_row,
                       fontsize=size, handlelength=2.2, **spacing)  # fmt: skip
-        below_all = {"ha": "center", "va": "bottom", "fontsize": small + 0.5, "color": GREY}
-        figure.text(0.5, 0.1 * line * inch, "\n".join(notes), **below_all)
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "bottom",
+            "fontsize": small + 0.5,
+            "color": GREY,
+        }
+        figure.text(0.5, 0.1 * line * inch, "\n".join(notes), **style)
     return figure

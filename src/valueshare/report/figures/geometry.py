@@ -66,7 +66,7 @@ def _arrow(
     axes: Axes, start: Floats, end: Floats, colour: str, name: str, alpha: float = 1.0
 ) -> None:
     scale: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.009}
-    head = {"headwidth": 4, "headlength": 5, "headaxislength": 4.5}
+    head: dict[str, Any] = {"headwidth": 4, "headlength": 5, "headaxislength": 4.5}
     style: dict[str, Any] = {"color": colour, "alpha": alpha, "zorder": 3, "label": name}
     axes.quiver(*start, *(end - start), **scale, **head, **style)
 

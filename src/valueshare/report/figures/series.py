@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from valueshare.analysis.scores import game_name, is_atari
-from valueshare.analysis.tidy import WHO, finite, require
+from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.style import Look, look, place, plain_of
 from valueshare.text import how_many
@@ -50,9 +50,9 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(k.alias("k"))
 
 
-def variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
+def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
     """The algorithms of a table in the order of the paper's."""
-    pairs = sorted(table.select(WHO).unique().iter_rows(), key=lambda pair: place(*pair))
+    pairs = sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair))
     return [Variant(algorithm, k, look(algorithm, k, n)) for algorithm, k in pairs]
 
 
@@ -71,9 +71,9 @@ def seed_means(table: pl.DataFrame, column: str) -> pl.DataFrame:
     """Mean of a column over seeds at each step: `env, algorithm, k, step, mean, seeds`."""
     return (
         tidy(table, column)
-        .group_by("env", *WHO, "step")
+        .group_by("env", *VARIANT, "step")
         .agg(pl.col(column).mean().alias("mean"), pl.col("seed").n_unique().alias("seeds"))
-        .sort("env", *WHO, "step")
+        .sort("env", *VARIANT, "step")
     )
 
 
@@ -94,7 +94,7 @@ def smoothed(values: Floats, window: int) -> Floats:
 
 def short_seeds(means: pl.DataFrame) -> str:
     """A sentence on curves that rest on fewer seeds at some points than at others, or nothing."""
-    counts = means.group_by("env", *WHO).agg(
+    counts = means.group_by("env", *VARIANT).agg(
         pl.col("seeds").min().alias("fewest"), pl.col("seeds").max().alias("most")
     )
     ragged = counts.filter(pl.col("fewest") < pl.col("most")).height
@@ -105,7 +105,7 @@ def short_seeds(means: pl.DataFrame) -> str:
 
 def seed_count(rows: pl.DataFrame) -> str:
     """5 seeds, or 3 to 5 seeds where algorithms or environments differ."""
-    counts = rows.group_by("env", *WHO).agg(pl.col("seed").n_unique())["seed"]
+    counts = rows.group_by("env", *VARIANT).agg(pl.col("seed").n_unique())["seed"]
     fewest, most = min(counts), max(counts)
     return how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
 

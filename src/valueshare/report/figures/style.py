@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from valueshare.analysis.tidy import OWN
+from valueshare.analysis.tidy import AGENT_SETTINGS
 from valueshare.report.figures.svg import shortened
 from valueshare.text import ALGORITHM_NAMES, algorithm_label
 
@@ -82,7 +82,7 @@ _COLOURS = {
     "ib-iqn": INK,  # k = n
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
-_SETTINGS = re.compile(rf"( ({'|'.join((*OWN, 'optimizer'))})=\S+)+$")
+_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer'))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 
 
@@ -157,7 +157,11 @@ def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 
 
 def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **more: Any) -> None:
     """A line in the look of its algorithm; a line of one point is drawn as a dot."""
-    look = {"color": style.colour, "linestyle": style.line, "label": label or style.label}
+    look: dict[str, Any] = {
+        "color": style.colour,
+        "linestyle": style.line,
+        "label": label or style.label,
+    }
     axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
 
 

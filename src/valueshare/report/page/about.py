@@ -10,7 +10,7 @@ import polars as pl
 from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.run_values import final_scores, run_auc
-from valueshare.analysis.tidy import OWN
+from valueshare.analysis.tidy import AGENT_SETTINGS
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game, millions, seed_count
 from valueshare.report.figures.style import look
@@ -36,7 +36,7 @@ def title(data: ReportData) -> str:
     if data.atari and len(envs) > 1:
         where = f"{len(envs)} Atari games"
     who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    who = who if len(names) <= 3 else f"{len(data.who)} algorithms"
+    who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
     return f"{where}: {who}{swept}"
 
@@ -46,8 +46,8 @@ def lead(data: ReportData) -> str:
     table = data.main
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
     points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
-    one = len(_algorithms(data)) == 1 and len(data.who) > 1
-    who = f"{len(data.who)} values of k" if one else how_many(len(data.who), "algorithm")
+    one = len(_algorithms(data)) == 1 and len(data.variants) > 1
+    who = f"{len(data.variants)} values of k" if one else how_many(len(data.variants), "algorithm")
     parts = [how_many(len(data.envs), "environment"), who, seed_count(table)]
     return (
         f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
@@ -76,7 +76,7 @@ def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
 def deviations(results: Results) -> list[str]:
     """Deviations from the paper, as the runs of a study have recorded them."""
     origins = (source.provenance or {} for source in results.about)
-    return list(dict.fromkeys(said for origin in origins for said in origin.get(DEVIATIONS, ())))
+    return list(dict.fromkeys(each for origin in origins for each in origin.get(DEVIATIONS, ())))
 
 
 def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) -> list[str]:
@@ -99,7 +99,7 @@ def made_section(
     *before: str,
     name: str = "",
 ) -> str:
-    """The section on how a study was made; `before` stands before its settings."""
+    """The section on how a study was made; `before` comes before its settings."""
     about = {key: origin[key] for key in MADE_WITH if key in origin}
     shown = elements.settings_table({**settings, **about})
     return elements.section("How it was made", elements.code(command), *before, shown, name=name)
@@ -108,18 +108,18 @@ def made_section(
 def agent_rows(data: ReportData) -> dict[str, Any]:
     """A row per agent, for the table that opens on a click."""
     table = data.main
-    own = [name for name in OWN if name in table.columns and table[name].n_unique() > 1]
-    who = ["env", "algorithm", "k", "seed"]
-    ended = table.group_by(who).agg(
+    own = [name for name in AGENT_SETTINGS if name in table.columns and table[name].n_unique() > 1]
+    run = ["env", "algorithm", "k", "seed"]
+    ended = table.group_by(run).agg(
         *(pl.col(name).first() for name in own),
         pl.col("step").max().alias("last step"),
         _diverged(table).any().alias("diverged"),
     )
     auc, final = (
-        make(table).table.select(*who, pl.col("score").alias(name))
+        make(table).table.select(*run, pl.col("score").alias(name))
         for make, name in ((run_auc, "AUC"), (final_scores, "final score"))
     )
-    rows = ended.join(auc, on=who, how="left").join(final, on=who, how="left").sort(who)
+    rows = ended.join(auc, on=run, how="left").join(final, on=run, how="left").sort(run)
     rows = rows.with_columns(
         pl.col("env").map_elements(game, return_dtype=pl.String),
         pl.col("AUC", "final score").round_sig_figs(5),
@@ -148,7 +148,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
     about = {row[:3]: row[3:] for row in ended.iter_rows()}
     rows = []
     for env in data.envs:
-        for v in data.who:
+        for v in data.variants:
             key = (env, v.algorithm, v.k)
             if key in about:
                 seeds, last, diverged = about[key]
@@ -176,8 +176,8 @@ def _diverged(table: pl.DataFrame) -> pl.Expr:
 def _source(source: Source, name: str) -> list[str]:
     """One source: the command, the protocol, the settings, the machine."""
     origin, config = source.provenance or {}, source.config or {}
-    said = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
-    parts = [elements.paragraph(said)]
+    text = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
+    parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
         parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
     settings = config.get("settings")
@@ -204,7 +204,7 @@ def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]
 
 
 def _algorithms(data: ReportData) -> list[str]:
-    names = (look(v.algorithm).label.removesuffix("(0)") for v in data.who)
+    names = (look(v.algorithm).label.removesuffix("(0)") for v in data.variants)
     return list(dict.fromkeys(names))
 
 

@@ -82,7 +82,7 @@ class _Pack:
 def curve_data(data: ReportData) -> Packed:
     """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
     metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
-    pack, notes, views = _Pack(data.who), list[str](), list[dict[str, Any]]()
+    pack, notes, views = _Pack(data.variants), list[str](), list[dict[str, Any]]()
     if data.atari and len(data.envs) > 1:
         views.append(_all_games(data, pack))
         notes.append(BASELINES)
@@ -220,7 +220,7 @@ def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
     table = data.curves.table
     steps = table["step"].unique().sort().to_list()
     curves = []
-    for variant in data.who:
+    for variant in data.variants:
         own = variant.rows(table).sort("step")
         rows = np.full((3, len(steps)), np.nan)
         bands = own.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
@@ -238,7 +238,7 @@ def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
 
 def _variants(data: ReportData) -> list[dict[str, Any]]:
     """Names and colours; of many k, the paper's choice is on at first."""
-    crowded = len(data.who) > MOST_SHOWN
+    crowded = len(data.variants) > MOST_SHOWN
     chosen = curves_shown(data.sweep)[:MOST_SHOWN]
     return [
         {
@@ -249,7 +249,7 @@ def _variants(data: ReportData) -> list[dict[str, Any]]:
             "dashed": variant.look.dashed,
             "on": not crowded or (variant.algorithm == data.swept and variant.k in chosen),
         }
-        for variant in data.who
+        for variant in data.variants
     ]
 
 

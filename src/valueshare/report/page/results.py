@@ -7,7 +7,7 @@ from typing import NamedTuple
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report.data import ReportData, is_synthetic, report_data
-from valueshare.report.findings import READING, Verdict, verdict
+from valueshare.report.findings import READING, Verdict, find_verdict
 from valueshare.report.page import elements
 from valueshare.report.page.about import (
     about_parts,
@@ -44,23 +44,24 @@ def results_page(
     asked: Sequence[str] = (),
     resamples: int = RESAMPLES,
     data: ReportData | None = None,
-    answer: Verdict | None = None,
+    verdict: Verdict | None = None,
     live: Live | None = None,
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for updates.
 
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `answer` are the results' own, where
-    they were made before.
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the
+    results, where they are known already.
     """
     data = report_data(results, resamples) if data is None else data
-    answer = verdict(data, asked) if answer is None else answer
-    found, curves = answer.found, curve_data(data)
-    each = (results.notes, answer.missing, *(one.notes for one in (*found, *pictures)))
+    verdict = find_verdict(data, asked) if verdict is None else verdict
+    found, curves = verdict.found, curve_data(data)
+    each = [results.notes, verdict.missing, *(one.notes for one in found)]
+    each += [picture.notes for picture in pictures]
     notes = dict.fromkeys(note for notes in (*each, curves.notes) for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
-    headlines = (elements.paragraph(text, "headline") for text in answer.sentences)
+    headlines = (elements.paragraph(text, "headline") for text in verdict.sentences)
     reading = elements.paragraph(" ".join(READING), "small")
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts

@@ -70,7 +70,7 @@ def score_tables(data: ReportData) -> list[str]:
             best = made.best(row)
             cells = (_score(score, column in best) for column, score in enumerate(scores))
             rows.append([Cell("", game(env)), *cells])
-        columns = ["Environment", *(variant.look.label for variant in made.who)]
+        columns = ["Environment", *(variant.look.label for variant in made.variants)]
         text = f"Means over seeds of the last three evaluations. {BOLD}"
         parts += ["<h3>Final scores</h3>", elements.paragraph(text, "small")]
         caption = "Final scores"
