@@ -41,8 +41,8 @@ def test_the_last_evaluations(curves: pl.DataFrame) -> None:
         final_scores(curves, last=0)
 
 
-def test_areas_go_into_intervals(study: pl.DataFrame) -> None:
-    found = bootstrap_interval(run_auc(study).table, resamples=100).table
+def test_areas_go_into_intervals(two_algorithms: pl.DataFrame) -> None:
+    found = bootstrap_interval(run_auc(two_algorithms).table, resamples=100).table
     assert found["runs"].to_list() == [55, 55]
 
 

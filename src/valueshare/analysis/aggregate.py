@@ -42,16 +42,16 @@ def mean_intervals(
         )
         .sort(*by)
     )
-    parts = [
+    tables = [
         group.with_columns(_intervals(group["values"], count, resamples, seed))
         for (count,), group in groups.group_by("agents")
         if isinstance(count, int)
     ]
     shown = (*by, "mean", "ci95_low", "ci95_high", "agents", "left_out")
-    if not parts:
+    if not tables:
         floats = [pl.lit(None, pl.Float64).alias(n) for n in ("mean", "ci95_low", "ci95_high")]
         return groups.with_columns(floats).select(shown)
-    return pl.concat(parts).select(shown).sort(*by)
+    return pl.concat(tables).select(shown).sort(*by)
 
 
 def bootstrap_means(values: Floats, resamples: int, seed: int) -> Floats:

@@ -66,7 +66,7 @@ def game_differences(
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         percent = np.where(mean_y == 0, np.nan, 100 * (mean_x - mean_y) / np.abs(mean_y))
-    answer = pl.DataFrame(
+    result = pl.DataFrame(
         {
             "env": pair.envs,
             "difference": mean_x - mean_y,
@@ -79,7 +79,7 @@ def game_differences(
             "runs_y": pair.y.sizes,
         }
     ).with_columns(pl.col("ci95_low", "ci95_high", "percent").fill_nan(None))
-    return Estimate(answer.sort("difference", "env", descending=[True, False]), pair.notes)
+    return Estimate(result.sort("difference", "env", descending=[True, False]), pair.notes)
 
 
 def performance_profile(
@@ -100,7 +100,7 @@ def performance_profile(
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
     found = cells(table, compared(table, by), column)
-    parts = []
+    tables = []
     for index in range(found.table.height):
         cell = found.table[index]
         values, sizes = arrays(cell)
@@ -111,9 +111,9 @@ def performance_profile(
         numbers = {"threshold": taus, "value": above.mean(axis=1)}
         numbers |= {"ci95_low": low, "ci95_high": high}
         own = cell.select(*found.by, "games", "runs", "left_out")
-        parts.append(pl.DataFrame(numbers).join(own, how="cross"))
+        tables.append(pl.DataFrame(numbers).join(own, how="cross"))
     shown = (*found.by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
-    answer = pl.concat(parts).select(shown)
+    result = pl.concat(tables).select(shown)
     return Estimate(
-        answer.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes
+        result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes
     )

@@ -58,7 +58,7 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
         .group_by(own)
         .agg(pl.col(column).mean(), pl.len().cast(pl.Int64).alias("points"))
     )
-    answer = (
+    result = (
         rows.select(own)
         .unique()
         .join(means, on=own, how="left", nulls_equal=True)
@@ -69,13 +69,13 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
         .select(*own, column, "points", "missing")
         .sort(own)
     )
-    partial = answer.filter(pl.col("missing") > 0)
-    groups = [name for name in ("algorithm", "k", "env") if name in answer.columns]
+    partial = result.filter(pl.col("missing") > 0)
+    groups = [name for name in ("algorithm", "k", "env") if name in result.columns]
     places = [
         f"{named(dict(zip(groups, who, strict=True)))} {many:,}"
         for *who, many in partial.group_by(groups).len().sort(groups).iter_rows()
     ]
     if not places:
-        return Estimate(answer, ())
-    lack = f"{partial.height:,} of {answer.height:,} runs lack evaluations that others have there"
-    return Estimate(answer, (f"{lack}, and have no value: {listed(places)}",))
+        return Estimate(result, ())
+    lack = f"{partial.height:,} of {result.height:,} runs lack evaluations that others have there"
+    return Estimate(result, (f"{lack}, and have no value: {listed(places)}",))

@@ -229,8 +229,8 @@ def _by_owner(rows: pl.DataFrame, owners: list[str]) -> list[tuple[str, pl.DataF
         return []
     if not owners:
         return [("all runs", rows)]
-    parts = rows.sort(owners).partition_by(owners, maintain_order=True)
-    return [(named(part.select(owners).row(0, named=True)), part) for part in parts]
+    tables = rows.sort(owners).partition_by(owners, maintain_order=True)
+    return [(named(rows.select(owners).row(0, named=True)), rows) for rows in tables]
 
 
 def listed(items: Sequence[str], most: int = 5) -> str:

@@ -88,14 +88,14 @@ def _best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
 
 def _scores(k: float, best: list[pl.DataFrame], scored: list[pl.DataFrame]) -> Floats | None:
     """Scores by seed of one k, all turns together; None if every step size failed."""
-    parts = []
+    scores = list[Floats]()
     for choice, runs in zip(best, scored, strict=True):
         step_size = choice.filter(pl.col("k") == k)["step_size"].item()
         if step_size is None:
             return None
         own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")
-        parts.append(own["score"].cast(pl.Float64).to_numpy())
-    return np.concatenate(parts)
+        scores.append(own["score"].cast(pl.Float64).to_numpy())
+    return np.concatenate(scores)
 
 
 def _increase(

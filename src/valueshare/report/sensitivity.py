@@ -75,6 +75,13 @@ LUNARLANDER = SweepStudy(
 )
 
 
+BY_K = {  # tables by k, and their headings
+    "auc": "AUC",
+    "overestimation": "Overestimation",
+    "relative_action_gap": "Relative action gap",
+}
+
+
 class Tables(NamedTuple):
     """Means and intervals of a sweep."""
 
@@ -104,16 +111,13 @@ def sweep_report(agents: pl.DataFrame, run: Imported, study: SweepStudy) -> Repo
     summary = summarise(tables, study) | {"deviations": _deviations(agents, run, study.env)}
     by_k = "AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     scale = "Overestimation against k, on the scale of the training rewards."
+    gap = curves.relative_action_gap_against_k(tables.relative_action_gap)
     drawn = [
         Drawn("sensitivity", curves.sensitivity(tables.auc, tables.curves), by_k),
         Drawn("auc", curves.auc_against_k(tables.auc)),
         Drawn("learning-curves", curves.learning_curves(tables.curves)),
         Drawn("overestimation", curves.overestimation_against_k(tables.overestimation), scale),
-        Drawn(
-            "relative-action-gap",
-            curves.relative_action_gap_against_k(tables.relative_action_gap),
-            "Relative action gap against k.",
-        ),
+        Drawn("relative-action-gap", gap, "Relative action gap against k."),
     ]
     return Report(
         drawn,
@@ -162,12 +166,12 @@ def summarise(tables: Tables, study: SweepStudy = LUNARLANDER) -> dict[str, Any]
         "evaluations": tables.scores.height,
         "evaluations_without_finished_episode": tables.scores["score"].null_count(),
     }
-    found: dict[str, list[float]] = {}
+    found = {}
     for claim in study.claims:
         ks = _within(tables.auc, claim)
-        name, true = f"{claim.side}_plain", sides[claim.side]
-        found[f"{claim.key}_{name}"] = [k for k in ks if k in true]
-        found[f"{claim.key}_not_{name}"] = [k for k in ks if k not in true]
+        for name, kept in ((claim.side, True), (f"not_{claim.side}", False)):
+            held = [k for k in ks if (k in sides[claim.side]) == kept]
+            found[f"{claim.key}_{name}_plain"] = held
     return {
         "verdict": [*_verdict(tables.auc, study.claims, sides), _left_out(left_out)],
         **found,
@@ -175,10 +179,7 @@ def summarise(tables: Tables, study: SweepStudy = LUNARLANDER) -> dict[str, Any]
         "diverged_by_k": tables.diverged.to_dicts(),
         "steps": tables.curves["step"].max(),
         "evaluation_points": tables.curves["step"].n_unique(),
-        "auc": tables.auc.to_dicts(),
-        "overestimation": tables.overestimation.to_dicts(),
-        "relative_action_gap": tables.relative_action_gap.to_dicts(),
-        "curves": tables.curves.to_dicts(),
+        **{name: getattr(tables, name).to_dicts() for name in (*BY_K, "curves")},
         "deviations": [],
         "notes": list(study.notes),
     }
@@ -259,12 +260,8 @@ def _page(
         *(figure(picture.svg, picture.caption) for picture in shown),
         section("How to read it", bullets(study.notes)),
         *(
-            section(heading, table(headings, rows.iter_rows(), name=name))
-            for heading, name, rows in (
-                ("AUC", "auc", tables.auc),
-                ("Overestimation", "overestimation", tables.overestimation),
-                ("Relative action gap", "relative-action-gap", tables.relative_action_gap),
-            )
+            section(heading, table(headings, rows.iter_rows(), name=name.replace("_", "-")))
+            for (name, heading), rows in zip(BY_K.items(), tables, strict=False)
         ),
         section("Diverged agents", table(("k", "agents"), tables.diverged.iter_rows())),
         made_section(
