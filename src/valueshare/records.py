@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_format(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a run folder of another format; `config` is what its config.json says."""
+    """Refuse a run folder of another format; `config` is its config.json."""
     found = config.get("format")
     if type(found) is not int:
         raise InvalidInput(

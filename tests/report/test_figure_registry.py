@@ -1,11 +1,13 @@
 """The figures that results allow, and those that are refused."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 from synthetic import (
     ALGORITHMS,
     synthetic_results,
@@ -15,10 +17,16 @@ from valueshare.analysis.importers.results import Results, Source, read_results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.errors import InvalidInput
 from valueshare.report.data import is_synthetic, report_data
-from valueshare.report.figure_registry import FIGURES, drawn_from, figures_for, not_allowed
+from valueshare.report.figure_registry import FIGURES, drawn_from, not_allowed
 from valueshare.report.figures.style import save
 
 FEW = 200  # resamples
+
+
+def figures_for(
+    results: Results, names: Sequence[str] = (), *, resamples: int = FEW
+) -> dict[str, Figure]:
+    return {one.name: one.figure for one in drawn_from(results, names, resamples=resamples)}
 
 
 def results(table: pl.DataFrame) -> Results:

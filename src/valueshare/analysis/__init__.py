@@ -45,7 +45,7 @@ __all__ = [
     "Estimate",
 ]
 
-# Imported on first use: what needs no interval needs no Numba.
+# Imported on first use: without intervals, Numba is not needed.
 _HOMES = {
     "comparison": ("probability_of_improvement", "performance_profile", "game_differences"),
     "efficiency": ("sample_efficiency", "sample_efficiency_interval"),

@@ -58,8 +58,8 @@ def iqm_curves(
 def over_all_games(curves: pl.DataFrame) -> Estimate:
     """The points of each curve that are over as many environments as any of its points.
 
-    A point over fewer is another quantity: where only the easy games have come that far, a curve
-    would rise for no reason of its own. Takes the table of `iqm_curves`; notes say what is cut.
+    A point over fewer is another quantity: where only the easy games have results, a curve
+    would rise for that reason alone. Takes the table of `iqm_curves`; notes name the cut points.
     """
     by = list(compared(curves))
     most = curves.with_columns(most=pl.col("games").max().over(by) if by else pl.col("games").max())

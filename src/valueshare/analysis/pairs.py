@@ -1,4 +1,4 @@
-"""Two algorithms side by side: the runs of both, on what both have."""
+"""Two algorithms side by side: the runs of both on their common environments."""
 
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def shared_evaluations(
 
     One may be far ahead of the other while they train, or evaluated more often: their curves are
     compared where both have a value of any run. Environments that share no evaluation are left out,
-    and notes say what is cut.
+    and notes name the evaluations that are cut.
     """
     names, rows = _sides(table, x, y, column)
     points = [_valued(own, column).select("env", "step").unique() for own in rows]

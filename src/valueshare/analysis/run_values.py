@@ -12,7 +12,7 @@ LAST = 3  # evaluations in the paper's table of scores
 def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     """The area under each run's curve: the mean of a column over all evaluations.
 
-    Returns a row per run: what tells runs apart, the column, and `points, missing`. The evaluations
+    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations
     are the steps at which any run of the environment has a value. A run that lacks some has null: a
     mean over other points than its neighbours' is another quantity, and mostly a flattering one.
     The evaluation before training counts, as in the paper's LunarLander study, but not in Atari

@@ -1,7 +1,7 @@
 """The tidy table that all statistics start from, and notes on what it lacks.
 
-A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and whatever else was
-measured. Ragged tables are normal: seeds that are missing, curves that are shorter, evaluations
+A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and other
+metrics. Ragged tables are normal: seeds that are missing, curves that are shorter, evaluations
 without a finished episode. All values are used, and missing ones are noted.
 """
 

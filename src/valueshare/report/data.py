@@ -26,11 +26,11 @@ SCORE = "human_normalized"
 
 @dataclass(frozen=True)
 class ReportData:
-    """Tidy results, with what several figures and tables share computed once."""
+    """Tidy results; tables that several figures share are computed once."""
 
     table: pl.DataFrame  # tidy, with k; `optimizer` where it is known
     resamples: int = RESAMPLES
-    full_actions: bool = True  # Atari games have all 18; no protocol says otherwise
+    full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
 
     @cached_property
     def main(self) -> pl.DataFrame:
@@ -77,7 +77,7 @@ class ReportData:
 
     @cached_property
     def pair(self) -> tuple[Variant, Variant] | None:
-        """What is compared game by game: without the layer and with it.
+        """The pair that is compared game by game: without the layer and with it.
 
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
         others.
@@ -112,8 +112,8 @@ class ReportData:
     def differences(self, table: pl.DataFrame, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
-        Over the evaluations that both have. A score before training is part of the curve; what
-        values are then says nothing.
+        Over the evaluations that both have. A score before training belongs to the curve;
+        other metrics mean nothing before training.
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair

@@ -1,4 +1,4 @@
-"""The figures that a report can have: what each needs of the results, and how it is drawn."""
+"""The figures that a report can have: their needs, and how they are drawn."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -50,13 +50,6 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def figures_for(
-    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES
-) -> dict[str, Figure]:
-    """The figures that results allow, by name; all of them, or those asked for."""
-    return {drawn.name: drawn.figure for drawn in drawn_from(results, names, resamples=resamples)}
-
-
 def drawn_from(
     results: Results,
     names: Sequence[str] = (),
@@ -80,7 +73,7 @@ def drawn_from(
 
 
 def not_allowed(data: ReportData) -> dict[str, str]:
-    """The figures that results do not allow, each with what it needs."""
+    """The figures that results do not allow, each with its first unmet need."""
     reasons = {name: kind.lacks(data) for name, kind in FIGURES.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -115,7 +108,7 @@ def _iqm(data: ReportData) -> Content:
 def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str, ...]]:
     """IB-DQN(n) reaches the best of DQN at 12.5M [11M, 14M] of DQN's 50M timesteps; and notes."""
     rows = [
-        # Where the curve is drawn: it ends where not all games have come.
+        # Where the curve is drawn: it ends where games are missing.
         v.rows(data.normalised).join(v.rows(data.curves.table), on="step", how="semi")
         for v in (line.sooner, line.plain)
     ]
@@ -221,7 +214,7 @@ def _overestimation(data: ReportData) -> Content:
     rows, notes = _few_lines(data)
     if data.pair is not None:  # those that the layer is about, as in the paper
         rows = rows.filter(pl.col("algorithm").is_in([v.algorithm for v in data.pair]))
-    rows = rows.filter(pl.col("step") > 0)  # what values are before training says nothing
+    rows = rows.filter(pl.col("step") > 0)  # values before training mean nothing
     caption = (
         "Overestimation along training, means over seeds; translucent lines, where there are, are "
         f"the seeds. Values above {games.CAP:g} are drawn there."

@@ -37,7 +37,7 @@ class Interval(NamedTuple):
     high: float | None
 
     def clear_of(self, other: float) -> int:
-        """1 if all of the interval lies above a number, -1 if below, 0 if neither can be said."""
+        """1 if all of the interval lies above a number, -1 if below, 0 if neither."""
         if self.low is None or self.high is None:
             return 0
         return (self.low > other) - (self.high < other)
@@ -57,7 +57,7 @@ class Comparison(NamedTuple):
 
     @property
     def direction(self) -> int:
-        """1: x is higher; -1: lower; 0: they cannot be told apart."""
+        """1: x is higher; -1: lower; 0: no clear difference."""
         if self.difference is not None:
             return self.difference.clear_of(0.0)
         return self.improvement.clear_of(0.5)

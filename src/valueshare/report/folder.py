@@ -123,7 +123,7 @@ def _move(file: Path, place: Path) -> None:
 
 
 def _check(places: list[Path]) -> None:
-    """Refuse what would end the moves half way: the old report stays whole, too."""
+    """Refuse targets that would stop the moves half way: the old report stays whole, too."""
     for place in places:
         number = errno.EISDIR if place.is_dir() else errno.EACCES
         if place.is_dir() or not os.access(place.parent, os.W_OK):
@@ -132,7 +132,7 @@ def _check(places: list[Path]) -> None:
 
 @contextmanager
 def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
-    """Refuse by the target's name what the system refuses.
+    """Turn errors of the system into refusals that name the target.
 
     With `only_below`, only a full disk and failures with files below that folder.
     """

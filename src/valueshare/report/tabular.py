@@ -33,7 +33,7 @@ FIGURE_CAPTIONS = {
     "gridworld": "Increase over the smallest k, each k at its best step size.",
     "norms": "Norms of q, u and z along learning, and at the end against k.",
 }
-CELL = ("step_reward", "regime", "k")  # what tells the rows of a table apart
+CELL = ("step_reward", "regime", "k")  # the key of a table's rows
 INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"

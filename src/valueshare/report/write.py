@@ -46,7 +46,7 @@ SYNTHETIC = "these are synthetic records: no agent was trained"
 
 
 class Written(NamedTuple):
-    """A report that was written, and what there is to say about it."""
+    """A report that was written, with its notes and verdict."""
 
     folder: Path
     figures: tuple[str, ...]
@@ -122,7 +122,7 @@ def _write(
             _notes(results, table_notes, drawn, verdict),
             (*_warning(results), *verdict.sentences),
         )
-        # Folders by their short names, as in the page: where they were is no one else's business.
+        # Folders by their short names, as in the page: full paths are private.
         short = short_names([source.path for source in results.about])
         sources = [source._asdict() | {"path": short[source.path]} for source in results.about]
         named = written._replace(notes=tuple(shortened(written.notes, short)))
@@ -145,7 +145,7 @@ def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
         return out
     one = len(paths) == 1 and paths[0].is_dir()
     folder = paths[0] / "report" if one else Path("report")
-    # The folder of results may come from anybody: a link in it is not its user's choice.
+    # The folder of results may be untrusted: a link in it is not its user's choice.
     check_out(folder, within=paths[0] if folder.parent == paths[0] else None)
     return folder
 

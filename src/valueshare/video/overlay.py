@@ -45,8 +45,8 @@ class Captions(NamedTuple):
     """The texts of the panel that never change."""
 
     title: str
-    baseline: str  # what b is
-    values: str  # what the bars of q are
+    baseline: str  # the meaning of b
+    values: str  # the meaning of the bars of q
     actions: tuple[str, ...]
 
 
@@ -76,7 +76,7 @@ class Axis:
 
 
 def round_up(value: float) -> float:
-    """The next of ROUND times a power of ten; 0 for what is not positive."""
+    """The next of ROUND times a power of ten; 0 for values that are not positive."""
     if value <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))

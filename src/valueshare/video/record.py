@@ -146,65 +146,56 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(f"cannot write to {path.parent}: {reason}") from error
-    count = [0]
-
-    def counted() -> Iterator[Frame]:
-        for frame in chain([first], ordered):
-            count[0] += 1
-            yield frame
-
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     remove_leftovers(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
     try:
         with temporary_file(path) as (partial, _):
-            write(partial, counted(), rate)
+            count = write(partial, chain([first], ordered), rate)
     except BaseException as error:
         remove_empty(made)
         if isinstance(error, (FileNotFoundError, PermissionError)):  # as in /proc and /sys
             raise InvalidInput(f"cannot write {path}: choose another place") from error
         raise
-    return Video(path, count[0], first.shape[1], first.shape[0], rate)
+    return Video(path, count, first.shape[1], first.shape[0], rate)
 
 
-def _write_mp4(path: Path, frames: Iterator[Frame], rate: float) -> None:
-    av = _av()
+def _write_mp4(path: Path, frames: Iterator[Frame], rate: float) -> int:
+    """Encode frames as H.264; returns their number."""
+    av, first, count = _av(), next(frames), 0
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
-        stream = None
-        for frame in frames:
-            if stream is None:
-                whole = Fraction(rate).limit_denominator(1001)
-                stream = container.add_stream("libx264", rate=whole, options=QUALITY)
-                stream.height, stream.width = frame.shape[:2]
-                stream.pix_fmt = "yuv420p"  # what every player can show
-            converted = av.VideoFrame.from_ndarray(frame, format="rgb24")
-            container.mux(stream.encode(converted))
-        if stream is not None:
-            container.mux(stream.encode())
+        exact = Fraction(rate).limit_denominator(1001)
+        stream = container.add_stream("libx264", rate=exact, options=QUALITY)
+        stream.height, stream.width = first.shape[:2]
+        stream.pix_fmt = "yuv420p"  # which every player supports
+        for count, frame in enumerate(chain([first], frames), start=1):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return count
 
 
-def _write_gif(path: Path, frames: Iterator[Frame], rate: float) -> None:
+def _write_gif(path: Path, frames: Iterator[Frame], rate: float) -> int:
+    """Write frames as a GIF; returns their number."""
     from PIL import Image
 
+    count = 0
+
     def reduced() -> Iterator[Image.Image]:
+        nonlocal count
         before, image = None, None
         for frame in frames:
+            count += 1
             if image is None or frame is not before:  # the last frame is repeated
                 # A palette per frame, as colours change. No dithering: it would flicker.
-                converted = Image.fromarray(frame)
                 method, dither = Image.Quantize.FASTOCTREE, Image.Dither.NONE
-                before, image = frame, converted.quantize(255, method, dither=dither)
+                before, image = frame, Image.fromarray(frame).quantize(255, method, dither=dither)
             yield image
 
     images = reduced()
+    duration = max(20, 10 * round(100 / rate))  # ms; players slow down shorter ones
+    options: dict[str, Any] = {"save_all": True, "append_images": images, "loop": 0}
     with path.open("wb") as file:
-        next(images).save(
-            file,
-            format="GIF",
-            save_all=True,
-            append_images=images,
-            duration=max(20, 10 * round(100 / rate)),  # ms; players slow down what is shorter
-            loop=0,
-        )
+        next(images).save(file, format="GIF", duration=duration, **options)
+    return count
 
 
 def _av() -> Any:

@@ -1,4 +1,4 @@
-"""The formats that results come in, each read into `env, algorithm, k, seed, step, score, ...`.
+"""The formats of results, each read into `env, algorithm, k, seed, step, score, ...`.
 
 An invalid file is refused in one line that names it. Nothing is unpickled.
 """

@@ -42,11 +42,11 @@ def learning_curves(
     `bands` are intervals to shade, as `mean_intervals` returns them for `env, algorithm, k, step`.
     """
     means = seed_means(table, "score")
-    said = ["Mean evaluation score over seeds."]
+    sentences = ["Mean evaluation score over seeds."]
     if smoothing > 1:
-        said.append(f"Smoothed: moving average of {smoothing} evaluations, fewer at the ends.")
+        sentences.append(f"Smoothed: moving average of {smoothing} evaluations, fewer at the ends.")
     if bands is not None:
-        said.append("Shaded: 95 % intervals over seeds.")
+        sentences.append("Shaded: 95 % intervals over seeds.")
 
     def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
         line = variant.rows(own)
@@ -56,7 +56,7 @@ def learning_curves(
         means = smoothed(line["mean"].to_numpy(), smoothing)
         draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
 
-    return _grid(means, draw, find_variants(means, n), [*said, short_seeds(means)])
+    return _grid(means, draw, find_variants(means, n), [*sentences, short_seeds(means)])
 
 
 def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | None = None) -> Figure:
@@ -68,9 +68,11 @@ def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | Non
     means = seed_means(table, "overestimation")
     each_seed = seeds["seed"].n_unique() <= MOST_SEEDS
     most = float(max(seeds["overestimation"] if each_seed else means["mean"]))
-    said = ["Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")]
+    sentences = [
+        "Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")
+    ]
     if most > cap:
-        said.append(f"Capped at {cap:g}; the highest is {most:,.4g}.")
+        sentences.append(f"Capped at {cap:g}; the highest is {most:,.4g}.")
 
     def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
         if each_seed:
@@ -81,7 +83,7 @@ def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | Non
         capped = np.minimum(line["mean"].to_numpy(), cap)
         draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
 
-    return _grid(means, draw, find_variants(means, n), [*said, short_seeds(means)])
+    return _grid(means, draw, find_variants(means, n), [*sentences, short_seeds(means)])
 
 
 def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +102,7 @@ def _grid(
     who: Sequence[Variant],
     sentences: Sequence[str],
 ) -> Figure:
-    """A panel per environment, a legend below, and sentences on what was done to the data."""
+    """A panel per environment, a legend below, and sentences on how the data were treated."""
     panels = {rows["env"][0]: rows for rows in means.partition_by("env")}
     envs = sorted(panels, key=lambda env: game(env).lower())
     steps = means["step"].unique().sort()

@@ -58,7 +58,7 @@ def _joined(texts: list[str]) -> str:
     parts, command, before = list[str](), "", ""
     for text in texts:
         if text.isalpha():
-            if text != command or text != "l":  # steps go on until another command
+            if text != command or text != "l":  # a command holds until the next one
                 parts.append(text)
                 before = text
             command = text
@@ -71,7 +71,7 @@ def _joined(texts: list[str]) -> str:
 
 @cache
 def _decimal(number: int, digits: int) -> str:
-    """-50 hundredths as -.5, without a zero that says nothing."""
+    """-50 hundredths as -.5, without needless zeros."""
     whole, rest = divmod(abs(number), 10**digits)
     behind = f".{rest:0{digits}d}".rstrip("0") if rest else ""
     sign = "-" if number < 0 else ""

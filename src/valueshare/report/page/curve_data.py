@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 NONE = 65_535
 LEVELS = 65_534
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
-ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and it is said
+ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 EXACT = 6  # seeds up to which every resample is counted, and none is drawn
 MOST_SHOWN = 9  # lines at first; the others are a click away
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
@@ -56,7 +56,7 @@ class _Pack:
     def add(self, who: tuple[str, float], rows: Floats, count: str, seeds: int = 0) -> list[Any]:
         """Add a curve, NaN where there is nothing: mean, low, high, and then its seeds.
 
-        Returns what the panel reads: [variant, first row, its offset, "5 seeds", rows of seeds].
+        Returns the panel's entry: [variant, first row, its offset, "5 seeds", rows of seeds].
         """
         curve = [self.numbers[who], len(self.scales), self.size, count, seeds]
         for row in rows:
@@ -192,8 +192,8 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
 def exact_ends(values: Floats) -> tuple[Floats, Floats]:
     """The ends of 95 % bootstrap intervals of means, over all resamples there are.
 
-    n values have (2n-1 choose n) different resamples, 126 for n = 5, each as likely as the
-    multinomial says: fewer than one would draw. Shapes: [C, n] -> [C], [C].
+    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial
+    probabilities: fewer than one would draw. Shapes: [C, n] -> [C], [C].
     """
     counts, chances = _all_resamples(values.shape[1])
     # No matrix product: on ones this small the threads of BLAS only wait for each other.

@@ -103,7 +103,7 @@ def check(paths: Sequence[Path]) -> list[Path]:
         for folder in runs:
             run_config(folder)  # refuses one of a newer version
         if not runs and not (path / "config.json").is_file():
-            read_results(path)  # says what is wrong with it, if anything is
+            read_results(path)  # refuses it with the reason
     return list(paths)
 
 
