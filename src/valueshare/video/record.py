@@ -167,7 +167,8 @@ def _write_mp4(path: Path, frames: Iterator[Frame], rate: float) -> int:
         stream = container.add_stream("libx264", rate=exact, options=QUALITY)
         stream.height, stream.width = first.shape[:2]
         stream.pix_fmt = "yuv420p"  # which every player supports
-        for count, frame in enumerate(chain([first], frames), start=1):
+        for frame in chain([first], frames):
+            count += 1
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
     return count
