@@ -173,6 +173,14 @@ def test_launching_and_engines_meet_at_their_contract_alone() -> None:
             assert not f"{each.module}.".startswith(f"{not_for_it}."), str(each)
 
 
+def test_figures_depend_on_no_other_module_of_reports() -> None:
+    """report/figures: data frames in, figures out; the page and the pipeline are above."""
+    for each in inner():
+        if each.path.parent == PACKAGE / "report" / "figures":
+            of_report = f"{each.module}.".startswith("valueshare.report.")
+            assert not of_report or each.module.startswith("valueshare.report.figures"), str(each)
+
+
 def test_rooms_take_little_from_the_front_door() -> None:
     """`import valueshare` is for its version; everything else has a room to come from."""
     for path in sources():

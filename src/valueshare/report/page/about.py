@@ -133,33 +133,28 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
 
 def _by_algorithm(data: ReportData) -> list[list[Any]]:
     """A row per environment and algorithm, with means over seeds and their intervals."""
-    by = ["env", "algorithm", "k"]
-    table = data.main
-    auc, final = (
-        {row[:3]: row for row in mean_intervals(
-            make(table).table, by, "score", resamples=data.resamples).iter_rows()}
-        for make in (run_auc, final_scores)
-    )  # fmt: skip
-    ended = table.group_by(by).agg(
-        pl.col("seed").n_unique(),
-        pl.col("step").max(),
-        pl.col("seed").filter(_diverged(table)).n_unique().alias("diverged"),
+    by, table = ["env", "algorithm", "k"], data.main
+    diverged = pl.col("seed").filter(_diverged(table)).n_unique()
+    rows = table.group_by(by).agg(
+        seeds=pl.col("seed").n_unique(), last=pl.col("step").max(), diverged=diverged
     )
-    about = {row[:3]: row[3:] for row in ended.iter_rows()}
-    rows = []
-    for env in data.envs:
-        for v in data.variants:
-            key = (env, v.algorithm, v.k)
-            if key in about:
-                seeds, last, diverged = about[key]
-                numbers = (_mean(auc[key]), _mean(final[key]))
-                own = [Cell("", game(env)), v.look.label, Cell(f"{v.k:g}", v.k), seeds, last]
-                rows.append([*own, *numbers, diverged])
-    return rows
+    for make, name in ((run_auc, "auc"), (final_scores, "final")):
+        means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
+        interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)
+        rows = rows.join(means.select(*by, interval), on=by)
+    known = {tuple(row[name] for name in by): row for row in rows.to_dicts()}
+    return [
+        [
+            *(Cell("", game(env)), v.look.label, Cell(f"{v.k:g}", v.k), row["seeds"], row["last"]),
+            *(_mean(*row["auc"]), _mean(*row["final"]), row["diverged"]),
+        ]
+        for env in data.envs
+        for v in data.variants
+        if (row := known.get((env, v.algorithm, v.k))) is not None
+    ]
 
 
-def _mean(row: tuple[Any, ...]) -> Cell:
-    mean, low, high = row[3:6]
+def _mean(mean: float | None, low: float | None, high: float | None) -> Cell:
     if mean is None:
         return Cell("–", None)
     if low is None:
