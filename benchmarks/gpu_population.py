@@ -65,8 +65,8 @@ def main() -> None:
             population.release(options.device)
     console.print(table_of(rows, options))
     if options.out is not None:
-        from valueshare.report.curves import cost_against_agents
-        from valueshare.report.style import save
+        from valueshare.report.figures.curves import cost_against_agents
+        from valueshare.report.figures.style import save
 
         save(cost_against_agents(pl.DataFrame(rows)), options.out, "cost-against-agents")
 

@@ -86,7 +86,7 @@ def shorter_waits() -> None:
     from valueshare.runs.storage import copies, leases
 
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 1.5, 0.2
-    leases.SETTLE_SECONDS, leases.LOOK_SECONDS = 0.1, 0.1
+    leases.SETTLE_SECONDS, leases.POLL_SECONDS = 0.1, 0.1
     copies.YOUNG_SECONDS = 0.0
 
 

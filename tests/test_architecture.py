@@ -171,6 +171,14 @@ def test_launching_and_launchers_meet_at_their_contract_alone() -> None:
             assert not f"{each.module}.".startswith(f"{not_for_it}."), str(each)
 
 
+def test_figures_depend_on_no_other_module_of_reports() -> None:
+    """report/figures: data frames in, figures out; the page and the pipeline are above."""
+    for each in inner():
+        if each.path.parent == PACKAGE / "report" / "figures":
+            of_report = f"{each.module}.".startswith("valueshare.report.")
+            assert not of_report or each.module.startswith("valueshare.report.figures"), str(each)
+
+
 def test_no_room_imports_the_front_door() -> None:
     """`valueshare/__init__.py` names what is inside; the version is in `_version.py`."""
     for path in sources():

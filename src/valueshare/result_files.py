@@ -1,4 +1,4 @@
-"""Files of results, whoever wrote them: measured by their metadata first, and read if they fit.
+"""Files of results, trusted or not: their size is checked by their metadata before they are read.
 
 Rows, columns and decoded bytes come from the footer and page headers of Parquet, from the directory
 and array headers of npz, and of text from the file's size. Nothing is unpickled.
@@ -33,7 +33,7 @@ class Unreadable(InvalidInput):
 
 
 class SizeLimit:
-    """Bytes that results may have in memory, all of them together; what is read takes from it."""
+    """Bytes that all results together may have in memory; every file that is read uses some."""
 
     def __init__(self, limit: int | str | None = None) -> None:
         """`limit` is a number of bytes or a size like 4GB; None: 2 GB."""

@@ -38,7 +38,7 @@ from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.runs.workers.local import LocalLauncher
 from valueshare.runs.workers.processes import ProcessLauncher
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 LOCAL = LauncherOptions()
 

@@ -24,7 +24,7 @@ def tidy() -> Tidy:
 
 
 @pytest.fixture(scope="session")
-def study() -> pl.DataFrame:
+def two_algorithms() -> pl.DataFrame:
     """Two algorithms, 11 games, 5 seeds, 3 evaluations; scores skewed as Atari's are."""
     rng = np.random.default_rng(7)
     rows = []

@@ -1,65 +1,18 @@
 """Means over training and intervals over seeds, against hand arithmetic and SciPy."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from scipy import stats
 
-from valueshare.analysis.aggregate import agent_means, auc, bootstrap_means, mean_intervals
+from valueshare.analysis.aggregate import bootstrap_means, mean_intervals
 from valueshare.errors import InvalidInput
 
 
-def records(rows: Sequence[tuple[int, int, float | None]]) -> pl.DataFrame:
-    schema = {"agent": pl.Int64, "step": pl.Int64, "score": pl.Float64}
-    return pl.DataFrame(rows, schema, orient="row")
-
-
-def test_auc_is_the_mean_of_an_agents_evaluations() -> None:
-    # Agent 0: (-100 + 20 + 140) / 3 = 20. Agent 1: (0 + 30 + 60) / 3 = 30.
-    rows = [
-        (0, 0, -100.0),
-        (0, 10, 20.0),
-        (0, 20, 140.0),
-        (1, 0, 0.0),
-        (1, 10, 30.0),
-        (1, 20, 60.0),
-    ]
-    table = auc(records(rows))
-    assert table["agent"].to_list() == [0, 1]
-    assert table["value"].to_list() == [20.0, 30.0]
-    assert table["missing"].to_list() == [0, 0]
-
-
-def test_a_curve_with_a_hole_or_a_missing_end_has_no_auc() -> None:
-    # Without its null, agent 1 would have (50 + 60) / 2 = 55: its bad start would be forgotten.
-    rows = [
-        *[(0, 0, 0.0), (0, 10, 10.0), (0, 20, 20.0)],
-        *[(1, 0, None), (1, 10, 50.0), (1, 20, 60.0)],
-        *[(2, 0, 0.0), (2, 10, 5.0)],
-        *[(3, 0, 0.0), (3, 10, float("nan")), (3, 20, float("inf"))],
-    ]
-    table = auc(records(rows))
-    assert table["value"].to_list() == [10.0, None, None, None]
-    assert table["points"].to_list() == [3, 2, 2, 1]
-    assert table["missing"].to_list() == [0, 1, 1, 2]
-
-
-def test_a_step_at_which_nobody_has_a_value_is_no_point() -> None:
-    # An action gap does not exist before training: step 0 is null for all, and costs nobody theirs.
-    rows = [(0, 0, None), (0, 10, 1.0), (0, 20, 3.0), (1, 0, None), (1, 10, 2.0), (1, 20, 2.0)]
-    assert agent_means(records(rows), "score")["value"].to_list() == [2.0, 2.0]
-
-
-def test_an_agent_twice_and_a_column_that_is_not_there_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="twice"):
-        auc(records([(0, 0, 1.0), (0, 0, 1.0)]))
-    with pytest.raises(InvalidInput, match="no column 'gap': choose one of agent, step, score"):
-        agent_means(records([(0, 0, 1.0)]), "gap")
+def test_a_column_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no column 'k'"):
-        mean_intervals(records([(0, 0, 1.0)]), ["k"], "score")
+        mean_intervals(pl.DataFrame({"score": [1.0]}), ["k"], "score")
 
 
 def test_bootstrap_means_are_means_of_draws_with_replacement() -> None:

@@ -21,8 +21,8 @@ library, metrics = import_module("rliable.library"), import_module("rliable.metr
 
 
 @pytest.fixture(scope="module")
-def ended(study: pl.DataFrame) -> pl.DataFrame:
-    return study.filter(pl.col("step") == 30)
+def ended(two_algorithms: pl.DataFrame) -> pl.DataFrame:
+    return two_algorithms.filter(pl.col("step") == 30)
 
 
 def matrix(table: pl.DataFrame, algorithm: str) -> NDArray[np.float64]:

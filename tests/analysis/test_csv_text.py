@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valueshare.analysis.csv_text import csv_text, without_guards
-from valueshare.analysis.foreign import read_results
-from valueshare.report.page import asset
-from valueshare.report.series import variants
+from valueshare.analysis.importers.results import read_results
+from valueshare.report.figures.series import find_variants
+from valueshare.report.page.elements import asset
 from valueshare.report.tables import ScoreTable, to_csv
 
 EVIL = ["=HYPERLINK(A1)", "+1", "-1+cmd", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''-x"]
@@ -40,7 +40,7 @@ def test_the_way_back(names: list[str]) -> None:
 
 def test_a_table_of_scores() -> None:
     rows = pl.DataFrame({"env": ["=cmd|x"], "algorithm": ["@evil"], "k": [0.0], "score": [-3.5]})
-    who = tuple(variants(rows))
+    who = tuple(find_variants(rows))
     head, row = to_csv(ScoreTable(("=cmd|x",), who, ((-3.5,),))).splitlines()
     assert head.startswith("environment,'@evil")
     assert row == "'=cmd|x,-3.5"

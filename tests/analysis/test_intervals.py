@@ -26,8 +26,8 @@ def matrix(table: pl.DataFrame, algorithm: str) -> NDArray[np.float64]:
 
 
 @pytest.fixture(scope="module")
-def ended(study: pl.DataFrame) -> pl.DataFrame:
-    return study.filter(pl.col("step") == 30)
+def ended(two_algorithms: pl.DataFrame) -> pl.DataFrame:
+    return two_algorithms.filter(pl.col("step") == 30)
 
 
 @pytest.mark.parametrize("name", ["iqm", "mean", "median", "optimality_gap"])
@@ -81,15 +81,17 @@ def test_intervals_cover_as_often_as_they_say(tidy: Tidy) -> None:
     assert held / 300 == pytest.approx(0.94, abs=0.041)
 
 
-def test_the_order_of_rows_changes_nothing(study: pl.DataFrame) -> None:
-    found = iqm_curves(study, resamples=1_000).table
-    shuffled = study.sample(fraction=1, shuffle=True, seed=1)
+def test_the_order_of_rows_changes_nothing(two_algorithms: pl.DataFrame) -> None:
+    found = iqm_curves(two_algorithms, resamples=1_000).table
+    shuffled = two_algorithms.sample(fraction=1, shuffle=True, seed=1)
     assert iqm_curves(shuffled, resamples=1_000).table.equals(found)
-    assert not iqm_curves(study, resamples=1_000, seed=1).table.equals(found)
+    assert not iqm_curves(two_algorithms, resamples=1_000, seed=1).table.equals(found)
 
 
-def test_curves_are_the_intervals_of_every_step(study: pl.DataFrame, ended: pl.DataFrame) -> None:
-    curves = iqm_curves(study, resamples=2_000).table
+def test_curves_are_the_intervals_of_every_step(
+    two_algorithms: pl.DataFrame, ended: pl.DataFrame
+) -> None:
+    curves = iqm_curves(two_algorithms, resamples=2_000).table
     assert curves.columns == [
         *("algorithm", "k", "step", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
     ]
@@ -217,9 +219,9 @@ def test_games_that_one_alone_has_are_left_out_and_said(tidy: Tidy) -> None:
 # Bad input.
 
 
-def test_bad_tables_are_refused(study: pl.DataFrame, ended: pl.DataFrame) -> None:
+def test_bad_tables_are_refused(two_algorithms: pl.DataFrame, ended: pl.DataFrame) -> None:
     with pytest.raises(InvalidInput, match=r"several rows of one run .*\(run_auc, final_scores\)"):
-        bootstrap_interval(study)
+        bootstrap_interval(two_algorithms)
     with pytest.raises(InvalidInput, match=r"several rows of one run .*: give each run once"):
         bootstrap_interval(pl.concat([ended, ended]))
     with pytest.raises(InvalidInput, match=r"several rows .*: add 'step_size' to `by`"):

@@ -1,13 +1,12 @@
-"""One number a run: areas and ends of curves, whole ones only."""
+"""One number per run: areas and ends of curves, whole ones only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import polars as pl
 import pytest
 
 from valueshare import InvalidInput
 from valueshare.analysis import bootstrap_interval, final_scores, run_auc
-from valueshare.analysis.aggregate import auc
 
 Tidy = Callable[..., pl.DataFrame]
 
@@ -42,14 +41,8 @@ def test_the_last_evaluations(curves: pl.DataFrame) -> None:
         final_scores(curves, last=0)
 
 
-def test_one_environment_has_the_areas_of_the_agents(study: pl.DataFrame) -> None:
-    own = study.filter(pl.col("env") == "Game02", pl.col("algorithm") == "dqn")
-    agents = auc(own.with_columns(agent=pl.col("seed")))
-    assert run_auc(own).table["score"].to_list() == pytest.approx(agents["value"].to_list())
-
-
-def test_areas_go_into_intervals(study: pl.DataFrame) -> None:
-    found = bootstrap_interval(run_auc(study).table, resamples=100).table
+def test_areas_go_into_intervals(two_algorithms: pl.DataFrame) -> None:
+    found = bootstrap_interval(run_auc(two_algorithms).table, resamples=100).table
     assert found["runs"].to_list() == [55, 55]
 
 
@@ -76,3 +69,45 @@ def test_games_are_not_scored_before_training() -> None:
         "ALE/Pong-v5": -15.0,
         "LunarLander-v3": 10.0,
     }
+
+
+def records(rows: Sequence[tuple[int, int, float | None]]) -> pl.DataFrame:
+    """Evaluations of one algorithm: seed, step, score."""
+    schema = {"seed": pl.Int64, "step": pl.Int64, "score": pl.Float64}
+    return pl.DataFrame(rows, schema, orient="row").with_columns(env=pl.lit("Here"))
+
+
+def test_auc_is_the_mean_of_an_agents_evaluations() -> None:
+    # Agent 0: (-100 + 20 + 140) / 3 = 20. Agent 1: (0 + 30 + 60) / 3 = 30.
+    rows = [
+        (0, 0, -100.0),
+        (0, 10, 20.0),
+        (0, 20, 140.0),
+        (1, 0, 0.0),
+        (1, 10, 30.0),
+        (1, 20, 60.0),
+    ]
+    table = run_auc(records(rows)).table
+    assert table["seed"].to_list() == [0, 1]
+    assert table["score"].to_list() == [20.0, 30.0]
+    assert table["missing"].to_list() == [0, 0]
+
+
+def test_a_curve_with_a_hole_or_a_missing_end_has_no_auc() -> None:
+    # Without its null, agent 1 would have (50 + 60) / 2 = 55: its bad start would be forgotten.
+    rows = [
+        *[(0, 0, 0.0), (0, 10, 10.0), (0, 20, 20.0)],
+        *[(1, 0, None), (1, 10, 50.0), (1, 20, 60.0)],
+        *[(2, 0, 0.0), (2, 10, 5.0)],
+        *[(3, 0, 0.0), (3, 10, float("nan")), (3, 20, float("inf"))],
+    ]
+    table = run_auc(records(rows)).table
+    assert table["score"].to_list() == [10.0, None, None, None]
+    assert table["points"].to_list() == [3, 2, 2, 1]
+    assert table["missing"].to_list() == [0, 1, 1, 2]
+
+
+def test_a_step_at_which_nobody_has_a_value_is_no_point() -> None:
+    # An action gap does not exist before training: step 0 is null for all, and costs nobody theirs.
+    rows = [(0, 0, None), (0, 10, 1.0), (0, 20, 3.0), (1, 0, None), (1, 10, 2.0), (1, 20, 2.0)]
+    assert run_auc(records(rows)).table["score"].to_list() == [2.0, 2.0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from valueshare import training
-from valueshare.analysis.foreign import read_results
+from valueshare.analysis.importers.results import read_results
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.execution import ExecutionOptions

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 from cyclopts import App
-from valueshare.experiments.plans import make_plan
 
 import valueshare
 from valueshare.cli import make_app
@@ -19,6 +18,7 @@ from valueshare.population.settings import (
     AgentSettings,
     TrainingSettings,
 )
+from valueshare.runs.planning import make_plan
 from valueshare.setting import MOST, check_settings, setting
 
 

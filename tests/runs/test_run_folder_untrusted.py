@@ -20,7 +20,7 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import Folder
 from valueshare.population.checkpoints.saving import prepare
-from valueshare.report.page_live import Follower
+from valueshare.report.page.live import Follower
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
 

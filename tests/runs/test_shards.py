@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import valueshare
-from valueshare.analysis.foreign import read_results
+from valueshare.analysis.importers.results import read_results
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions, Shard, parse_shard, shard_folder
 from valueshare.runs.plan import Plan, config, from_config, split

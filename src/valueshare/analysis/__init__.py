@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         probability_of_improvement,
     )
     from valueshare.analysis.efficiency import sample_efficiency, sample_efficiency_interval
-    from valueshare.analysis.foreign import Results, read_results
+    from valueshare.analysis.importers.results import Results, read_results
     from valueshare.analysis.intervals import bootstrap_interval, difference_interval, iqm_curves
     from valueshare.analysis.pairs import shared_evaluations
     from valueshare.analysis.run_values import final_scores, run_auc
@@ -45,11 +45,11 @@ __all__ = [
     "Estimate",
 ]
 
-# Imported on first use: what needs no interval needs no Numba.
+# Imported on first use: without intervals, Numba is not needed.
 _HOMES = {
     "comparison": ("probability_of_improvement", "performance_profile", "game_differences"),
     "efficiency": ("sample_efficiency", "sample_efficiency_interval"),
-    "foreign": ("read_results", "Results"),
+    "importers.results": ("read_results", "Results"),
     "intervals": ("bootstrap_interval", "difference_interval", "iqm_curves"),
     "pairs": ("shared_evaluations",),
     "run_values": ("final_scores", "run_auc"),

@@ -1,6 +1,6 @@
-"""From records to numbers with intervals: an agent over its evaluations, a group over its seeds.
+"""Means with intervals: a group over its seeds.
 
-What cannot be counted is left out, and every table says how much that was: `left_out` beside
+Missing values are left out, and every table counts them: `left_out` beside
 `agents`. Nothing is cut to the shortest curve, and no partial curve passes for a whole one.
 """
 
@@ -12,35 +12,8 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import finite, require
-from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
-
-
-def auc(records: pl.DataFrame) -> pl.DataFrame:
-    """The area under each agent's learning curve: the mean of its evaluation scores."""
-    return agent_means(records, "score")
-
-
-def agent_means(records: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The mean of a column over each agent's evaluations: `agent, value, points, missing`.
-
-    The points are the steps at which any agent has a value. An agent that lacks some of them (no
-    episode finished, or its run is shorter) has `value` null: a mean over other points than its
-    neighbours' is another quantity, and mostly a flattering one. `missing` counts what it lacks.
-    """
-    require(records, "agent", "step", column)
-    if records.select("agent", "step").is_duplicated().any():
-        raise InvalidInput("the records hold an agent's evaluation twice: give each run once")
-    rows = finite(records, column)
-    points = rows.filter(pl.col(column).is_not_null())["step"].n_unique()
-    return (
-        rows.group_by("agent")
-        .agg(pl.col(column).mean().alias("value"), pl.col(column).count().alias("points"))
-        .with_columns(missing=points - pl.col("points").cast(pl.Int64))
-        .with_columns(value=pl.when(pl.col("missing") == 0).then("value"))
-        .sort("agent")
-    )
 
 
 def mean_intervals(
@@ -53,7 +26,7 @@ def mean_intervals(
 ) -> pl.DataFrame:
     """Mean and 95 % interval of a column in each group; a row is one agent (of one step).
 
-    Answers `*by, mean, ci95_low, ci95_high, agents, left_out`, sorted by group: `agents` rows were
+    Returns `*by, mean, ci95_low, ci95_high, agents, left_out`, sorted by group: `agents` rows were
     counted; `left_out` had nothing, or no finite number, to count. The interval is a percentile
     bootstrap over rows, seeded: the same table gives the same interval, whatever the order of its
     groups. A group of one has a mean and no interval; a group of none has neither.
@@ -69,16 +42,16 @@ def mean_intervals(
         )
         .sort(*by)
     )
-    parts = [
+    tables = [
         group.with_columns(_intervals(group["values"], count, resamples, seed))
         for (count,), group in groups.group_by("agents")
         if isinstance(count, int)
     ]
     shown = (*by, "mean", "ci95_low", "ci95_high", "agents", "left_out")
-    if not parts:
+    if not tables:
         floats = [pl.lit(None, pl.Float64).alias(n) for n in ("mean", "ci95_low", "ci95_high")]
         return groups.with_columns(floats).select(shown)
-    return pl.concat(parts).select(shown).sort(*by)
+    return pl.concat(tables).select(shown).sort(*by)
 
 
 def bootstrap_means(values: Floats, resamples: int, seed: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Comparing algorithms: who is better how often, by how much on each game, and above what."""
+"""Comparisons: probability of improvement, differences by game, and performance profiles."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ import polars as pl
 from valueshare.analysis.pairs import arrays, paired
 from valueshare.analysis.resampling import ends, game_means, intervals, pair_means
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import Estimate, Who, cells, compared
+from valueshare.analysis.tidy import Estimate, Selection, cells, compared
 from valueshare.errors import InvalidInput
 
 
 def probability_of_improvement(
     table: pl.DataFrame,
-    x: Who,
-    y: Who,
+    x: Selection,
+    y: Selection,
     *,
     column: str = "score",
     resamples: int = RESAMPLES,
@@ -23,7 +23,7 @@ def probability_of_improvement(
 ) -> Estimate:
     """How likely a run of x beats one of y on the same environment, averaged over environments.
 
-    P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Answers one row: `x, y, value,
+    P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Returns one row: `x, y, value,
     ci95_low, ci95_high, games, runs_x, runs_y`; x and y are resampled independently, and where
     either has a single run an environment there is no interval.
     """
@@ -37,13 +37,13 @@ def probability_of_improvement(
     drawn = pair_means(weights, sizes, resamples=resamples, seed=seed)
     low, high = ends(drawn) if pair.varied else (None, None)
     value = float(np.mean([won.mean() for won in wins]))
-    return pair.answer({"value": value, "ci95_low": low, "ci95_high": high})
+    return pair.estimate({"value": value, "ci95_low": low, "ci95_high": high})
 
 
 def game_differences(
     table: pl.DataFrame,
-    x: Who,
-    y: Who,
+    x: Selection,
+    y: Selection,
     *,
     column: str = "score",
     resamples: int = RESAMPLES,
@@ -51,7 +51,7 @@ def game_differences(
 ) -> Estimate:
     """By how much the mean of x exceeds that of y on every environment that both have.
 
-    Answers a row an environment, greatest difference first: `env, difference, ci95_low, ci95_high,
+    Returns a row per environment, greatest difference first: `env, difference, ci95_low, ci95_high,
     percent, mean_x, mean_y, runs_x, runs_y`, with percent = 100 difference / |mean_y|, null where
     mean_y is 0. Each interval is for its own environment: of 57, about three miss. Where either has
     a single run there is none.
@@ -66,7 +66,7 @@ def game_differences(
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         percent = np.where(mean_y == 0, np.nan, 100 * (mean_x - mean_y) / np.abs(mean_y))
-    answer = pl.DataFrame(
+    result = pl.DataFrame(
         {
             "env": pair.envs,
             "difference": mean_x - mean_y,
@@ -79,7 +79,7 @@ def game_differences(
             "runs_y": pair.y.sizes,
         }
     ).with_columns(pl.col("ci95_low", "ci95_high", "percent").fill_nan(None))
-    return Estimate(answer.sort("difference", "env", descending=[True, False]), pair.notes)
+    return Estimate(result.sort("difference", "env", descending=[True, False]), pair.notes)
 
 
 def performance_profile(
@@ -93,14 +93,14 @@ def performance_profile(
 ) -> Estimate:
     """The share of runs that score above each threshold, with 95 % intervals.
 
-    Answers `*by, threshold, value, ci95_low, ci95_high, games, runs, left_out`. The interval of a
+    Returns `*by, threshold, value, ci95_low, ci95_high, games, runs, left_out`. The interval of a
     threshold is for that threshold alone, not a band for the whole profile.
     """
     taus = np.asarray(thresholds, np.float64)
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
     found = cells(table, compared(table, by), column)
-    parts = []
+    tables = []
     for index in range(found.table.height):
         cell = found.table[index]
         values, sizes = arrays(cell)
@@ -111,9 +111,9 @@ def performance_profile(
         numbers = {"threshold": taus, "value": above.mean(axis=1)}
         numbers |= {"ci95_low": low, "ci95_high": high}
         own = cell.select(*found.by, "games", "runs", "left_out")
-        parts.append(pl.DataFrame(numbers).join(own, how="cross"))
+        tables.append(pl.DataFrame(numbers).join(own, how="cross"))
     shown = (*found.by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
-    answer = pl.concat(parts).select(shown)
+    result = pl.concat(tables).select(shown)
     return Estimate(
-        answer.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes
+        result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes
     )

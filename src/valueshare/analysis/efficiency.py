@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from valueshare.analysis.pairs import Pair, Side
 from valueshare.analysis.resampling import ROOM, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Estimate, Who, chosen, finite, listed, named, require, who_is
+from valueshare.analysis.tidy import (
+    Estimate,
+    Selection,
+    chosen,
+    finite,
+    listed,
+    named,
+    require,
+    selection_name,
+)
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -27,12 +36,12 @@ class Reached(NamedTuple):
 
 
 def sample_efficiency(
-    curves: pl.DataFrame, x: Who, reference: Who, *, column: str = "value"
+    curves: pl.DataFrame, x: Selection, reference: Selection, *, column: str = "value"
 ) -> Reached:
     """The first evaluation at which the curve of x is at least the reference's maximum.
 
-    `curves` has a row a curve and step, as `iqm_curves` answers it. If it says of how many `games`
-    a point is, only points over the most of them count: a point over fewer is another quantity.
+    `curves` has a row per curve and step, as `iqm_curves` returns it. If it has a column `games`,
+    only points over the most of them count: a point over fewer is another quantity.
     """
     require(curves, "step", column)
     own, other = (_curve(curves, who, column) for who in (x, reference))
@@ -41,8 +50,9 @@ def sample_efficiency(
         own, other = (rows.filter(pl.col("games") == most) for rows in (own, other))
         for who, rows in ((x, own), (reference, other)):
             if rows.is_empty():
+                name = selection_name(who)
                 raise InvalidInput(
-                    f"{who_is(who)} has no point over all {most} environments: compare others"
+                    f"{name} has no point over all {most} environments: compare others"
                 )
     lines = ((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (own, other))
     return _reached(*lines)
@@ -50,8 +60,8 @@ def sample_efficiency(
 
 def sample_efficiency_interval(
     table: pl.DataFrame,
-    x: Who,
-    reference: Who,
+    x: Selection,
+    reference: Selection,
     *,
     statistic: Statistic = "iqm",
     column: str = "score",
@@ -61,11 +71,11 @@ def sample_efficiency_interval(
     """When the curve of x reaches the reference's maximum, with a 95 % interval over runs.
 
     A row of the table is one run at one step. A resample draws whole runs of either side, makes
-    both curves anew, and asks again. Answers one row: `x, y, step, ci95_low, ci95_high, reached,
+    both curves anew, and asks again. Returns one row: `x, y, step, ci95_low, ci95_high, reached,
     fraction, best, best_step, last_step, games, runs_x, runs_y`. `reached` is the share of the
     resamples in which the maximum is reached; an end is null where it lies among the others.
     The maximum of a resampled curve is higher than that of a smooth one, so the interval leans
-    towards later steps. Runs that lack an evaluation of their side are left out, and said.
+    towards later steps. Runs that lack an evaluation of their side are left out, and noted.
     """
     (steps, lines, pair) = _complete(table, x, reference, column)
     points = [
@@ -84,7 +94,7 @@ def sample_efficiency_interval(
             float(end) if np.isfinite(end) else None for end in (low, high)
         )
         numbers["reached"] = float(np.isfinite(drawn).mean())
-    return pair.answer(numbers)
+    return pair.estimate(numbers)
 
 
 def _drawn(
@@ -114,7 +124,7 @@ def _drawn(
 
 
 def _complete(
-    table: pl.DataFrame, x: Who, reference: Who, column: str
+    table: pl.DataFrame, x: Selection, reference: Selection, column: str
 ) -> tuple[list[Steps], list[Floats], Pair]:
     """Of either side the steps [T], the runs [T, n] that have all of them, and who they are."""
     require(table, "env", "seed", "step", column)
@@ -125,7 +135,7 @@ def _complete(
         for own, every in zip(rows, steps, strict=True)
     ]
     shared = set(whole[0]["env"]) & set(whole[1]["env"])
-    names = who_is(x), who_is(reference)
+    names = selection_name(x), selection_name(reference)
     if not shared:
         raise InvalidInput(
             f"{names[0]} and {names[1]} have no environment with runs that have all evaluations"
@@ -158,12 +168,12 @@ def _reached(own: tuple[Steps, Floats], other: tuple[Steps, Floats]) -> Reached:
 
 
 def _curve(
-    curves: pl.DataFrame, who: Who, column: str, keys: tuple[str, ...] = ("step",)
+    curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)
 ) -> pl.DataFrame:
     """The rows of one algorithm that have a number, in the order of their steps."""
     own = finite(chosen(curves, who), column).filter(pl.col(column).is_not_null()).sort("step")
     if own.is_empty():
-        raise InvalidInput(f"{who_is(who)} has no finite {column}: choose another curve")
+        raise InvalidInput(f"{selection_name(who)} has no finite {column}: choose another curve")
     if own.select(keys).is_duplicated().any():
-        raise InvalidInput(f"{who_is(who)} is several curves: name its k too")
+        raise InvalidInput(f"{selection_name(who)} is several curves: name its k too")
     return own

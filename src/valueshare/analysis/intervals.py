@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from valueshare.analysis.pairs import paired
 from valueshare.analysis.resampling import ends, intervals, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Cells, Estimate, Who, cells, compared, named
+from valueshare.analysis.tidy import Cells, Estimate, Selection, cells, compared, named
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def bootstrap_interval(
     """A statistic of each group of runs, with its 95 % stratified bootstrap interval.
 
     A row of the table is one run (of one step, if `step` is in `by`); the strata are its
-    environments. Answers `*by, value, ci95_low, ci95_high, games, runs, left_out`. `statistic` is
+    environments. Returns `*by, value, ci95_low, ci95_high, games, runs, left_out`. `statistic` is
     "iqm" or "optimality_gap" over all runs, "mean" or "median" of the environments' means, or a
     function [resamples, runs] -> [resamples]. Groups are algorithm and k, unless `by` says
     otherwise. The same table and seed give the same interval. A group with one run an environment
@@ -58,8 +58,8 @@ def iqm_curves(
 def over_all_games(curves: pl.DataFrame) -> Estimate:
     """The points of each curve that are over as many environments as any of its points.
 
-    A point over fewer is another quantity: where only the easy games have come that far, a curve
-    would rise for no reason of its own. Takes what `iqm_curves` answers; notes say what is cut.
+    A point over fewer is another quantity: where only the easy games have results, a curve
+    would rise for that reason alone. Takes the table of `iqm_curves`; notes name the cut points.
     """
     by = list(compared(curves))
     most = curves.with_columns(most=pl.col("games").max().over(by) if by else pl.col("games").max())
@@ -78,8 +78,8 @@ def over_all_games(curves: pl.DataFrame) -> Estimate:
 
 def difference_interval(
     table: pl.DataFrame,
-    x: Who,
-    y: Who,
+    x: Selection,
+    y: Selection,
     statistic: Statistic = "iqm",
     *,
     column: str = "score",
@@ -88,7 +88,7 @@ def difference_interval(
 ) -> Estimate:
     """By how much a statistic of x exceeds that of y, on the environments that both have.
 
-    Answers one row: `x, y, difference, ci95_low, ci95_high, value_x, value_y, games, runs_x,
+    Returns one row: `x, y, difference, ci95_low, ci95_high, value_x, value_y, games, runs_x,
     runs_y`. Both are resampled, independently of each other; where either has a single run an
     environment there is no interval.
     """
@@ -103,7 +103,7 @@ def difference_interval(
             ]
         )
     low, high = ends(drawn[0] - drawn[1]) if pair.varied else (None, None)
-    return pair.answer(
+    return pair.estimate(
         {
             "difference": points[0] - points[1],
             "ci95_low": low,

@@ -1,4 +1,4 @@
-"""Two algorithms side by side: the runs of both, on what both have."""
+"""Two algorithms side by side: the runs of both on their common environments."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.tidy import Estimate, Who, cells, chosen, finite, listed, require, who_is
+from valueshare.analysis.tidy import (
+    Estimate,
+    Selection,
+    cells,
+    chosen,
+    finite,
+    listed,
+    require,
+    selection_name,
+)
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -35,10 +44,10 @@ class Pair(NamedTuple):
 
     @property
     def varied(self) -> bool:
-        """Whether resamples of both differ: one that stands still would make an interval lie."""
+        """Whether resamples of both sides vary; otherwise an interval would be too narrow."""
         return bool(min(self.x.sizes.max(), self.y.sizes.max()) > 1)
 
-    def answer(self, numbers: dict[str, object]) -> Estimate:
+    def estimate(self, numbers: dict[str, object]) -> Estimate:
         """One row: `x, y`, the numbers, `games, runs_x, runs_y`."""
         row = {"x": self.names[0], "y": self.names[1], **numbers, "games": len(self.envs)}
         row |= {"runs_x": len(self.x.values), "runs_y": len(self.y.values)}
@@ -46,7 +55,7 @@ class Pair(NamedTuple):
         return Estimate(pl.DataFrame([row], schema_overrides=ends), self.notes)
 
 
-def paired(table: pl.DataFrame, x: Who, y: Who, column: str) -> Pair:
+def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair:
     """The runs of two algorithms; a row of the table is one run."""
     names, rows = _sides(table, x, y, column)
     envs = [set(own["env"]) for own in (_valued(side, column) for side in rows)]
@@ -70,12 +79,14 @@ def paired(table: pl.DataFrame, x: Who, y: Who, column: str) -> Pair:
     return Pair(names, sorted(shared), sides[0], sides[1], (*notes, *found.notes))
 
 
-def shared_evaluations(table: pl.DataFrame, x: Who, y: Who, column: str = "score") -> Estimate:
+def shared_evaluations(
+    table: pl.DataFrame, x: Selection, y: Selection, column: str = "score"
+) -> Estimate:
     """The rows of x and y at the evaluations that both have, environment by environment.
 
     One may be far ahead of the other while they train, or evaluated more often: their curves are
     compared where both have a value of any run. Environments that share no evaluation are left out,
-    and notes say what is cut.
+    and notes name the evaluations that are cut.
     """
     names, rows = _sides(table, x, y, column)
     points = [_valued(own, column).select("env", "step").unique() for own in rows]
@@ -102,10 +113,10 @@ def arrays(cell: pl.DataFrame) -> tuple[Floats, Sizes]:
 
 
 def _sides(
-    table: pl.DataFrame, x: Who, y: Who, column: str
+    table: pl.DataFrame, x: Selection, y: Selection, column: str
 ) -> tuple[tuple[str, str], list[pl.DataFrame]]:
     require(table, "env", "seed", column)
-    names = who_is(x), who_is(y)
+    names = selection_name(x), selection_name(y)
     if names[0] == names[1]:
         raise InvalidInput(f"{names[0]} is compared with itself: name two different ones")
     return names, [finite(chosen(table, who), column) for who in (x, y)]

@@ -1,7 +1,7 @@
 """Stratified bootstrap over runs, on plain arrays: many cells at once, never a sort a resample.
 
-A cell is what one interval is about: the runs of one algorithm, at one evaluation, say. Its values
-stand game after game, `sizes` says how many runs each game has, and a resample draws as many runs
+A cell holds the runs of one interval: those of one algorithm at one evaluation, say. Its values
+are in the order of games, `sizes` are the runs of each game, and a resample draws as many runs
 of each game, with replacement. A resample is then how often each run was drawn. All cells of the
 same sizes share these counts, and each cell is sorted once: the trimmed mean of a resample is a
 weighted sum along that order.

@@ -1,4 +1,4 @@
-"""One number a run, from its learning curve: the area under it, or how it ends."""
+"""One number per run, from its learning curve: the area under it, or how it ends."""
 
 import polars as pl
 
@@ -12,7 +12,7 @@ LAST = 3  # evaluations in the paper's table of scores
 def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     """The area under each run's curve: the mean of a column over all evaluations.
 
-    Answers a row a run: what tells runs apart, the column, and `points, missing`. The evaluations
+    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations
     are the steps at which any run of the environment has a value. A run that lacks some has null: a
     mean over other points than its neighbours' is another quantity, and mostly a flattering one.
     The evaluation before training counts, as in the paper's LunarLander study, but not in Atari
@@ -58,7 +58,7 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
         .group_by(own)
         .agg(pl.col(column).mean(), pl.len().cast(pl.Int64).alias("points"))
     )
-    answer = (
+    result = (
         rows.select(own)
         .unique()
         .join(means, on=own, how="left", nulls_equal=True)
@@ -69,13 +69,13 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
         .select(*own, column, "points", "missing")
         .sort(own)
     )
-    partial = answer.filter(pl.col("missing") > 0)
-    groups = [name for name in ("algorithm", "k", "env") if name in answer.columns]
+    partial = result.filter(pl.col("missing") > 0)
+    groups = [name for name in ("algorithm", "k", "env") if name in result.columns]
     places = [
         f"{named(dict(zip(groups, who, strict=True)))} {many:,}"
         for *who, many in partial.group_by(groups).len().sort(groups).iter_rows()
     ]
     if not places:
-        return Estimate(answer, ())
-    lack = f"{partial.height:,} of {answer.height:,} runs lack evaluations that others have there"
-    return Estimate(answer, (f"{lack}, and have no value: {listed(places)}",))
+        return Estimate(result, ())
+    lack = f"{partial.height:,} of {result.height:,} runs lack evaluations that others have there"
+    return Estimate(result, (f"{lack}, and have no value: {listed(places)}",))

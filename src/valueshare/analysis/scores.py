@@ -21,7 +21,7 @@ BASELINES = (
 )
 PAPER_FILE = "atari57_paper_scores.csv"
 
-# The published agents by the paper's names, each with what this package calls it: algorithm and k.
+# The published agents by the paper's names, each with this package's algorithm and k.
 # n is 18, the full action set.
 PAPER_AGENTS = {
     "DQN": ("dqn", 0.0),
@@ -42,7 +42,7 @@ def atari_baselines() -> pl.DataFrame:
 
 
 def paper_scores() -> pl.DataFrame:
-    """The published scores, a row a game and agent: `game, algorithm, score`.
+    """The published scores, a row per game and agent: `game, algorithm, score`.
 
     A score is the mean over the last three of 200 evaluations and over five seeds.
     """

@@ -1,8 +1,8 @@
-"""The tidy table that all statistics start from, and what it lacks, in words.
+"""The tidy table that all statistics start from, and notes on what it lacks.
 
-A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and whatever else was
-measured. Ragged tables are normal: seeds that are missing, curves that are shorter, evaluations
-without a finished episode. What is there is used, and what is not is said.
+A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and other
+metrics. Ragged tables are normal: seeds that are missing, curves that are shorter, evaluations
+without a finished episode. All values are used, and missing ones are noted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,16 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 
-WHO = ("algorithm", "k")  # what is compared, unless the caller says otherwise
-OWN = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
-RUN = ("env", *WHO, *OWN, "optimizer", "seed")  # what tells runs apart, as far as a table has it
-Who = str | Mapping[str, object]  # an algorithm's name, or columns with their values
+VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
+AGENT_SETTINGS = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
+RUN = (
+    "env",
+    *VARIANT,
+    *AGENT_SETTINGS,
+    "optimizer",
+    "seed",
+)  # the columns that identify a run, where a table has them
+Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 
 
 class Estimate(NamedTuple):
@@ -28,7 +34,7 @@ class Estimate(NamedTuple):
 class Cells(NamedTuple):
     """The runs of every group: `*by, values, sizes, games, runs, left_out`, sorted by `by`.
 
-    `values` stand game after game; `sizes` are the runs of each game.
+    `values` are in the order of games; `sizes` are the runs of each game.
     """
 
     table: pl.DataFrame
@@ -51,13 +57,13 @@ def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def compared(table: pl.DataFrame, by: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The columns that make groups: the caller's, or those of `WHO` that the table has."""
-    return tuple(by) if by is not None else tuple(name for name in WHO if name in table.columns)
+    """The columns that make groups: the caller's, or those of `VARIANT` that the table has."""
+    return tuple(by) if by is not None else tuple(name for name in VARIANT if name in table.columns)
 
 
-def chosen(table: pl.DataFrame, who: Who) -> pl.DataFrame:
+def chosen(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
     """The rows of one algorithm: by its name, or by columns and their values."""
-    wanted = {"algorithm": who} if isinstance(who, str) else dict(who)
+    wanted = {"algorithm": selection} if isinstance(selection, str) else dict(selection)
     require(table, *wanted)
     try:
         rows = table.filter(*(pl.col(name) == value for name, value in wanted.items()))
@@ -79,15 +85,15 @@ def named(row: Mapping[str, object]) -> str:
     return " ".join(words) or "all runs"
 
 
-def who_is(who: Who) -> str:
-    """What a comparison calls one of its sides."""
-    return who if isinstance(who, str) else named(who)
+def selection_name(selection: Selection) -> str:
+    """The name of one side of a comparison."""
+    return selection if isinstance(selection, str) else named(selection)
 
 
 def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
     """The finite values of each group, a run once, and notes on what is missing.
 
-    `left_out` counts runs without a value. How many there ought to be, the fullest group says:
+    `left_out` counts runs without a value. The expected number is that of the fullest group:
     for each environment, the most runs that any group has, at any step.
     """
     by = tuple(by)
@@ -106,7 +112,7 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
     )
     if games.is_empty():
         raise InvalidInput(f"no run has a value of {column!r}: there is nothing to summarise")
-    ought = _ought(table, by)
+    expected = _expected(table, by)
     found = (
         # A constant among the keys: there may be no others.
         games.group_by(pl.lit(0).alias("all"), *by, maintain_order=True)
@@ -117,9 +123,9 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
             pl.col("sizes").sum().alias("runs"),
         )
         .drop("all")
-        .with_columns(left_out=_ought_of_group(ought, by) - pl.col("runs"))
+        .with_columns(left_out=_expected_in_group(expected, by) - pl.col("runs"))
     )
-    return Cells(found, by, (*_missing(table, by, ought), *_unscored(table, by, column, found)))
+    return Cells(found, by, (*_missing(table, by, expected), *_unscored(table, by, column, found)))
 
 
 def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
@@ -132,7 +138,7 @@ def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
     telling = [n for n in varied.columns if n not in keys and (varied[n] > 1).any()]
     first = named(dict(zip(keys, again.select(keys).row(0), strict=True)))
     if "step" in telling:
-        way = "take one value a run first (run_auc, final_scores), or add 'step' to `by`"
+        way = "take one value per run first (run_auc, final_scores), or add 'step' to `by`"
     elif telling:
         way = f"add {telling[0]!r} to `by`, or choose one value of it"
     else:
@@ -140,28 +146,28 @@ def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
     raise InvalidInput(f"there are several rows of one run ({first}): {way}")
 
 
-def _ought(table: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
-    """Columns env, ought: the most runs that any group has of it."""
+def _expected(table: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
+    """Columns env, expected: the most runs that any group has of it."""
     owners = [name for name in by if name not in ("step", "env")]
     seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().cast(pl.Int64))
-    return seeds.group_by("env").agg(pl.col("seed").max().alias("ought"))
+    return seeds.group_by("env").agg(pl.col("seed").max().alias("expected"))
 
 
-def _ought_of_group(ought: pl.DataFrame, by: tuple[str, ...]) -> pl.Expr:
+def _expected_in_group(expected: pl.DataFrame, by: tuple[str, ...]) -> pl.Expr:
     if "env" in by:
-        return pl.col("env").replace_strict(dict(ought.iter_rows()), return_dtype=pl.Int64)
-    return pl.lit(int(ought["ought"].sum()))
+        return pl.col("env").replace_strict(dict(expected.iter_rows()), return_dtype=pl.Int64)
+    return pl.lit(int(expected["expected"].sum()))
 
 
-def _missing(table: pl.DataFrame, by: tuple[str, ...], ought: pl.DataFrame) -> list[str]:
+def _missing(table: pl.DataFrame, by: tuple[str, ...], expected: pl.DataFrame) -> list[str]:
     """Runs that a group has not, at any step."""
     owners = [name for name in by if name not in ("step", "env")]
     groups = table.select(owners).unique() if owners else pl.DataFrame({"all": [0]})
     seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().alias("there"))
-    whole = groups.join(ought, how="cross")
+    whole = groups.join(expected, how="cross")
     short = (
         whole.join(seeds, on=[*owners, "env"], how="left", nulls_equal=True)
-        .with_columns(lacks=pl.col("ought") - pl.col("there").fill_null(0).cast(pl.Int64))
+        .with_columns(lacks=pl.col("expected") - pl.col("there").fill_null(0).cast(pl.Int64))
         .filter(pl.col("lacks") > 0)
         .sort(*owners, "env")
     )
@@ -170,7 +176,7 @@ def _missing(table: pl.DataFrame, by: tuple[str, ...], ought: pl.DataFrame) -> l
         if not group.is_empty():
             who = named(group.select(owners).row(0, named=True)) if owners else "the table"
             places = [f"{env} {lacks}" for env, lacks in group.select("env", "lacks").iter_rows()]
-            lacks, total = group["lacks"].sum(), ought["ought"].sum()
+            lacks, total = group["lacks"].sum(), expected["expected"].sum()
             notes.append(f"{who} lacks {lacks:,} of {total:,} runs: {listed(places)}")
     return notes
 
@@ -223,8 +229,8 @@ def _by_owner(rows: pl.DataFrame, owners: list[str]) -> list[tuple[str, pl.DataF
         return []
     if not owners:
         return [("all runs", rows)]
-    parts = rows.sort(owners).partition_by(owners, maintain_order=True)
-    return [(named(part.select(owners).row(0, named=True)), part) for part in parts]
+    tables = rows.sort(owners).partition_by(owners, maintain_order=True)
+    return [(named(rows.select(owners).row(0, named=True)), rows) for rows in tables]
 
 
 def listed(items: Sequence[str], most: int = 5) -> str:

@@ -20,7 +20,7 @@ def tuned_increase(
 ) -> pl.DataFrame:
     """The increase of the mean score over the smallest k, each k at its best step size, in percent.
 
-    Takes a row a run and moment (`k, step_size, seed, step, diverged, score`) and answers a row a
+    Takes a row per run and moment (`k, step_size, seed, step, diverged, score`). Returns a row per
     moment and k (`regime, k, increase_percent, ci95_low, ci95_high, best_step_size, mean_score,
     diverged_step_sizes`). The best step size is the one with the highest mean score among the runs
     that `choose` keeps; the increase is measured on those that `score` keeps. If they are the same
@@ -88,14 +88,14 @@ def _best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
 
 def _scores(k: float, best: list[pl.DataFrame], scored: list[pl.DataFrame]) -> Floats | None:
     """Scores by seed of one k, all turns together; None if every step size failed."""
-    parts = []
+    scores = list[Floats]()
     for choice, runs in zip(best, scored, strict=True):
         step_size = choice.filter(pl.col("k") == k)["step_size"].item()
         if step_size is None:
             return None
         own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")
-        parts.append(own["score"].cast(pl.Float64).to_numpy())
-    return np.concatenate(parts)
+        scores.append(own["score"].cast(pl.Float64).to_numpy())
+    return np.concatenate(scores)
 
 
 def _increase(

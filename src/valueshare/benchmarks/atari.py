@@ -40,7 +40,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
 FILLED = 128  # real steps, of which the rings are then filled with copies

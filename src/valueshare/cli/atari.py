@@ -103,7 +103,7 @@ def _reproduce(
 ) -> None:
     training = training_library("atari")
     from valueshare.experiments.atari import atari_study
-    from valueshare.report.elsewhere import report_places
+    from valueshare.report.write import write_report
     from valueshare.result_files import OWN_LIMIT
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
@@ -155,7 +155,7 @@ def _reproduce(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(whole / "report") as own:
-        written = report_places([piece.folder for piece in pieces], own, max_result_size=OWN_LIMIT)
+        written = write_report([piece.folder for piece in pieces], own, max_result_size=OWN_LIMIT)
     print(f"report: {whole / 'report'}, figures {', '.join(written.figures)}")
     for note in written.notes:
         print(f"note: {note}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.storage.locations import Location
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy

@@ -42,7 +42,7 @@ def reproduce_lunarlander(
     """
     training = training_library()
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
-    from valueshare.report.lunarlander import write_lunarlander_report
+    from valueshare.report.sensitivity import write_sweep_report
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.storage.copies import synced_folder
@@ -72,7 +72,7 @@ def reproduce_lunarlander(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(folder) as own:
-        for line in write_lunarlander_report(own)["verdict"]:
+        for line in write_sweep_report(own)["verdict"]:
             print(line)
     print(f"figure: {folder / 'figures' / 'sensitivity.png'}")
     print(f"page:   {folder / 'report.html'}")

@@ -12,7 +12,7 @@ from valueshare.extras import install_command
 from valueshare.signals import Stopped, stop_on_signals
 
 if TYPE_CHECKING:
-    from valueshare.report.playing import Moment
+    from valueshare.video.rollouts import RolloutStep
 
 
 def play(
@@ -42,12 +42,12 @@ def play(
     let_threads_sleep()
     with stop_on_signals() as stop:
         try:
-            from valueshare.report import video as videos
+            from valueshare.video import record as videos
         except ModuleNotFoundError as missing:
             needed = install_command("train", "video")
             raise InvalidInput(f"playing needs {missing.name}: {needed}") from missing
 
-        def at_moment(_moment: "Moment") -> None:
+        def at_step(_step: "RolloutStep") -> None:
             if stop():
                 raise Stopped("nothing was written", exit_code=stop.exit_code)
 
@@ -60,11 +60,11 @@ def play(
             epsilon=epsilon,
             max_steps=max_steps,
             overwrite=overwrite,
-            on_moment=at_moment,
+            on_step=at_step,
             say=partial(print, flush=True),
         )
-    from valueshare.report.overlay import score_text
-    from valueshare.wording import how_many
+    from valueshare.text import how_many
+    from valueshare.video.overlay import score_text
 
     for number, episode in enumerate(played.episodes, start=1):
         steps = f"{how_many(episode.steps, 'step')}, {episode.ending}"

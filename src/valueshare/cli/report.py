@@ -29,14 +29,13 @@ def report(
         compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
         resamples: Resamples of the bootstrap; fewer are faster and less exact.
     """
-    from valueshare.report.elsewhere import report_places
+    from valueshare.report.write import write_report
 
     folder = None if out is None else lasting(out)
     if isinstance(folder, Url):
         raise InvalidInput(f"{folder} is no folder: choose another --out")
-    places = [lasting(run) for run in runs]
-    written = report_places(
-        places,
+    written = write_report(
+        [lasting(run) for run in runs],
         folder,
         figures,
         compare=compare,

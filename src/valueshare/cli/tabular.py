@@ -109,7 +109,7 @@ def _run_shard(
 ) -> None:
     """One part of the grid, in a folder of its own; all of them together are the study."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
-    from valueshare.report.tabular_shards import write_shard
+    from valueshare.report.tabular_files import write_shard
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 

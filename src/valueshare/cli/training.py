@@ -32,7 +32,7 @@ from valueshare.population.settings import show_settings
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
-from valueshare.wording import exact, how_many
+from valueshare.text import exact, how_many
 
 if TYPE_CHECKING:
     from types import ModuleType

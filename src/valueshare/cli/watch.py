@@ -23,8 +23,8 @@ def watch(runs: RunFolders, /, *, port: int = PORT, max_result_size: MaxResultSi
         port: Port of 127.0.0.1; 0: any free one.
     """
     let_threads_sleep()
-    from valueshare.report.page_live import Follower
-    from valueshare.report.page_server import server
+    from valueshare.report.page.live import Follower
+    from valueshare.report.page.server import server
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
 

@@ -31,7 +31,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
 from valueshare.setting import counted
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 
 class AtariRun(NamedTuple):

@@ -9,7 +9,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 ENV = "LunarLander-v3"
 PAPER_K = (0.0, *(2.0**i for i in range(16)))  # 0, 1, 2, 4, ..., 32768

@@ -29,7 +29,7 @@ from valueshare.population.state import (
 )
 from valueshare.population.train import check_replay_device
 from valueshare.replay import packing, transitions
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 # An EnvPool LunarLander is 101 kB, and 6,000 of CartPole were 23 kB each with what is kept of
 # their episodes. 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with

@@ -1,4 +1,4 @@
-"""The folder of a report: filled whole or not at all, and what else is in it stays."""
+"""The folder of a report: written whole or not at all; other files in it stay."""
 
 import errno
 import os
@@ -12,32 +12,36 @@ from valueshare.files import (
     FULL,
     make_parents,
     reason,
-    refuse_links,
     remove_empty,
     sync_directory,
     sync_tree,
     write_whole,
 )
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
-from valueshare.runs.directory import remove_leftovers, remove_leftovers_beside
+from valueshare.runs.directory import (
+    refuse_links_between,
+    refuse_links_in_run,
+    remove_leftovers,
+    remove_leftovers_beside,
+)
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.staging import staging_folder
 from valueshare.schema import read_config
 
-# Of a run, and nobody else's: what is there counts, or goes with the next phase.
+# Of a run alone: files there count as its own, or are removed with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
-TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # by a file where a folder is wanted, say
+TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
 
 def check_out(target: Path, within: Path | None = None) -> None:
     """Refuse a file, and the folders in which a run keeps its records and checkpoints.
 
-    Where the target is inside a run, or `within` a folder of results, it must not be elsewhere.
+    A target inside a run, or `within` a folder of results, must not be a symbolic link elsewhere.
     """
     if within is not None:
-        _refuse_links(within, target)
-    refuse_links_in_run(target)
+        refuse_links_between(within, target, *WRITTEN)
+    refuse_links_in_run(target, *WRITTEN)
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is no error here
@@ -50,28 +54,12 @@ def check_out(target: Path, within: Path | None = None) -> None:
             )
 
 
-def refuse_links_in_run(target: Path) -> None:
-    """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
-    for folder in (target.absolute(), *target.absolute().parents):
-        if (
-            "kind" in (stored := read_config(folder, skip_damaged=True) or {})
-            and "valueshare" in stored
-        ):
-            _refuse_links(folder, target)
-
-
-def _refuse_links(folder: Path, target: Path) -> None:
-    below = target.absolute().relative_to(folder.absolute())
-    refuse_links(folder, *(str(below / name) for name in WRITTEN))
-
-
 @contextmanager
 def filled_whole(target: Path) -> Iterator[Path]:
-    """A folder to write into, whose files take their places in `target` when all are there.
+    """A temporary folder, whose files move to `target` when all are written.
 
-    Until then it stands beside the target, or in it if it is there already. Whatever ends the work
-    early removes it, with the parents made for it. A target that cannot be written to, or has no
-    room, is refused by its name.
+    It is beside the target, or inside it if that exists. If the work ends early, it is removed with
+    the parents made for it. A target that cannot be written to, or has no room, is refused by name.
     """
     made: list[Path] = []
     staging: Path | None = None
@@ -97,8 +85,8 @@ def filled_whole(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def told_by_name(target: Path) -> Iterator[None]:
-    """A full disk, and files of the target that cannot be written, are told with its name."""
+def named_in_errors(target: Path) -> Iterator[None]:
+    """Name the target in errors of a full disk, and of its files that cannot be written."""
     with _refused(target, only_below=target):
         yield
 
@@ -127,7 +115,7 @@ def _take_places(staging: Path, target: Path) -> None:
 
 
 def _move(file: Path, place: Path) -> None:
-    """Put a file in its place; where a link is there, the link is replaced and not its target."""
+    """Put a file in its place; a link there is replaced, and not its target."""
     try:
         file.replace(place)
     except OSError as error:
@@ -137,7 +125,7 @@ def _move(file: Path, place: Path) -> None:
 
 
 def _check(places: list[Path]) -> None:
-    """Refuse what would end the moves half way: the old report stays whole, too."""
+    """Refuse targets that would stop the moves half way: the old report stays whole, too."""
     for place in places:
         number = errno.EISDIR if place.is_dir() else errno.EACCES
         if place.is_dir() or not os.access(place.parent, os.W_OK):
@@ -146,7 +134,7 @@ def _check(places: list[Path]) -> None:
 
 @contextmanager
 def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
-    """Refuse by the target's name what the system refuses.
+    """Turn errors of the system into refusals that name the target.
 
     With `only_below`, only a full disk and failures with files below that folder.
     """
@@ -156,11 +144,8 @@ def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
         below = only_below is None or only_below in Path(error.filename or "").parents
         if not below and error.errno not in FULL:
             raise
-        raise InvalidInput(_refusal(target, error)) from error
-
-
-def _refusal(target: Path, error: OSError) -> str:
-    if error.errno in FULL:
-        return f"no room on the disk for {target}: make room, or choose another --out"
-    where = error.filename or target if error.errno in TAKEN else target
-    return f"cannot write to {where}: {reason(error)}; choose another --out"
+        where = error.filename or target if error.errno in TAKEN else target
+        text = f"cannot write to {where}: {reason(error)}; choose another --out"
+        if error.errno in FULL:
+            text = f"no room on the disk for {target}: make room, or choose another --out"
+        raise InvalidInput(text) from error

@@ -1,6 +1,6 @@
-"""Tables of scores: a row an environment, a column an algorithm, the best in bold.
+"""Tables of scores: a row per environment, a column per algorithm, the best in bold.
 
-As the paper does it: the mean of the last three evaluations over seeds, one decimal, and the
+As in the paper: the mean of the last three evaluations over seeds, one decimal, and the
 highest score of an environment bold, with quantile networks compared among themselves. Of equal
 scores the first is bold.
 """
@@ -19,10 +19,10 @@ from valueshare.analysis.scores import (
     is_atari,
     paper_scores,
 )
-from valueshare.analysis.tidy import WHO, Estimate
+from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
-from valueshare.report.series import Variant, game, variants, with_k
-from valueshare.report.style import family
+from valueshare.report.figures.series import Variant, find_variants, game, with_k
+from valueshare.report.figures.style import family
 
 MISSING = "–"
 BOLD = "Bold: the highest, quantile networks among themselves."
@@ -32,14 +32,14 @@ class ScoreTable(NamedTuple):
     """Scores as they are printed: `scores[row][column]`, None where there is none."""
 
     envs: tuple[str, ...]
-    who: tuple[Variant, ...]
+    variants: tuple[Variant, ...]
     scores: tuple[tuple[float | None, ...], ...]
 
     def best(self, row: int) -> set[int]:
         """The columns that are bold in a row: the highest of each family, the first of equals."""
         found: dict[str, int] = {}
         for column, score in enumerate(self.scores[row]):
-            kind = family(self.who[column].algorithm)
+            kind = family(self.variants[column].algorithm)
             held = self.scores[row][found[kind]] if kind in found else None
             if score is not None and (held is None or score > held):
                 found[kind] = column
@@ -47,20 +47,20 @@ class ScoreTable(NamedTuple):
 
     def family_starts(self) -> set[int]:
         """Columns where another family begins."""
-        kinds = [family(variant.algorithm) for variant in self.who]
+        kinds = [family(variant.algorithm) for variant in self.variants]
         return {i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]}
 
 
 def mean_scores(table: pl.DataFrame) -> Estimate:
     """From a tidy table: the mean over seeds of the last three evaluations.
 
-    Answers `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
+    Returns `env, algorithm, k, score, seeds`, and notes on runs that ended before the others.
     """
     finals, notes = final_scores(with_k(table))
-    means = finals.group_by("env", *WHO).agg(
+    means = finals.group_by("env", *VARIANT).agg(
         pl.col("score").mean(), pl.col("score").count().cast(pl.Int64).alias("seeds")
     )
-    return Estimate(means.sort("env", *WHO), notes)
+    return Estimate(means.sort("env", *VARIANT), notes)
 
 
 def published() -> pl.DataFrame:
@@ -71,7 +71,7 @@ def published() -> pl.DataFrame:
         orient="row",
     )
     scores = paper_scores().rename({"algorithm": "name"})
-    return scores.join(agents, on="name", maintain_order="left").select("game", *WHO, "score")
+    return scores.join(agents, on="name", maintain_order="left").select("game", *VARIANT, "score")
 
 
 def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
@@ -80,9 +80,11 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
         raise InvalidInput("no run has a final score: there is no table to write")
     rows = means.rename({"game": "env"}) if "env" not in means.columns else means
     envs = sorted(rows["env"].unique().to_list(), key=lambda env: game(env).lower())
-    who = variants(rows, n)
+    who = find_variants(rows, n)
     who.sort(key=lambda variant: family(variant.algorithm) == "iqn")  # last, as in the paper
-    known = {(e, a, k): score for e, a, k, score in rows.select("env", *WHO, "score").iter_rows()}
+    known = {
+        (e, a, k): score for e, a, k, score in rows.select("env", *VARIANT, "score").iter_rows()
+    }
     scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in who) for env in envs)
     return ScoreTable(tuple(envs), tuple(who), scores)
 
@@ -90,8 +92,8 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
 def to_latex(table: ScoreTable) -> str:
     """A tabular for booktabs, with a double line between the families."""
     starts = table.family_starts()
-    rules = "".join(("||" if i in starts else "|") + "c" for i in range(len(table.who)))
-    names = [_tex(v.look.label).replace("(n)", "($n$)") for v in table.who]
+    rules = "".join(("||" if i in starts else "|") + "c" for i in range(len(table.variants)))
+    names = [_tex(v.look.label).replace("(n)", "($n$)") for v in table.variants]
     lines = [
         rf"\begin{{tabular}}{{@{{}}l{rules}@{{}}}}\toprule",
         " & ".join([r"\textbf{Environment}", *names]) + r" \\",
@@ -104,20 +106,16 @@ def to_latex(table: ScoreTable) -> str:
 
 
 def to_markdown(table: ScoreTable) -> str:
-    names = ["environment", *(v.look.label for v in table.who)]
-    lines = ["| " + " | ".join(_markdown(name) for name in names) + " |"]
-    lines.append("|---" + "|---:" * len(table.who) + "|")
-    for env, cells in _rows(table, lambda text: f"**{text}**"):
-        lines.append("| " + " | ".join([_markdown(env), *cells]) + " |")
-    if table.family_starts():  # else two in a row look like a mistake
-        lines += ["", BOLD]
-    return "\n".join([*lines, ""])
+    names = ["environment", *(v.look.label for v in table.variants)]
+    rows = [[_markdown(env), *cells] for env, cells in _rows(table, lambda text: f"**{text}**")]
+    text = _markdown_table(names, [False] + [True] * len(table.variants), rows)
+    return f"{text}\n{BOLD}\n" if table.family_starts() else text  # else two look like a mistake
 
 
 def to_csv(table: ScoreTable) -> str:
     """All digits, nothing bold: for programs."""
     columns: dict[str, Sequence[str | float | None]] = {"environment": table.envs}
-    for i, variant in enumerate(table.who):
+    for i, variant in enumerate(table.variants):
         columns[variant.look.label] = [row[i] for row in table.scores]
     return csv_text(pl.DataFrame(columns, strict=False))
 
@@ -125,41 +123,30 @@ def to_csv(table: ScoreTable) -> str:
 def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """A run's Atari scores beside the published ones of the same algorithm and k.
 
-    Answers `game, algorithm, seeds, score, published, percent, human_normalized,
+    Returns `game, algorithm, seeds, score, published, percent, human_normalized,
     published_human_normalized`, percent = 100 (score - published) / |published|. What the paper did
     not run has nulls.
     """
     own = means.filter(pl.col("env").map_elements(is_atari, return_dtype=pl.Boolean))
     if own.is_empty():
         raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
-    named = own.with_columns(
-        game=pl.col("env").map_elements(game_name, return_dtype=pl.String),
-    ).join(
-        published().rename({"score": "published"}),
-        on=["game", *WHO],
-        how="left",
-        maintain_order="left",
-    )
+    named = own.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))
+    scores = published().rename({"score": "published"})
+    named = named.join(scores, on=["game", *VARIANT], how="left", maintain_order="left")
     normal = human_normalized(named)
     theirs = human_normalized(named.drop("env"), "published")["human_normalized"]
-    labels = {(v.algorithm, v.k): v.look.label for v in variants(own, n)}
-    order = {label: place for place, label in enumerate(labels.values())}
+    labels = {(v.algorithm, v.k): v.look.label for v in find_variants(own, n)}
+    order = {label: index for index, label in enumerate(labels.values())}
     size = pl.when(pl.col("published") != 0).then(pl.col("published").abs())
     return (
         normal.with_columns(
             published_human_normalized=theirs,
             percent=100 * (pl.col("score") - pl.col("published")) / size,
-            algorithm=pl.Series([labels[who] for who in own.select(WHO).iter_rows()]),
+            algorithm=pl.Series([labels[who] for who in own.select(VARIANT).iter_rows()]),
         )
         .select(
-            "game",
-            "algorithm",
-            "seeds",
-            "score",
-            "published",
-            "percent",
-            "human_normalized",
-            "published_human_normalized",
+            *("game", "algorithm", "seeds", "score", "published", "percent"),
+            *("human_normalized", "published_human_normalized"),
         )
         .sort("game", pl.col("algorithm").replace_strict(order, return_dtype=pl.Int64))
     )
@@ -167,11 +154,17 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
 
 def frame_to_markdown(frame: pl.DataFrame) -> str:
     """Any table as Markdown: four digits, a dash for nothing."""
-    lines = ["| " + " | ".join(_markdown(name.replace("_", " ")) for name in frame.columns) + " |"]
-    numeric = [dtype.is_numeric() for dtype in frame.dtypes]
-    lines.append("|" + "".join("---:|" if number else "---|" for number in numeric))
-    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in frame.iter_rows()]
-    return "\n".join([*lines, ""])
+    names = [name.replace("_", " ") for name in frame.columns]
+    rows = [[_cell(value) for value in row] for row in frame.iter_rows()]
+    return _markdown_table(names, [dtype.is_numeric() for dtype in frame.dtypes], rows)
+
+
+def _markdown_table(
+    names: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]
+) -> str:
+    rule = "|" + "".join("---:|" if number else "---|" for number in numeric)
+    head, *body = (f"| {' | '.join(row)} |" for row in ([*map(_markdown, names)], *rows))
+    return "\n".join([head, rule, *body, ""])
 
 
 def _rows(table: ScoreTable, bold: Callable[[str], str]) -> list[tuple[str, list[str]]]:

@@ -1,4 +1,7 @@
-"""What a tabular study leaves behind: records, summary, figures and a page."""
+"""The report of a tabular study: records, summary, figures and a page.
+
+A finished study is reported whole. A folder of results is drawn again from its summary and norms.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,15 +9,32 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy, title
 from valueshare.experiments.tabular import TabularResult
-from valueshare.files import write_json, write_whole
-from valueshare.records import write_table
-from valueshare.report import figures, page
-from valueshare.report.style import save
-from valueshare.report.tabular_summary import SUMMARY, read_summary
+from valueshare.report.figure_registry import FIGURES
+from valueshare.report.figures.tabular import norm_reduction, tuned_increase
+from valueshare.report.page.about import made_section
+from valueshare.report.page.elements import (
+    Picture,
+    bullets,
+    figure,
+    page,
+    paragraph,
+    section,
+    table,
+)
+from valueshare.report.pipeline import Drawn, Report, write_files
+from valueshare.report.tabular_files import SUMMARY, read_norms, read_summary
+from valueshare.result_files import SizeLimit
 from valueshare.runs.provenance import provenance
 
+FIGURE_CAPTIONS = {
+    "gridworld": "Increase over the smallest k, each k at its best step size.",
+    "norms": "Norms of q, u and z along learning, and at the end against k.",
+}
+CELL = ("step_reward", "regime", "k")  # the key of a table's rows
+INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"
 TWO_REWARDS = (
@@ -40,26 +60,54 @@ READING = (
 )
 
 
-def write_results(result: TabularResult, folder: Path, *, command: str) -> None:
-    """Fill a results folder from a finished study."""
-    measure = result.studies[0].measured
-    records = folder / "records"
-    records.mkdir()
-    # In double precision: a run on its way to 1e100 would be infinite in single.
-    write_table(records / "runs.parquet", result.runs)
-    write_table(records / "norms.parquet", result.norms)
-
-    origin = provenance(command)
-    write_json(folder / "provenance.json", origin)
-    write_json(folder / SUMMARY, summary(result))
-
-    name = figure_name(result.studies)
+def write_results(
+    result: TabularResult, folder: Path, *, command: str, shards: Sequence[dict[str, Any]] = ()
+) -> None:
+    """Fill a results folder from a finished study; `shards` are the provenance of its shards."""
+    origin = provenance(command) | ({"shards": shards} if shards else {})
     columns = ((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out))
-    drawings = folder / "figures"
-    save(figures.tuned_increase(columns, measure=measure), drawings, name)
-    save(figures.norm_reduction(result.norms), drawings, "norms")
-    html = _page(result, command, origin, drawings)
-    write_whole(folder / "report.html", [html.encode()])
+    measure = result.studies[0].measured
+    caption = (
+        f"Increase of the mean {measure} over the smallest k, each k at its best step size. "
+        "Shaded: 95 % intervals."
+    )
+    drawn = (
+        Drawn(figure_name(result.studies), tuned_increase(columns, measure=measure), caption),
+        Drawn(
+            "norms", norm_reduction(result.norms), "Norms along learning, and at the end against k."
+        ),
+    )
+    report = Report(
+        drawn,
+        {"provenance.json": origin, SUMMARY: summary(result)},
+        lambda pictures: _page(result, command, origin, list(pictures.values())),
+        # In double precision: a run on its way to 1e100 would be infinite in single.
+        {"records/runs.parquet": result.runs, "records/norms.parquet": result.norms},
+    )
+    write_files(report, folder)
+
+
+def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], list[str]]:
+    """The figures of a results folder again, and its notes."""
+    for name in names:
+        if name not in FIGURE_CAPTIONS:
+            known = "unknown" if name not in FIGURES else "of other results"
+            raise InvalidInput(
+                f"the figure {name!r} is {known}: a tabular study has {', '.join(FIGURE_CAPTIONS)}"
+            )
+    stored, norms = read_summary(folder), read_norms(folder, limit)
+    columns = ((SAME_SEEDS, stored.same_seeds), (OTHER_SEEDS, stored.other_seeds))
+    drawn = [
+        Drawn(
+            name,
+            tuned_increase(columns, measure=stored.measure)
+            if name == "gridworld"
+            else norm_reduction(norms),
+            FIGURE_CAPTIONS[name],
+        )
+        for name in dict.fromkeys(names or FIGURE_CAPTIONS)
+    ]
+    return drawn, list(stored.notes)
 
 
 def figure_name(studies: Sequence[TabularStudy]) -> str:
@@ -68,16 +116,15 @@ def figure_name(studies: Sequence[TabularStudy]) -> str:
 
 
 def headlines(folder: Path) -> list[str]:
-    """The result of a folder in a line a case: the largest increase at the second regime."""
-    written = read_summary(folder).same_seeds.rows(named=True)
-    rows = [row for row in written if None not in (row["ci95_low"], row["ci95_high"])]
-    regimes = sorted({row["regime"] for row in rows})
+    """The result of a folder in a line per case: the largest increase at the second regime."""
+    increases = read_summary(folder).same_seeds.drop_nulls(INCREASE[1:])
+    regimes = increases["regime"].unique().sort()
     lines = []
-    for case in dict.fromkeys(row["step_reward"] for row in rows):
-        regime = regimes[min(1, len(regimes) - 1)]
-        own = [row for row in rows if row["step_reward"] == case and row["regime"] == regime]
-        plain = min(row["k"] for row in own)
-        others = [row for row in own if row["k"] != plain]
+    for rows in increases.partition_by("step_reward", maintain_order=True):
+        case, regime = rows["step_reward"][0], regimes[min(1, len(regimes) - 1)]
+        own = rows.filter(pl.col("regime") == regime)
+        plain = min(own["k"])
+        others = own.filter(pl.col("k") != plain).rows(named=True)
         if not others:
             continue
         best = max(others, key=lambda row: row["increase_percent"])
@@ -92,120 +139,57 @@ def headlines(folder: Path) -> list[str]:
 
 def summary(result: TabularResult) -> dict[str, Any]:
     """The numbers of the figure, as plain JSON."""
-    name = f"mean_{result.studies[0].measured}"
+    score = pl.col("mean_score").alias(f"mean_{result.studies[0].measured}")
+    same, other = (
+        rows.select(*CELL, *INCREASE, "best_step_size", score).to_dicts()
+        for rows in (result.figure, result.held_out)
+    )
+    diverged = result.runs.filter(pl.col("diverged"))
     return {
-        "figure": _rows(result.figure, name),
-        "figure_held_out": _rows(result.held_out, name),
+        "figure": same,
+        "figure_held_out": other,
         "timesteps": result.timesteps,
         "seconds": round(result.seconds, 3),
         "timesteps_per_second": round(result.timesteps / result.seconds),
-        "diverged_runs": int(
-            result.runs.filter(pl.col("diverged"))
-            .select("step_reward", "k", "step_size", "seed")
-            .n_unique()
-        ),
-        "notes": list(_notes(result)),
+        "diverged_runs": diverged.select("step_reward", "k", "step_size", "seed").n_unique(),
+        "notes": _notes(result),
     }
 
 
-def _rows(table: pl.DataFrame, score_name: str) -> list[dict[str, Any]]:
-    return (
-        table.rename({"mean_score": score_name})
-        .select(
-            "step_reward",
-            "regime",
-            "k",
-            "increase_percent",
-            "ci95_low",
-            "ci95_high",
-            "best_step_size",
-            score_name,
-        )
-        .to_dicts()
-    )
-
-
-def _notes(result: TabularResult) -> tuple[str, ...]:
-    return (TWO_REWARDS, *READING) if len(result.studies) > 1 else READING
+def _notes(result: TabularResult) -> list[str]:
+    return [TWO_REWARDS, *READING] if len(result.studies) > 1 else [*READING]
 
 
 def _page(
-    result: TabularResult,
-    command: str,
-    origin: dict[str, Any],
-    drawings: Path,
+    result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]
 ) -> str:
-    study = result.studies[0]
-    rate = result.timesteps / result.seconds
+    study, (increase, norms) = result.studies[0], pictures
     lead = (
         f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in "
-        f"{result.seconds:.1f} s: {rate:,.0f} timesteps a second on {origin['machine']['cores']} "
-        f"cores."
+        f"{result.seconds:.1f} s: {result.timesteps / result.seconds:,.0f} timesteps a second on "
+        f"{origin['machine']['cores']} cores."
     )
-    beside = result.held_out.select(
-        "step_reward",
-        "regime",
-        "k",
-        pl.col("increase_percent").alias("held_out"),
-        pl.col("ci95_low").alias("held_out_low"),
-        pl.col("ci95_high").alias("held_out_high"),
-    )
-    compared = result.figure.join(
-        beside, on=["step_reward", "regime", "k"], nulls_equal=True, maintain_order="left"
-    ).select(
-        "step_reward",
-        "regime",
-        "k",
-        "best_step_size",
-        "mean_score",
-        "increase_percent",
-        "ci95_low",
-        "ci95_high",
-        "held_out",
-        "held_out_low",
-        "held_out_high",
+    held_out = result.held_out.select(*CELL, *INCREASE)
+    rows = result.figure.select(*CELL, "best_step_size", "mean_score", *INCREASE).join(
+        held_out, on=CELL, nulls_equal=True, maintain_order="left", suffix="_held_out"
     )
     headings = (
-        "per step",
-        "timesteps",
-        "k",
-        "best step size",
-        f"mean {study.measured}",
-        "increase %",
-        "low",
-        "high",
-        "held out %",
-        "low",
-        "high",
+        *("per step", "timesteps", "k", "best step size", f"mean {study.measured}"),
+        *("increase %", "low", "high", "held out %", "low", "high"),
     )
+    settings = study.settings() | {"step_reward": [each.case for each in result.studies]}
     sections = (
-        page.section(
-            "The result",
-            page.figure(
-                drawings / f"{figure_name(result.studies)}.svg",
-                f"Increase of the mean {study.measured} over the smallest k, each k at its best "
-                "step size. Shaded: 95 % intervals.",
-            ),
-            page.bullets(_notes(result)),
-        ),
-        page.section(
+        section("The result", figure(increase.svg, increase.caption), bullets(_notes(result))),
+        section(
             "What the layer does",
-            page.paragraph(
+            paragraph(
                 "Learning z instead of q keeps what is learned small: |z| < |u| < |q| wherever the "
                 "mean action-value is not 0. Norms are averaged over states and seeds; each k runs "
                 "at the step size that was best at the end."
             ),
-            page.figure(drawings / "norms.svg", "Norms along learning, and at the end against k."),
+            figure(norms.svg, norms.caption),
         ),
-        page.section("All numbers", page.table(headings, compared.iter_rows())),
-        page.section(
-            "How it was made",
-            page.code(command),
-            page.settings_table(
-                study.settings()
-                | {"step_reward": [each.case for each in result.studies]}
-                | {key: origin[key] for key in ("valueshare", "commit", "machine", "libraries")}
-            ),
-        ),
+        section("All numbers", table(headings, rows.iter_rows())),
+        made_section(command, settings, origin),
     )
-    return page.page(title(result.studies), lead, sections)
+    return page(title(result.studies), lead, sections)

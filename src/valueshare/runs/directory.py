@@ -13,6 +13,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import (
     make_parents,
     reason,
+    refuse_links,
     remove_empty,
     sync_directory,
     sync_tree,
@@ -104,6 +105,19 @@ def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = Fals
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
+
+
+def refuse_links_in_run(target: Path, *names: str) -> None:
+    """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
+    for folder in (target.absolute(), *target.absolute().parents):
+        if {"kind", "valueshare"} <= (read_config(folder, skip_damaged=True) or {}).keys():
+            refuse_links_between(folder, target, *names)
+
+
+def refuse_links_between(folder: Path, target: Path, *names: str) -> None:
+    """Refuse symbolic links from a folder to a target below it, and to `names` in the target."""
+    below = target.absolute().relative_to(folder.absolute())
+    refuse_links(folder, *(str(below / name) for name in names or ("",)))
 
 
 def _move(staging: Path, target: Path) -> None:

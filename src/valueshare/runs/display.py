@@ -14,7 +14,7 @@ from rich.text import Text
 
 from valueshare.runs.plan import Plan
 from valueshare.runs.variants import label, own_values, shown_score, variant_scores
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 REFRESH_SECONDS = 0.25  # of the live display
 LINE_SECONDS = 60.0  # between plain lines within a phase

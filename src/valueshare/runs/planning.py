@@ -27,7 +27,7 @@ from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, T
 from valueshare.population.state import NetworkFactory
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 _QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 

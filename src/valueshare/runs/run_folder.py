@@ -48,7 +48,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import AGENTS, PLAN_FILES, PROVENANCE
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 # Everything that a run writes, at an address too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE)

@@ -14,7 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.spec import PopulationSpec
 from valueshare.runs.launcher_options import Shard
 from valueshare.runs.plan import Plan, split
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 # A step costs something whatever the number of agents: as much as this many agents more. On a busy
 # CPU, with a network of 128-128, that was between 3 and 12.

@@ -20,7 +20,7 @@ import torch
 import valueshare
 from valueshare.cli import arguments
 from valueshare.errors import InvalidInput
-from valueshare.report.page_live import Follower
+from valueshare.report.page.live import Follower
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
@@ -40,7 +40,7 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(stores, "PAUSES", ())
     return folder
 

@@ -21,7 +21,7 @@ LEASE = "lease.json"
 RENEW_SECONDS = 10.0
 LEASE_SECONDS = 60.0
 SETTLE_SECONDS = 2.0
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 LONG_AGO_SECONDS = 3_600.0  # more than clocks are apart
 
 
@@ -95,7 +95,7 @@ def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
         f"{store.url} was left by a process, or is in use: waiting up to {patience:.0f} s to see"
     )
     while time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         now = _read(store)
         if now is None:
             return

@@ -23,7 +23,7 @@ from valueshare.runs.run_folder import is_population_finished
 from valueshare.runs.shards import balanced, length, longest_first
 from valueshare.runs.workers import worker
 from valueshare.runs.workers.tasks import Task, relay_progress
-from valueshare.wording import how_many
+from valueshare.text import how_many
 
 POLL_SECONDS = 0.1
 

@@ -1,0 +1,100 @@
+"""Columns of imported tables: read as they are, then converted to their types.
+
+A cell that cannot be of its column's type is refused with its position: the line, in text files.
+"""
+
+import csv
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from valueshare.analysis.csv_text import without_guards
+from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.errors import InvalidInput
+from valueshare.result_files import SizeLimit, read_csv, read_parquet
+
+REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
+METRICS = (
+    *("score", "overestimation", "action_gap", "relative_action_gap", "mean_action_value"),
+    *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
+)
+SEPARATORS = {".csv": ",", ".txt": "\t"}
+LARGEST = 1e100  # of a score: sums and squares of larger ones overflow
+
+
+def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
+    """A file's table as it is, without rows that are empty."""
+    try:
+        if file.suffix in SEPARATORS:
+            table = without_guards(read_csv(file, SEPARATORS[file.suffix], limit))
+        else:
+            table = read_parquet(file, limit)
+    except (OSError, pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
+    return table.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
+def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """The columns in their types; k is 0 where there is none. Bad cells are refused."""
+    types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
+    types |= {"optimizer": pl.String, **dict.fromkeys(AGENT_SETTINGS, pl.Float64)}
+    if "k" not in table.columns:
+        table = table.with_columns(k=pl.lit(0.0))
+    for name in (name for name in types if name in table.columns):
+        kind = "a whole number" if types[name] == pl.Int64 else "a number"
+        kind = "a name" if types[name] == pl.String else kind
+        before = table[name]
+        try:
+            after = before.cast(types[name], strict=False)
+        except pl.exceptions.PolarsError as error:
+            raise InvalidInput(f"{file}: {name} is of type {before.dtype}, not {kind}") from error
+        lost = (after.is_null() & before.is_not_null()) | (
+            after.is_null() if name in REQUIRED else pl.Series([False])
+        )
+        if types[name] == pl.Int64 and before.dtype.is_float():
+            lost = lost | (before != before.floor())
+        _refuse(file, before, lost, f"not {kind}")
+        table = table.with_columns(after.alias(name))
+    table = table.with_columns(pl.col("k").fill_null(0.0))
+    k, score = table["k"], table["score"]
+    _refuse(file, table["step"], table["step"] < 0, "not a number >= 0")
+    _refuse(file, k, ~k.is_finite() | (k < 0), "not a finite number >= 0")
+    missing = "not finite: where no episode finished, leave the cell empty"
+    _refuse(file, score, ~score.is_finite(), missing)
+    _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
+    return table
+
+
+def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
+    """Refuse a column by the first of its bad cells."""
+    if bad.fill_null(False).any():
+        row = int(bad.fill_null(False).arg_true()[0])
+        position = _position(file, row)
+        raise InvalidInput(f"{file}, {position}: {column.name} is {column[row]!r}, {what}")
+
+
+def _position(file: Path, row: int) -> str:
+    """Where a row of `read_table` is: the line where it begins, in files that have lines."""
+    if file.suffix in SEPARATORS:
+        # It takes no cell of more than 131,072 letters.
+        with suppress(csv.Error), file.open(encoding="utf-8", errors="replace", newline="") as text:
+            reader = csv.reader(text, delimiter=SEPARATORS[file.suffix])
+            line, before = 1, row + 1  # the header is before the first one
+            for cells in reader:
+                if any(cells):
+                    if not before:
+                        return f"line {line}"
+                    before -= 1
+                line = reader.line_num + 1  # cells may hold ends of lines
+    return f"row {row + 1}"
+
+
+def short(error: Exception) -> str:
+    return printable(" ".join(str(error).split())) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, whatever bytes it came from."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:160]

@@ -1,0 +1,261 @@
+"""The formats of results, each read into `env, algorithm, k, seed, step, score, ...`.
+
+An invalid file is refused in one line that names it. Nothing is unpickled.
+"""
+
+import re
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import polars as pl
+
+from valueshare.analysis.importers.columns import (
+    METRICS,
+    REQUIRED,
+    printable,
+    read_table,
+    short,
+    typed,
+)
+from valueshare.analysis.tidy import AGENT_SETTINGS, listed
+from valueshare.errors import InvalidInput
+from valueshare.records import RECORDS, read_tables
+from valueshare.result_files import SizeLimit, read_arrays, read_parquet
+from valueshare.schema import Invalid, read_config, read_object
+
+ALIASES = {"environment": "env", "game": "env"}
+OPTIONAL = (
+    *("k", *AGENT_SETTINGS, "optimizer", *METRICS),
+    *("agent", "episodes", "train_episodes", "diverged_at", "source"),
+)
+PFRL_COLUMNS = ("steps", "mean")
+PFRL_STEPS = (
+    "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
+    "interval's, which lie up to an episode earlier"
+)
+
+
+class Imported(NamedTuple):
+    """The results of one file or folder."""
+
+    table: pl.DataFrame
+    kind: str
+    notes: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()  # notes that every file of its kind shares
+    config: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None
+
+
+def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
+    """A CSV or Parquet file with a row per evaluation."""
+    given = read_table(file, limit)
+    table = _renamed(given, file)
+    for name in (*REQUIRED, "score"):
+        if name not in table.columns:
+            shown, there = "environment" if name == "env" else name, listed(given.columns, 12)
+            raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there)}")
+    for name in table.columns:
+        if name not in (*REQUIRED, *OPTIONAL):
+            raise InvalidInput(
+                f"{file} has an unknown column {name[:60]!r}: leave it out, or name it one of "
+                f"{', '.join(METRICS)}"
+            )
+    if table.is_empty():
+        raise InvalidInput(f"{file} has a header and no rows: write a row per evaluation")
+    # Both are set again: an agent's number means nothing outside its file.
+    return Imported(typed(table.drop("agent", "source", strict=False), file), "table")
+
+
+def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
+    """A run folder of this package, finished or as far as its last whole phase."""
+    config = read_config(folder)
+    limit = SizeLimit() if limit is None else limit
+    agents = read_agents(folder, limit)
+    tables = [table for table in read_tables(folder, limit=limit) if not table.is_empty()]
+    if not tables:
+        raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
+    records = pl.concat(tables, how="diagonal_relaxed")
+    for table, name, needed in (
+        (agents, "agents.parquet", ("agent", *(n for n in REQUIRED if n != "step"))),
+        (records, RECORDS, ("agent", "step", "score")),
+    ):
+        for column in needed:
+            if column not in table.columns:
+                raise InvalidInput(f"{folder / name} has no column {column!r}: it is no run's")
+    unknown = records.join(agents, on="agent", how="anti").height
+    if unknown:
+        raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
+    whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
+    whole = whole.with_columns(_optimizers(config).alias("optimizer"))
+    notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
+    origin = _json(folder / "provenance.json")
+    return Imported(whole, "run", notes, config=config, provenance=origin)
+
+
+def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
+    """PFRL's table of evaluations; `args.txt` beside it or the folders' names identify the run."""
+    table = read_table(file, limit)
+    for name in PFRL_COLUMNS:
+        if name not in table.columns:
+            raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
+    if table.is_empty():
+        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+    arguments = _json(file.with_name("args.txt")) or {}
+    arguments = {name: value for name, value in arguments.items() if isinstance(value, str | int)}
+    identity: dict[str, Any] = {
+        name: arguments[name] for name in ("env", "seed") if name in arguments
+    }
+    if (algorithm := arguments.get("agent") or arguments.get("algo") or _script(file)) is not None:
+        identity["algorithm"] = algorithm
+    if len(identity) < 3:
+        identity = _from_folders(file) | identity
+    values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
+    whole, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
+    return Imported(whole, "pfrl", rules=rules)
+
+
+def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
+    """Stable-Baselines3's evaluations; the folders' names identify the run."""
+    try:
+        steps, results = read_arrays(file, ("timesteps", "results"), limit)
+    except InvalidInput:
+        raise
+    except KeyError as error:
+        raise InvalidInput(
+            f"{file} has no array {short(error)}: it is no evaluations.npz"
+        ) from error
+    except (OSError, ValueError, EOFError, BadZipFile, NotImplementedError, zlib.error) as error:
+        raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
+    if steps.dtype.kind not in "iuf" or results.dtype.kind not in "iuf":
+        raise InvalidInput(
+            f"{file}: timesteps are {steps.dtype} and results {results.dtype}, not numbers"
+        )
+    if steps.ndim != 1 or results.ndim != 2 or len(steps) != len(results):
+        raise InvalidInput(
+            f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together"
+        )
+    if not results.size:
+        raise InvalidInput(f"{file} holds no records: no evaluation had ended")
+    values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
+    return Imported(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
+
+
+def _on_schedule(
+    table: pl.DataFrame, arguments: dict[str, str | int]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The evaluations of a PFRL run at the steps when they were due, so that runs share them.
+
+    Its evaluator waits for the end of an episode, and then counts on from the multiple of
+    `eval_interval` before it.
+    """
+    interval = arguments.get("eval_interval")
+    if not isinstance(interval, int) or interval < 1:
+        return table, ()
+    due = table["step"] // interval * interval
+    if due.is_duplicated().any() or (due == table["step"]).all():
+        return table, ()
+    return table.with_columns(due.alias("step")), (PFRL_STEPS,)
+
+
+def _from_folders(file: Path) -> dict[str, Any]:
+    """Algorithm, environment and seed from .../ALGORITHM/ENV/SEED/ or .../ALGORITHM/ENV_NUMBER/."""
+    *_, third, second, last = ("", "", "", *file.resolve().parent.parts)
+    if match := re.fullmatch(r"(?:seed[-_]?)?(\d+)", last):
+        algorithm, env, seed = third, second, match[1]
+    elif match := re.fullmatch(r"(.+)_(\d+)", last):
+        algorithm, env, seed = second, match[1], match[2]
+    else:
+        algorithm = env = seed = ""
+    if not (algorithm.strip("/") and env.strip("/")):
+        raise InvalidInput(
+            f"{file} does not say what it is of: put it into a folder ALGORITHM/ENVIRONMENT/SEED"
+        )
+    return {"algorithm": algorithm, "env": env, "seed": int(seed)}
+
+
+def _script(file: Path) -> str | None:
+    """The algorithm in the name of the script that PFRL's `command.txt` tells of: train_dqn.py."""
+    try:
+        with file.with_name("command.txt").open(encoding="utf-8") as opened:
+            script = (opened.read(2**16).split() or [""])[0]
+    except (OSError, UnicodeDecodeError):
+        return None
+    match = re.fullmatch(r"train_(\w+?)(_ale|_gym|_atari)?", Path(script).stem)
+    return match[1] if match else None
+
+
+def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
+    return values.with_columns(pl.lit(value).alias(name) for name, value in identity.items())
+
+
+def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """The table with this package's column names, in upper or lower case."""
+    plain = (name.strip().lower() for name in table.columns)
+    names = [ALIASES.get(name, name) for name in plain]
+    twice = [own for own, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
+    if twice:
+        raise InvalidInput(
+            f"{file} has {printable(listed(twice))}, which are one: leave all but one out"
+        )
+    return table.rename(dict(zip(table.columns, names, strict=True)))
+
+
+def _optimizers(config: dict[str, Any] | None) -> pl.Expr:
+    """The optimiser of every row's environment: the same runs may be there with another one."""
+    known = {
+        env: own.get("optimizer")
+        for env, own in ((config or {}).get("settings") or {}).items()
+        if isinstance(own, dict) and isinstance(own.get("optimizer"), str)
+    }
+    return pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
+
+
+def _unfinished(
+    agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None
+) -> tuple[str, ...]:
+    notes = []
+    last = agents.join(
+        records.group_by("agent").agg(pl.col("step").max().alias("last")), on="agent", how="left"
+    )
+    without = last["last"].null_count()
+    if without:
+        notes.append(f"{without:,} of {agents.height:,} agents have no records yet")
+    for env, settings in ((config or {}).get("settings") or {}).items():
+        planned = settings.get("steps") if isinstance(settings, dict) else None
+        own = last.filter(pl.col("env") == env)
+        if isinstance(planned, int):
+            short = own.filter(pl.col("last") < planned)
+            if not short.is_empty():
+                notes.append(
+                    f"{short.height:,} of {own.height:,} agents on {env} are not finished: step "
+                    f"{min(short['last'].to_list()):,} of {planned:,}"
+                )
+    return tuple(notes)
+
+
+def _diverged(agents: pl.DataFrame, records: pl.DataFrame) -> tuple[str, ...]:
+    if "diverged_at" not in records.columns:
+        return ()
+    count = records.filter(pl.col("diverged_at").is_not_null())["agent"].n_unique()
+    if count == 0:
+        return ()
+    return (f"{count:,} of {agents.height:,} agents diverged; their scores are of frozen weights",)
+
+
+def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
+    """The table of agents of a run folder."""
+    file = folder / "agents.parquet"
+    try:
+        return read_parquet(file, limit)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    """JSON that another library wrote beside its results; None where it is not JSON."""
+    try:
+        return read_object(file, finite=False)
+    except (OSError, Invalid):
+        return None

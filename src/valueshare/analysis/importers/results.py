@@ -1,0 +1,251 @@
+"""Results as one tidy table: this package's run folders, and other libraries' files.
+
+results = read_results(["runs/LunarLander-v3-ib-dqn", "sb3/logs", "others.csv"])
+results.table   # env, algorithm, k, seed, step, score, ...; `agent` numbers the runs
+results.notes   # sentences on what is missing
+results.about   # the sources
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.importers.formats import (
+    Imported,
+    read_agents,
+    read_evaluations,
+    read_run_folder,
+    read_scores_txt,
+    read_tidy,
+)
+from valueshare.analysis.tidy import RUN, listed, named
+from valueshare.errors import InvalidInput
+from valueshare.result_files import SizeLimit
+
+FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
+FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
+TABLES = (".csv", ".parquet")
+
+
+class Source(NamedTuple):
+    """A file or folder of results."""
+
+    path: str  # as in the table's column `source`
+    kind: str  # "run", "table", "pfrl" or "stable-baselines3"
+    runs: int
+    config: dict[str, Any] | None  # of a run folder
+    provenance: dict[str, Any] | None
+
+
+class Results(NamedTuple):
+    """Everything that was read, as one table."""
+
+    table: pl.DataFrame
+    notes: tuple[str, ...]
+    about: tuple[Source, ...]
+
+
+def read_results(
+    paths: str | Path | Iterable[str | Path],
+    metric: str = "score",
+    *,
+    max_result_size: int | str | None = None,
+) -> Results:
+    """Read run folders and files, or folders of them, into one tidy table.
+
+    Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment,
+    algorithm, seed, step, score`, and `k`, `optimizer` and other metrics where there are any);
+    PFRL's `scores.txt`; Stable-Baselines3's `evaluations.npz`, without pickle. `metric` must be
+    there. Sizes are read from the files' metadata first; more than `max_result_size` (bytes, or a
+    size like "4GB"; None: 2 GB) is refused.
+    """
+    limit = SizeLimit(max_result_size)
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    found = list(dict.fromkeys(source for path in given for source in _sources(Path(path))))
+    if not found:
+        raise InvalidInput("no results are given: name run folders or files")
+    tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
+    for path in found:
+        imported = _read(path, limit)
+        if metric not in imported.table.columns:
+            known = ", ".join(imported.table.columns)
+            raise InvalidInput(f"{path} has no metric {metric!r}: choose one of {known}")
+        table, first_agent = _numbered(imported.table, first_agent)
+        tables.append(table.with_columns(source=pl.lit(str(path))))
+        notes += [f"{path}: {note}" for note in imported.notes]
+        notes += [rule for rule in imported.rules if rule not in notes]
+        runs = table["agent"].n_unique()
+        about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
+    _one_protocol(about)
+    notes += _other_settings(about)
+    notes += _missing_shards(about)
+    whole = pl.concat(tables, how="diagonal_relaxed")
+    _each_once(whole)
+    _one_table(about)
+    if whole[metric].is_null().all():
+        raise InvalidInput(f"{_names(found)}: no evaluation has a {metric}, so there is no result")
+    order = [name for name in FIRST if name in whole.columns]
+    rest = [name for name in whole.columns if name not in order]
+    return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
+
+
+def _read(path: Path, limit: SizeLimit) -> Imported:
+    if path.is_dir():
+        return read_run_folder(path, limit)
+    return FILES.get(path.name, read_tidy)(path, limit)
+
+
+def _sources(path: Path) -> list[Path]:
+    """The run folders and files at a path."""
+    if path.is_file():
+        if path.name in FILES or path.suffix in TABLES:
+            return [path]
+        kinds = ", ".join((*FILES, *TABLES))
+        raise InvalidInput(f"{path} is no file of results: give a run folder, or one of {kinds}")
+    if not path.is_dir():
+        raise InvalidInput(f"{path} does not exist: give a run folder or a file of results")
+    if (path / "agents.parquet").is_file():
+        return [path]
+    runs = sorted(file.parent for file in path.rglob("agents.parquet"))
+    files = sorted(file for name in FILES for file in path.rglob(name))
+    found = [*runs, *files] or _tables(path)
+    if not found:
+        raise InvalidInput(
+            f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a "
+            "tidy CSV or Parquet"
+        )
+    return found
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in TABLES)
+
+
+def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
+    """Notes on tables beside runs: they may be anything, and are read only where they are named."""
+    notes = []
+    for folder in given:
+        beside = folder.is_dir() and not (folder / "agents.parquet").is_file()
+        left = [file.name for file in _tables(folder) if file not in found] if beside else []
+        if left:
+            notes.append(f"{folder}: beside runs, and not read unless named: {listed(left)}")
+    return notes
+
+
+def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Path]]]:
+    """The shards that are here, by their numbers; those of a folder that are as many belong
+    together."""
+    here: dict[tuple[Path, int], dict[int, list[Path]]] = {}
+    for source in about:
+        number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
+        if slash:
+            path = Path(source.path)
+            numbers = here.setdefault((path.parent, int(count)), {})
+            numbers.setdefault(int(number), []).append(path)
+    return here
+
+
+def _missing_shards(about: Sequence[Source]) -> list[str]:
+    """Which shards of a folder's are here, where it is not all of them."""
+    return [
+        f"{folder}: of the shards 1/{count} to {count}/{count} only "
+        f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
+        f"{'is' if len(numbers) == 1 else 'are'} here"
+        for (folder, count), numbers in _shards(about).items()
+        if len(numbers) < count
+    ]
+
+
+def _one_table(about: Sequence[Source]) -> None:
+    """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
+    for (folder, count), paths in _shards(about).items():
+        tables = [read_agents(path) for own in paths.values() for path in own]
+        numbers = pl.concat([table["agent"].cast(pl.Int64) for table in tables])
+        found = numbers.filter(numbers.is_duplicated()).to_list()
+        where = "two"
+        if not found and len(paths) == count:
+            found = sorted(set(range(numbers.len())) - set(numbers))
+            where = "none"
+        if found:
+            raise InvalidInput(
+                f"{folder}: its shards are of different tables (agent {min(found)} is in {where} "
+                "of them): give those of one table"
+            )
+
+
+def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
+    """The table with an `agent` column that counts on from other tables', and the next number."""
+    if "agent" not in table.columns:
+        own = [name for name in RUN if name in table.columns]
+        table = table.with_columns((pl.struct(own).rank("dense") - 1).cast(pl.Int64).alias("agent"))
+    numbered = table.with_columns(pl.col("agent") + first)
+    last = numbered["agent"].max()
+    return numbered, first if not isinstance(last, int) else last + 1
+
+
+def _one_protocol(about: Sequence[Source]) -> None:
+    """Refuse scores that were measured by different rules."""
+    first: tuple[str, Any] | None = None
+    for source in about:
+        settings = (source.config or {}).get("settings") or {}
+        for own in settings.values():
+            protocol = own.get("atari_protocol") if isinstance(own, dict) else None
+            if protocol is None:
+                continue
+            if first is None:
+                first = source.path, protocol
+            if protocol != first[1]:
+                there = "itself" if first[0] == source.path else first[0]
+                raise InvalidInput(
+                    f"{source.path} has another Atari protocol than {there} "
+                    f"({_differs(protocol, first[1])}): give results of one protocol"
+                )
+
+
+def _other_settings(about: Sequence[Source]) -> list[str]:
+    """Runs of one environment that were trained with different settings: noted, not refused."""
+    notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
+    for source in about:
+        for env, own in ((source.config or {}).get("settings") or {}).items():
+            path, known = first.setdefault(env, (source.path, own))
+            # A setting that one of them lacks was added later: its default was in force.
+            own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))
+            if own != known:
+                notes.append(
+                    f"{source.path} was trained with other settings on {env} than {path} "
+                    f"({_differs(own, known)}): where algorithm and k are the same, they count "
+                    "as one group"
+                )
+    return notes
+
+
+def _differs(one: Any, other: Any) -> str:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted({*one, *other}):
+            if one.get(name) != other.get(name):
+                return f"{name} is {json.dumps(one.get(name))}, not {json.dumps(other.get(name))}"
+    return f"{json.dumps(one)}, not {json.dumps(other)}"
+
+
+def _each_once(table: pl.DataFrame) -> None:
+    keys = [name for name in (*RUN, "step") if name in table.columns and name != "optimizer"]
+    twice = pl.struct(keys).is_duplicated()
+    if "optimizer" in table.columns:  # an unknown one may be any
+        alike = pl.struct(*keys, "optimizer").is_duplicated()
+        twice &= alike | pl.col("optimizer").is_null().any().over(keys)
+    again = table.filter(twice).sort(keys)
+    if again.is_empty():
+        return
+    row = again.row(0, named=True)
+    own = {name: row[name] for name in ("algorithm", "k", "env", "seed", "step")}
+    same = again.join(again.select(keys).head(1), on=keys, how="semi", nulls_equal=True)
+    sources = sorted(set(same["source"]))
+    way = "give one of the two" if len(sources) > 1 else "give each run once"
+    raise InvalidInput(f"{' and '.join(sources)}: {named(own)} is there twice; {way}")
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

@@ -1,0 +1,188 @@
+"""Results as a report needs them: the algorithms, their scale, and the pairs to compare."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from valueshare.analysis.comparison import game_differences
+from valueshare.analysis.importers.results import Results
+from valueshare.analysis.intervals import iqm_curves, over_all_games
+from valueshare.analysis.pairs import shared_evaluations
+from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
+from valueshare.envs.protocols import atari_protocol, atari_protocols
+from valueshare.errors import InvalidInput
+from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
+from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
+
+RMSPROP = "rmsprop"
+SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
+SCORE = "human_normalized"
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Tidy results; tables that several figures share are computed once."""
+
+    table: pl.DataFrame  # tidy, with k; `optimizer` where it is known
+    resamples: int = RESAMPLES
+    full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
+
+    @cached_property
+    def main(self) -> pl.DataFrame:
+        """All runs; of Atari games without those with RMSprop, unless there are no others."""
+        others = self.table.filter(pl.col("optimizer").ne_missing(RMSPROP))
+        return others if self.atari and not others.is_empty() else self.table
+
+    @cached_property
+    def envs(self) -> list[str]:
+        return self.main["env"].unique().sort().to_list()
+
+    @cached_property
+    def atari(self) -> bool:
+        return all(is_atari(env) for env in self.table["env"].unique())
+
+    @property
+    def n(self) -> int | None:
+        """The number of actions, where all environments have the same known one."""
+        return ATARI_ACTIONS if self.atari and self.full_actions else None
+
+    @cached_property
+    def variants(self) -> list[Variant]:
+        return find_variants(self.main, self.n)
+
+    @cached_property
+    def ks(self) -> list[float]:
+        """The k of the sweep."""
+        return self.sweep["k"].unique().sort().to_list()
+
+    @cached_property
+    def sweep(self) -> pl.DataFrame:
+        """The runs of the algorithm with the most k; the same without the layer is its k = 0."""
+        own = self.main.filter(pl.col("algorithm") == self.swept)
+        if (own["k"] == 0).any():
+            return own
+        plain = self.main.filter(pl.col("algorithm") == plain_of(self.swept), pl.col("k") == 0)
+        return pl.concat([plain, own])
+
+    @cached_property
+    def swept(self) -> str:
+        """The algorithm that was run with the most k; the first of equals."""
+        names = [v.algorithm for v in self.variants]
+        return max(dict.fromkeys(names), key=names.count)
+
+    @cached_property
+    def pair(self) -> tuple[Variant, Variant] | None:
+        """The pair that is compared game by game: without the layer and with it.
+
+        Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
+        others.
+        """
+        pairs = [
+            (plain, v)
+            for v in self.variants
+            if (plain := plain_variant(v, self.variants)) is not None
+        ]
+        wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
+        return wanted[0] if wanted else None
+
+    def has(self, column: str) -> bool:
+        """Whether any run has a number in a column."""
+        return column in self.main.columns and bool(self.main[column].is_not_null().any())
+
+    @cached_property
+    def normalised(self) -> pl.DataFrame:
+        return human_normalized(self.main)
+
+    @cached_property
+    def curves(self) -> Estimate:
+        """IQM curves of the human-normalised score."""
+        return self.iqm(self.main)
+
+    def iqm(self, rows: pl.DataFrame) -> Estimate:
+        """IQM curves as far as they are over all games that an algorithm has."""
+        found = iqm_curves(human_normalized(rows), column=SCORE, resamples=self.resamples)
+        whole = over_all_games(found.table)
+        return Estimate(whole.table, (BASELINES, *found.notes, *whole.notes))
+
+    def differences(self, table: pl.DataFrame, column: str) -> Estimate:
+        """Means over training of the pair, and their difference in every environment.
+
+        Over the evaluations that both have. A score before training belongs to the curve;
+        other metrics mean nothing before training.
+        """
+        assert self.pair is not None  # or the figure was refused
+        plain, layered = self.pair
+        after = table.filter(pl.col("step") > 0) if column != SCORE else table
+        sides = layered.named(), plain.named()
+        shared, cut = shared_evaluations(after, *sides, column)
+        means, notes = run_auc(shared, column)
+        found = game_differences(means, *sides, column=column, resamples=self.resamples)
+        return Estimate(found.table, (*cut, *notes, *found.notes))
+
+
+def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
+    """Results with k in every row, known optimisers, and settings that differ in the names."""
+    if resamples < 1:
+        raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
+    table = _name_settings(_with_optimizer(with_k(results.table), results))
+    protocols = {own.get("atari_protocol") for *_, own in _stored_settings(results)}
+    known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
+    return ReportData(table, resamples, all(protocol.full_actions for protocol in known))
+
+
+def is_synthetic(results: Results) -> bool:
+    """Whether any of the results are made up."""
+    marked = any((source.config or {}).get(SYNTHETIC) for source in results.about)
+    table = results.table
+    return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
+
+
+def _stored_settings(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
+    """The path, environment and settings of every run that has any."""
+    return [
+        (source.path, env, own)
+        for source in results.about
+        for env, own in ((source.config or {}).get("settings") or {}).items()
+        if isinstance(own, dict)
+    ]
+
+
+def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
+    """The table with the optimiser of each run in lower case, null where it is unknown."""
+    if "optimizer" not in table.columns:
+        table = table.with_columns(optimizer=pl.lit(None, pl.String))
+    known = [
+        (path, env, own["optimizer"])
+        for path, env, own in _stored_settings(results)
+        if isinstance(own.get("optimizer"), str)
+    ]
+    if known and "source" in table.columns:
+        stored = pl.DataFrame(known, ["source", "env", "stored"], orient="row").unique()
+        table = table.join(stored, on=["source", "env"], how="left", maintain_order="left")
+        table = table.with_columns(pl.coalesce("optimizer", "stored")).drop("stored")
+    return table.with_columns(pl.col("optimizer").str.to_lowercase())
+
+
+def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with settings in the algorithm's name, where runs of one k differ in them.
+
+    ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they
+    are different learners, and no mean may mix them. So are two optimisers, but for RMSprop in
+    Atari games, whose runs are kept apart anyway; an unknown one may be any.
+    """
+    apart = all(is_atari(env) for env in table["env"].unique())
+    kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
+    optimizers = pl.col("optimizer").filter(kept).drop_nulls().n_unique()
+    columns = [name for name in AGENT_SETTINGS if name in table.columns]
+    by = ("env", *VARIANT)
+    counts = table.group_by(*by, "optimizer").agg(pl.col(name).n_unique() for name in columns)
+    varied = [name for name in columns if (counts[name] > 1).any()]
+    if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
+        varied.append("optimizer")
+    names = (pl.format(f" {n}={{}}", pl.col(n).cast(pl.String)).fill_null("") for n in varied)
+    return table.with_columns(pl.concat_str("algorithm", *names).alias("algorithm"))

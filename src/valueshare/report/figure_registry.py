@@ -1,0 +1,312 @@
+"""The figures that a report can have: their needs, and how they are drawn."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.comparison import performance_profile
+from valueshare.analysis.efficiency import sample_efficiency_interval
+from valueshare.analysis.importers.results import Results
+from valueshare.analysis.run_values import final_scores, run_auc
+from valueshare.analysis.scores import BASELINES, human_normalized
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.errors import InvalidInput
+from valueshare.report.data import RMSPROP, SCORE, ReportData, is_synthetic, report_data
+from valueshare.report.figures import aggregates, bars, curves, games
+from valueshare.report.figures.geometry import geometry
+from valueshare.report.figures.series import millions, seed_count
+from valueshare.report.figures.style import RED, Look, house_style
+from valueshare.report.pipeline import Drawn
+from valueshare.text import how_many
+
+MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
+MAX_BANDED = 6  # panels with intervals
+MAX_GAMES = 10  # with a line each in one panel
+TOP_LEAST, TOP_MOST = 2.0, 100.0  # human-normalised scores up to which profiles go
+SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
+
+Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
+
+
+class Need(NamedTuple):
+    """A condition on results, and how to say it."""
+
+    text: str
+    met: Callable[[ReportData], bool]
+
+
+class FigureKind(NamedTuple):
+    """A figure that some results allow."""
+
+    draw: Callable[[ReportData], Content]
+    needs: tuple[Need, ...] = ()
+
+    def lacks(self, data: ReportData) -> str:
+        """The first need that is not met, or nothing."""
+        return next((need.text for need in self.needs if not need.met(data)), "")
+
+
+def drawn_from(
+    results: Results,
+    names: Sequence[str] = (),
+    *,
+    resamples: int = RESAMPLES,
+    data: ReportData | None = None,
+) -> list[Drawn]:
+    """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
+    data = report_data(results, resamples) if data is None else data
+    for name in names:
+        if name not in FIGURES:
+            raise InvalidInput(f"there is no figure {name!r}: choose of {', '.join(FIGURES)}")
+        if reason := FIGURES[name].lacks(data):
+            raise InvalidInput(f"the figure {name} needs {reason}: these results have not")
+    chosen = names or [name for name, kind in FIGURES.items() if not kind.lacks(data)]
+    drawn = [Drawn(name, *FIGURES[name].draw(data)) for name in dict.fromkeys(chosen)]
+    if is_synthetic(results):
+        for one in drawn:
+            _mark_synthetic(one.figure)
+    return drawn
+
+
+def not_allowed(data: ReportData) -> dict[str, str]:
+    """The figures that results do not allow, each with its first unmet need."""
+    reasons = {name: kind.lacks(data) for name, kind in FIGURES.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _mark_synthetic(figure: Figure) -> None:
+    """Nobody shall take a figure of made-up records for a result."""
+    text = "synthetic records: no agent was trained"
+    # Under the figure where it is measured when saved, else in its lower corner.
+    position = "bottom" if figure.get_layout_engine() is None else "top"
+    with house_style():
+        figure.text(0.995, 0.002, text, ha="right", va=position, fontsize=6, color=RED)
+
+
+def _geometry(data: ReportData) -> Content:
+    caption = "How the layer turns residuals z into action-values q, in the plane of two actions."
+    return geometry(), caption, ()
+
+
+def _iqm(data: ReportData) -> Content:
+    table, notes = data.curves
+    caption = (
+        f"Interquartile mean of the human-normalised score over {_counted(data.main)}. Shaded: "
+        "95 % stratified bootstrap intervals. Dashed: with the mean-expansion layer. Dotted: "
+        "where it reaches the best of the same algorithm without it."
+    )
+    for line in aggregates.efficiency_lines(table, data.variants):
+        sentence, more = _efficiency(data, line)
+        caption, notes = f"{caption} {sentence}", (*notes, *more)
+    return aggregates.iqm_curves(table, n=data.n), caption, notes
+
+
+def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str, ...]]:
+    """IB-DQN(n) reaches the best of DQN at 12.5M [11M, 14M] of DQN's 50M timesteps; and notes."""
+    rows = [
+        # Where the curve is drawn: it ends where games are missing.
+        v.rows(data.normalised).join(v.rows(data.curves.table), on="step", how="semi")
+        for v in (line.sooner, line.plain)
+    ]
+    sides = line.sooner.named(), line.plain.named()
+    found = sample_efficiency_interval(
+        pl.concat(rows), *sides, column=SCORE, resamples=data.resamples
+    )
+    row = found.table.row(0, named=True)
+    low, high = (
+        "never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high")
+    )
+    between = "" if row["reached"] is None else f" [{low}, {high}]"
+    step = "no step" if row["step"] is None else millions(row["step"])
+    sentence = (
+        f"{line.sooner.look.label} reaches the best of {line.plain.look.label} at {step}{between} "
+        f"of {line.plain.look.label}'s {millions(row['last_step'])} timesteps."
+    )
+    return sentence, found.notes
+
+
+def _rmsprop(data: ReportData) -> Content:
+    rows = data.table.filter(pl.col("optimizer") == RMSPROP)
+    table, notes = data.iqm(rows)
+    caption = (
+        f"The same with RMSprop and the Huber loss: interquartile mean over {_counted(rows)}, with "
+        "95 % stratified bootstrap intervals."
+    )
+    return aggregates.iqm_curves(table, n=data.n, title="RMSprop, Huber loss"), caption, notes
+
+
+def _profiles(data: ReportData) -> Content:
+    finals, missing = final_scores(data.normalised, SCORE)
+    top = float(max(TOP_LEAST, min(TOP_MOST, finals[SCORE].drop_nulls().to_numpy().max())))
+    thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
+    table, notes = performance_profile(finals, thresholds, column=SCORE, resamples=data.resamples)
+    caption = (
+        f"Performance profiles over {_counted(data.main)}: the share of runs whose "
+        "human-normalised score, the mean of the last three evaluations, is above a value. Shaded: "
+        "95 % stratified bootstrap intervals, each for its own value. Dashed: with the "
+        "mean-expansion layer."
+    )
+    figure = aggregates.performance_profiles(table, n=data.n)
+    return figure, caption, (BASELINES, *missing, *notes)
+
+
+def _by_game(
+    column: str, draw: Callable[[pl.DataFrame, Look, Look], Figure], caption: str
+) -> Callable[[ReportData], Content]:
+    """A figure of the pair's means over training in every game; the caption has their names."""
+
+    def content(data: ReportData) -> Content:
+        assert data.pair is not None  # or the figure was refused
+        plain, layered = (variant.look for variant in data.pair)
+        human = column == SCORE
+        table, notes = data.differences(data.normalised if human else data.main, column)
+        text = caption.format(plain=plain.label, layered=layered.label)
+        return draw(table, plain, layered), text, (BASELINES, *notes) if human else notes
+
+    return content
+
+
+def _sensitivity(data: ReportData) -> Content:
+    if data.atari:
+        auc, notes = run_auc(human_normalized(data.sweep), SCORE)
+        figure = curves.sensitivity_by_game(auc.rename({SCORE: "value"}))
+        caption = "Human-normalised AUC against k. Shaded: one standard deviation over seeds."
+        return figure, caption, (BASELINES, *notes)
+    auc, notes = run_auc(data.sweep)
+    by_k = mean_intervals(auc, ["k"], "score", resamples=data.resamples)
+    lines = mean_intervals(data.sweep, ["k", "step"], "score", resamples=data.resamples)
+    caption = (
+        f"{data.envs[0]}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
+    )
+    return curves.sensitivity(by_k, lines), caption, notes
+
+
+def _against_k(column: str, draw: Callable[[pl.DataFrame], Figure]) -> FigureKind:
+    def content(data: ReportData) -> Content:
+        means, notes = run_auc(data.sweep.filter(pl.col("step") > 0), column)
+        table = mean_intervals(means, ["k"], column, resamples=data.resamples)
+        text = column.replace("_", " ")
+        caption = f"{data.envs[0]}: {text} against k. Shaded: 95 % intervals over seeds."
+        return draw(table), caption, notes
+
+    return FigureKind(content, (ONE_ENV, SEVERAL_K, _has(column)))
+
+
+def _learning_curves(data: ReportData) -> Content:
+    rows, notes = _few_lines(data)
+    smoothing = games.SMOOTHING if rows["step"].n_unique() >= SMOOTH_FROM else 1
+    caption = "Evaluation scores along training, means over seeds"
+    caption += f", smoothed with a moving average of {smoothing}." if smoothing > 1 else "."
+    bands = None
+    if smoothing == 1 and len(data.envs) <= MAX_BANDED:
+        by = ["env", "algorithm", "k", "step"]
+        bands = mean_intervals(rows, by, "score", resamples=data.resamples)
+        caption += " Shaded: 95 % intervals over seeds."
+    figure = games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.n)
+    return figure, caption, notes
+
+
+def _overestimation(data: ReportData) -> Content:
+    rows, notes = _few_lines(data)
+    if data.pair is not None:  # those that the layer is about, as in the paper
+        rows = rows.filter(pl.col("algorithm").is_in([v.algorithm for v in data.pair]))
+    rows = rows.filter(pl.col("step") > 0)  # values before training mean nothing
+    caption = (
+        "Overestimation along training, means over seeds; translucent lines, where there are, are "
+        f"the seeds. Values above {games.CAP:g} are drawn there."
+    )
+    return games.overestimation_curves(rows, n=data.n), caption, notes
+
+
+def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The runs whose lines one panel can hold; of many k, the paper's choice."""
+    if len(data.variants) <= MAX_LINES:
+        return data.main, ()
+    shown = curves.curves_shown(data.sweep)
+    shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
+    kept = data.main.filter((pl.col("algorithm") != data.swept) | pl.col("k").is_in(shown))
+    left = len(data.ks) - len(shown)
+    return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",)
+
+
+def _counted(rows: pl.DataFrame) -> str:
+    """57 games with 5 seeds."""
+    return f"{how_many(rows['env'].n_unique(), 'game')} with {seed_count(rows)}"
+
+
+def _has(column: str) -> Need:
+    return Need(f"the column {column}", lambda data: data.has(column))
+
+
+ATARI = Need("Atari games only, for human-normalised scores", lambda data: data.atari)
+ONE_ENV = Need("one environment", lambda data: len(data.envs) == 1)
+SEVERAL_ENVS = Need("several environments", lambda data: len(data.envs) > 1)
+SEVERAL_K = Need("an algorithm with at least three k", lambda data: len(data.ks) > 2)
+PAIR = Need("an algorithm with the layer and the same without", lambda data: data.pair is not None)
+
+FIGURES: dict[str, FigureKind] = {
+    "iqm": FigureKind(_iqm, (ATARI, SEVERAL_ENVS)),
+    "performance-profile": FigureKind(
+        _profiles,
+        (
+            *(ATARI, SEVERAL_ENVS),
+            Need(
+                "runs that have their last evaluations",
+                lambda data: final_scores(data.main).table["score"].is_not_null().any(),
+            ),
+        ),
+    ),
+    "auc-change": FigureKind(
+        _by_game(
+            *(SCORE, bars.score_change),
+            "Change of the human-normalised score, averaged over training, from {plain} to "
+            "{layered}. The scale is logarithmic beyond ±0.1.",
+        ),
+        (ATARI, SEVERAL_ENVS, PAIR),
+    ),
+    "overestimation-reduction": FigureKind(
+        _by_game(
+            *("overestimation", bars.overestimation_reduction),
+            "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
+            "100 %, values are underestimated.",
+        ),
+        (SEVERAL_ENVS, PAIR, _has("overestimation")),
+    ),
+    "action-gap-increase": FigureKind(
+        _by_game(
+            *("relative_action_gap", bars.action_gap_increase),
+            "Increase of the relative action gap from {plain} to {layered}, clipped at "
+            f"{bars.GAP_CLIP:g}.",
+        ),
+        (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
+    ),
+    "sensitivity": FigureKind(
+        _sensitivity,
+        (
+            SEVERAL_K,
+            Need("one environment", lambda data: data.atari or len(data.envs) == 1),
+            Need(
+                f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES
+            ),
+        ),
+    ),
+    "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
+    "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
+    "iqm-rmsprop": FigureKind(
+        _rmsprop,
+        (
+            ATARI,
+            Need(
+                "runs with RMSprop beside others",
+                lambda data: {RMSPROP} < set(data.table["optimizer"].unique()),
+            ),
+        ),
+    ),
+    "learning-curves": FigureKind(_learning_curves),
+    "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
+    "geometry": FigureKind(_geometry),
+}

@@ -1,0 +1,1 @@
+"""One function per figure: data frames in, matplotlib figures out, in one style."""

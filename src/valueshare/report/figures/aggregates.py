@@ -1,0 +1,173 @@
+"""Figures over all games: interquartile means, sample efficiency, and performance profiles.
+
+The tables are those of `iqm_curves` and `performance_profile` in `valueshare.analysis`.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from valueshare.analysis.efficiency import Reached, sample_efficiency
+from valueshare.errors import InvalidInput
+from valueshare.report.figures.series import Variant, find_variants, millions, plain_variant
+from valueshare.report.figures.style import COLUMN, GREY, band, draw_line, house_style
+
+
+class Line(NamedTuple):
+    """An algorithm with the layer, and when it reaches the best of the same one without."""
+
+    sooner: Variant
+    plain: Variant
+    reached: Reached
+
+
+def iqm_curves(
+    curves: pl.DataFrame,
+    *,
+    n: int | None = None,
+    ylabel: str = "IQM of the human-normalised score",
+    title: str = "",
+) -> Figure:
+    """Interquartile means along training with 95 % intervals, dashed where the layer is on.
+
+    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at
+    the lines' ends, with the number of games where it is not that of the others.
+    """
+    who = find_variants(curves, n)
+    most = _most_games(curves)
+    with house_style():
+        figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
+        axes = figure.subplots()
+        ends = []
+        for variant in who:
+            line = variant.rows(curves).sort("step")
+            band(axes, line, "step", variant.look.colour)
+            draw_line(axes, line["step"], line["value"], variant.look, linewidth=1.3)
+            name = _with_games(variant, line, most)
+            ends.append((name, variant.look.colour, line["step"][-1], line["value"][-1]))
+        lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
+        axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
+        axes.set_xlim(0, max(1, *curves["step"]))
+        _mark(axes, efficiency_lines(curves, who))
+        _label_ends(axes, ends)
+        axes.xaxis.set_major_formatter(FuncFormatter(millions))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel("timesteps")
+        axes.set_ylabel(ylabel)
+        if title:
+            axes.set_title(title)
+    return figure
+
+
+def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Figure:
+    """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
+
+    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1,
+    a human's score, and logarithmic beyond. A name has the number of games with it where it is not
+    that of the others.
+    """
+    most = _most_games(profiles)
+    with house_style():
+        figure = Figure(figsize=(COLUMN, 2.75), layout="constrained")
+        axes = figure.subplots()
+        axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
+        for variant in find_variants(profiles, n):
+            line = variant.rows(profiles).sort("threshold")
+            band(axes, line, "threshold", variant.look.colour)
+            name = _with_games(variant, line, most)
+            draw_line(axes, line["threshold"], line["value"], variant.look, name, linewidth=1.2)
+        low, high = min(profiles["threshold"]), max(profiles["threshold"])
+        axes.set_xscale("symlog", linthresh=1.0, linscale=1.0)
+        marks = [mark for mark in (0, 0.25, 0.5, 1, 2, 5, 10, 30, 100) if low <= mark <= high]
+        axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
+        axes.minorticks_off()
+        axes.set_xlim(low, high)
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("human-normalised score (logarithmic from 1 on)")
+        axes.set_ylabel("share of runs above it")
+        axes.legend(loc="upper right", fontsize=7, labelspacing=0.3)
+    return figure
+
+
+def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]:
+    """For every algorithm without the layer the k that reaches its best first, if any does."""
+    found: dict[tuple[str, float], Line] = {}
+    for sooner in who:
+        plain = plain_variant(sooner, who)
+        if plain is None:
+            continue
+        with suppress(InvalidInput):  # they are of different games
+            reached = sample_efficiency(curves, sooner.named(), plain.named())
+            key = (plain.algorithm, plain.k)
+            first = reached.step is not None and (
+                key not in found or reached.step < (found[key].reached.step or 0)
+            )
+            if first:
+                found[key] = Line(sooner, plain, reached)
+    return sorted(found.values(), key=lambda line: line.reached.step or 0)
+
+
+def _most_games(table: pl.DataFrame) -> int:
+    return max(table["games"]) if "games" in table.columns else 0
+
+
+def _with_games(variant: Variant, line: pl.DataFrame, most: int) -> str:
+    """A name, and of how many games its line is, where others are of more."""
+    own = _most_games(line)
+    return variant.look.label if own == most else f"{variant.look.label}, {own} of {most} games"
+
+
+def _mark(axes: Axes, lines: Sequence[Line]) -> None:
+    """Dotted: from the plain curve's best back to the sooner curve, and down to the timesteps."""
+    bottom = axes.get_ylim()[0]
+    for row, (sooner, _, reached) in enumerate(lines):
+        if reached.step is None:
+            continue
+        colour, step = sooner.look.colour, reached.step
+        xs, ys = [reached.best_step, step, step], [reached.best, reached.best, bottom]
+        axes.plot(xs, ys, color=colour, linestyle=":", linewidth=0.9, label="_reached")
+        offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close
+        style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": colour}
+        axes.annotate(millions(step), (step, bottom), offset, ha=side, **style)
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]]) -> None:
+    """Names at the ends of their lines, moved apart where they would touch."""
+    low, high = axes.get_ylim()
+    gap = 0.062 * (high - low)
+    order = sorted(range(len(ends)), key=lambda index: ends[index][3])
+    heights = spread([ends[index][3] for index in order], gap)
+    right = axes.get_xlim()[1]
+    for index, height in zip(order, heights, strict=True):
+        label, colour, step, _ = ends[index]
+        end = (right if step >= 0.97 * right else step, height)
+        style: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False}
+        axes.annotate(label, end, (4, 0), va="center", fontsize=7.5, color=colour, **style)
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The nearest heights, in the same order, with at least `gap` between neighbours.
+
+    Those that are too close become a block around their mean: [0, 0, 5], gap 2 -> [-1, 1, 5].
+    """
+    blocks: list[tuple[float, int]] = []  # centre, members
+    for height in heights:
+        centre, count = float(height), 1
+        while blocks:
+            below, members = blocks[-1]
+            if centre - below >= gap * (members + count) / 2:
+                break
+            blocks.pop()
+            centre = (below * members + centre * count) / (members + count)
+            count += members
+        blocks.append((centre, count))
+    return [
+        centre + gap * (place - (count - 1) / 2)
+        for centre, count in blocks
+        for place in range(count)
+    ]

@@ -1,0 +1,125 @@
+"""One number per game, as bars from the largest to the smallest.
+
+The tables are those of `valueshare.analysis.comparison.game_differences`, of the algorithm with the
+layer against the one without. Games are rows, so that their names read as text and 57 of them fit a
+column. A bar has the colour of the better algorithm.
+"""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from valueshare.errors import InvalidInput
+from valueshare.report.figures.series import game, millions
+from valueshare.report.figures.style import COLUMN, GREY, INK, Look, house_style
+
+ROW = 0.122  # inches per game
+INTERVAL = ("ci95_low", "ci95_high")
+GAP_CLIP = 0.01  # of relative action gaps, as in the paper
+
+
+def score_change(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
+    """Change of the human-normalised AUC in each game from one algorithm to another, symlog."""
+    figure, axes, rows = _bars(_changes(differences), plain, other)
+    values = rows["change"].to_numpy()
+    low, high = min(-0.1, values.min()), max(0.1, values.max())
+    axes.set_xscale("symlog", linthresh=0.1, linscale=0.6)
+    sizes = [10.0**i for i in range(-1, 6)]
+    negative = [-size for size in sizes if size <= -2 * low]
+    positive = [size for size in sizes if size <= 2 * high]
+    axes.set_xticks([*negative, 0, *positive])
+    axes.xaxis.set_major_formatter(FuncFormatter(_signed))
+    axes.minorticks_off()
+    axes.set_xlabel(f"change of the human-normalised AUC\n{plain.label} → {other.label} (symlog)")
+    _counted(axes, rows, "better", "worse")
+    return figure
+
+
+def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
+    """Reduction of the overestimation in each game, in % of the first algorithm's.
+
+    100 % is none left; beyond it, values are underestimated.
+    """
+    reduced = differences.select("env", change=-pl.col("percent"))
+    figure, axes, rows = _bars(reduced, plain, other)
+    axes.axvline(100, color=GREY, linewidth=0.9, linestyle=":")
+    if np.abs(rows["change"].to_numpy()).max() > 1_000:
+        axes.set_xscale("symlog", linthresh=200, linscale=1.5)
+        axes.xaxis.set_major_formatter(FuncFormatter(millions))
+        axes.minorticks_off()
+    axes.set_xlabel(
+        f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)"
+    )
+    _counted(axes, rows, "less", "more")
+    return figure
+
+
+def action_gap_increase(
+    differences: pl.DataFrame, plain: Look, other: Look, *, clip: float = GAP_CLIP
+) -> Figure:
+    """Increase of the relative action gap in each game; bars that are cut off carry their value."""
+    figure, axes, rows = _bars(_changes(differences), plain, other, clip)
+    for y, value in enumerate(rows["change"]):
+        if abs(value) > clip:
+            text, end = f" {value:+.3f} ".replace("-", "−"), (np.sign(value) * clip, y)
+            side = "left" if value > 0 else "right"
+            style: dict[str, Any] = {"fontsize": 5.5, "color": GREY, "annotation_clip": False}
+            axes.annotate(text, end, va="center", ha=side, **style)
+    low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
+    axes.set_xlim(max(1.05 * low, -clip) if low < 0 else 0, clip)
+    axes.set_xlabel(
+        f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {clip:g})"
+    )
+    _counted(axes, rows, "wider", "narrower")
+    return figure
+
+
+def _changes(differences: pl.DataFrame) -> pl.DataFrame:
+    return differences.select("env", *INTERVAL, change="difference")
+
+
+def _bars(
+    changes: pl.DataFrame, plain: Look, other: Look, clip: float = np.inf
+) -> tuple[Figure, Axes, pl.DataFrame]:
+    """Bars of `change`, the largest on top, with intervals where the table has them."""
+    rows = changes.filter(pl.col("change").is_finite()).sort("change", "env")
+    if rows.is_empty():
+        raise InvalidInput("no game has results of both algorithms: there is nothing to compare")
+    values = rows["change"].to_numpy().clip(-clip, clip)
+    names = [game(env) for env in rows["env"]]
+    height = 0.85 + max(1.0, ROW * len(names))
+    with house_style():
+        figure = Figure(figsize=(COLUMN, height), layout="constrained")
+        axes = figure.subplots()
+        colours = [other.colour if value >= 0 else plain.colour for value in values]
+        axes.barh(range(len(names)), values, height=0.72, color=colours)
+        if "ci95_low" in rows.columns:
+            known = rows.with_row_index("place").filter(pl.col("ci95_low").is_not_null())
+            low, high = (known[name].to_numpy().clip(-clip, clip) for name in INTERVAL)
+            axes.hlines(known["place"], low, high, color=INK, linewidth=0.7)
+        axes.axvline(0, color=GREY, linewidth=0.8)
+        axes.set_yticks(range(len(names)), names, fontsize=6.5 if len(names) > 20 else 8)
+        axes.set_ylim(-0.7, len(names) - 0.3)
+        axes.tick_params(axis="y", length=0, pad=2)
+        axes.tick_params(axis="x", labelsize=7.5)
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.label.set_fontsize(8)
+        axes.spines["left"].set_visible(False)
+    return figure, axes, rows
+
+
+def _counted(axes: Axes, rows: pl.DataFrame, more: str, less: str) -> None:
+    """A title: how many games are better or worse, and the meaning of the strokes."""
+    values: list[float] = rows["change"].to_list()
+    up, down = sum(v > 0 for v in values), sum(v < 0 for v in values)
+    title = f"{more} in {up} of {len(values)} games, {less} in {down}"
+    title += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
+    axes.set_title(title, fontsize=8, loc="left")
+
+
+def _signed(value: float, _: object = None) -> str:
+    return "0" if value == 0 else f"{value:+g}".replace("-", "−")

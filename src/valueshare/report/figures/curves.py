@@ -1,0 +1,175 @@
+"""Figures of populations: a quantity against k, and learning curves.
+
+The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high`
+beside `k`, and beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed),
+nothing is shaded.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from valueshare.errors import InvalidInput
+from valueshare.report.figures import style
+from valueshare.report.figures.series import game, millions
+from valueshare.report.figures.style import BLUE, GREEN, GREY, ORDER, PURPLE
+
+PANEL = (3.6, 2.6)  # inches: a column of a paper
+BAND = 0.2  # of opacity
+CURVES = (0.0, 16.0, 32.0, 256.0, 2_048.0, 8_192.0, 16_384.0, 32_768.0)  # the paper's choice
+AUC, K_LABEL = "AUC (mean evaluation score)", "mean-scaling coefficient k (log scale, and 0)"
+BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # a legend on the right
+
+
+def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame, ks: Sequence[float] = CURVES) -> Figure:
+    """The paper's sensitivity figure: AUC against k, and beside it the learning curves."""
+    with style.house_style():
+        figure, (left, right) = _panels(2)
+        _draw_against_k(left, auc, AUC, BLUE)
+        _draw_curves(right, curves, ks)
+    return figure
+
+
+def auc_against_k(auc: pl.DataFrame) -> Figure:
+    """The mean over training of the evaluation score, against k."""
+    return _against_k(auc, AUC, BLUE)
+
+
+def overestimation_against_k(table: pl.DataFrame) -> Figure:
+    """Action-values minus the returns that followed, against k."""
+    return _against_k(table, "overestimation", PURPLE)
+
+
+def relative_action_gap_against_k(table: pl.DataFrame) -> Figure:
+    """Best minus second-best action-value by the mean action-value, against k."""
+    return _against_k(table, "relative action gap", GREEN)
+
+
+def learning_curves(curves: pl.DataFrame, ks: Sequence[float] = CURVES) -> Figure:
+    """Evaluation scores along training, a line for each of `ks` that is in the table."""
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _draw_curves(axes, curves, ks)
+    return figure
+
+
+def curves_shown(table: pl.DataFrame, ks: Sequence[float] = CURVES) -> list[float]:
+    """Those of `ks` that the table has; all of its own where it has fewer than three of them."""
+    own = table["k"].unique().sort().to_list()
+    shown = [k for k in own if k in set(ks)]
+    return shown if len(shown) >= 3 else own
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(count * PANEL[0], PANEL[1]), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def _against_k(table: pl.DataFrame, label: str, colour: str) -> Figure:
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _draw_against_k(axes, table, label, colour)
+    return figure
+
+
+def _draw_against_k(axes: Axes, table: pl.DataFrame, label: str, colour: str) -> None:
+    line = table.filter(pl.col("mean").is_not_null()).sort("k")
+    if line.is_empty():
+        raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
+    _k_axis(axes, line["k"].to_list())
+    _wide_values(axes, line)  # before anything is drawn, so that the limits follow the scale
+    plain = line.filter(pl.col("k") == 0)
+    if not plain.is_empty():
+        axes.axhline(plain["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
+        axes.legend(loc="best")
+    style.band(axes, line, "k", colour, BAND)
+    axes.plot(line["k"], line["mean"], color=colour, marker="o")
+    axes.set(xlabel=K_LABEL, ylabel=label)
+
+
+def _draw_curves(axes: Axes, curves: pl.DataFrame, ks: Sequence[float]) -> None:
+    for k in curves_shown(curves, ks):
+        line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
+        look = style.look("ib-dqn", k)  # as in every other figure
+        style.band(axes, line, "step", look.colour, BAND)
+        drawn = {"color": look.colour, "linestyle": look.line, "label": f"k = {k:g}"}
+        axes.plot(line["step"], line["mean"], **drawn)  # type: ignore[arg-type]
+    axes.set(xlabel="timesteps", ylabel="evaluation score")
+    axes.xaxis.set_major_formatter(FuncFormatter(millions))
+    axes.legend(**BESIDE)
+
+
+def _k_axis(axes: Axes, ks: list[float]) -> None:
+    """Log scale with 0 one octave before the smallest k; at most ten values are written."""
+    positive = [k for k in ks if k > 0]
+    axes.set_xscale("symlog", base=2, linthresh=min(positive, default=1.0), linscale=1.0)
+    every = -(-len(positive) // 9)
+    written = [k for k in ks if k == 0] + positive[::every]
+    axes.set_xticks(written, [f"{k:g}" for k in written], rotation=45 if len(written) > 6 else 0)
+    axes.minorticks_off()
+
+
+def _wide_values(axes: Axes, line: pl.DataFrame) -> None:
+    """A symmetric log scale where the values span so much that a linear one would hide most."""
+    sizes = line["mean"].abs()
+    typical = float(sizes.median() or 0.0)  # type: ignore[arg-type]
+    if typical > 0 and float(sizes.max() or 0.0) > 50 * typical:  # type: ignore[arg-type]
+        axes.set_yscale("symlog", linthresh=typical)
+        axes.yaxis.set_major_formatter(FuncFormatter(millions))
+
+
+def cost_against_agents(timings: pl.DataFrame) -> Figure:
+    """Cost of a population's step against its size: ms of each stage, and agent-steps/s.
+
+    One row per size: `agents`, a column `STAGE_ms` for each stage, `agent_steps_per_s`.
+    """
+    line = timings.sort("agents")
+    stages = [name for name in line.columns if name.endswith("_ms")]
+    sizes = line["agents"].to_list()
+    with style.house_style():
+        figure, (left, right) = _panels(2)
+        for stage, colour in zip(stages, ORDER, strict=False):
+            name = stage.removesuffix("_ms").replace("_", " ")
+            left.plot(sizes, line[stage], marker="o", color=colour, label=name)
+        left.set_ylabel("ms a tick of all agents")
+        left.legend(loc="upper left")
+        right.plot(sizes, line["agent_steps_per_s"], marker="o", color=BLUE)
+        right.set_ylabel("agent-steps a second")
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(millions))
+            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes.set_xlabel("agents")
+            axes.minorticks_off()
+    return figure
+
+
+def sensitivity_by_game(auc: pl.DataFrame, *, label: str = "AUC, human-normalised") -> Figure:
+    """AUC against k with a line per game; shaded: one standard deviation over seeds.
+
+    One row per run: `env, k, seed, value`. A game with one seed has a line and no band.
+    """
+    value = pl.col("value")
+    by_k = auc.filter(value.is_finite()).group_by("env", "k")
+    lines = by_k.agg(
+        mean=value.mean(), ci95_low=value.mean() - value.std(), ci95_high=value.mean() + value.std()
+    ).sort("env", "k")
+    if lines.is_empty():
+        raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
+    envs = lines["env"].unique().sort().to_list()
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _k_axis(axes, lines["k"].unique().sort().to_list())
+        for index, env in enumerate(envs):
+            line, colour = lines.filter(pl.col("env") == env), ORDER[index % len(ORDER)]
+            marker = "os^Dv"[index // len(ORDER) % 5]
+            style.band(axes, line, "k", colour, BAND)
+            axes.plot(line["k"], line["mean"], color=colour, marker=marker, label=game(env))
+        axes.set(xlabel=K_LABEL, ylabel=label)
+        axes.set_title("shaded: one standard deviation over seeds", fontsize=7.5, color=GREY)
+        axes.legend(**({"loc": "best"} if len(envs) <= 4 else BESIDE))
+    return figure

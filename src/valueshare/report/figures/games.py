@@ -1,0 +1,164 @@
+"""Curves of every game, a small panel each: scores and overestimation along training."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from valueshare.report.figures.series import (
+    Variant,
+    find_variants,
+    game,
+    millions,
+    seed_means,
+    short_seeds,
+    smoothed,
+    tidy,
+)
+from valueshare.report.figures.style import GREY, band, draw_line, house_style
+
+SMOOTHING = 7  # evaluations, as in the paper
+CAP = 25.0  # of overestimation, as in the paper
+PANEL = (1.36, 1.12)  # inches
+MOST_COLUMNS = 6
+MOST_SEEDS = 10  # as lines of their own
+
+
+def learning_curves(
+    table: pl.DataFrame,
+    *,
+    smoothing: int = SMOOTHING,
+    bands: pl.DataFrame | None = None,
+    n: int | None = None,
+) -> Figure:
+    """Evaluation scores of every environment: means over seeds, a moving average of seven.
+
+    `bands` are intervals to shade, as `mean_intervals` returns them for `env, algorithm, k, step`.
+    """
+    means = seed_means(table, "score")
+    sentences = ["Mean evaluation score over seeds."]
+    if smoothing > 1:
+        sentences.append(f"Smoothed: moving average of {smoothing} evaluations, fewer at the ends.")
+    if bands is not None:
+        sentences.append("Shaded: 95 % intervals over seeds.")
+
+    def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
+        line = variant.rows(own)
+        if bands is not None:
+            known = variant.rows(bands.filter(pl.col("env") == own["env"][0])).sort("step")
+            band(axes, known, "step", variant.look.colour)
+        means = smoothed(line["mean"].to_numpy(), smoothing)
+        draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
+
+    return _grid(means, draw, find_variants(means, n), [*sentences, short_seeds(means)])
+
+
+def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | None = None) -> Figure:
+    """Overestimation of every environment along training: means over seeds, and each seed.
+
+    Values above `cap` are drawn at it. The seeds are the translucent lines, unless they are many.
+    """
+    seeds = tidy(table, "overestimation").sort("env", "step")
+    means = seed_means(table, "overestimation")
+    each_seed = seeds["seed"].n_unique() <= MOST_SEEDS
+    most = float(max(seeds["overestimation"] if each_seed else means["mean"]))
+    sentences = [
+        "Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")
+    ]
+    if most > cap:
+        sentences.append(f"Capped at {cap:g}; the highest is {most:,.4g}.")
+
+    def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
+        if each_seed:
+            steps, values = _joined(variant.rows(seeds.filter(pl.col("env") == own["env"][0])))
+            colour = variant.look.colour
+            axes.plot(steps, np.minimum(values, cap), color=colour, linewidth=0.4, alpha=0.3)
+        line = variant.rows(own)
+        capped = np.minimum(line["mean"].to_numpy(), cap)
+        draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
+
+    return _grid(means, draw, find_variants(means, n), [*sentences, short_seeds(means)])
+
+
+def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The curves of all seeds as one line with a gap between each two."""
+    curves = [curve.sort("step") for curve in seeds.partition_by("seed", maintain_order=True)]
+    steps, values = (
+        np.concatenate([[*curve[name], np.nan] for curve in curves])
+        for name in ("step", "overestimation")
+    )
+    return steps, values
+
+
+def _grid(
+    means: pl.DataFrame,
+    draw: Callable[[Axes, pl.DataFrame, Variant], None],
+    who: Sequence[Variant],
+    sentences: Sequence[str],
+) -> Figure:
+    """A panel per environment, a legend below, and sentences on how the data were treated."""
+    panels = {rows["env"][0]: rows for rows in means.partition_by("env")}
+    envs = sorted(panels, key=lambda env: game(env).lower())
+    steps = means["step"].unique().sort()
+    columns = min(MOST_COLUMNS, len(envs)) if len(envs) > 4 else len(envs)
+    rows = math.ceil(len(envs) / columns)
+    scale = 1.0 if columns > 3 else 2.0  # few panels are larger
+    small = 5.5 if scale == 1 else 7.0
+    line = 1.45 * (small + 1.5) / 72  # inches
+    width, height = max(3.4, scale * PANEL[0] * columns), scale * PANEL[1] * rows
+    name = (0.6 * max(len(variant.look.label) for variant in who) + 4.5) * (small + 1.5) / 72
+    per_row = min(len(who), max(1, int((width - 0.1) / name)))
+    per_row = math.ceil(len(who) / math.ceil(len(who) / per_row))  # rows of equal length
+    notes = [sentence for sentence in sentences if sentence]
+    legend = line * math.ceil(len(who) / per_row) + 0.08
+    below = 2.5 * line + legend + 0.9 * line * len(notes)
+    with house_style():
+        figure = Figure(figsize=(width, height + below))
+        grid = figure.subplots(rows, columns, squeeze=False)
+        figure.subplots_adjust(
+            left=0.42 * scale**0.3 / width,
+            right=1 - 0.2 / width,
+            top=1 - 0.18 / (height + below),
+            bottom=below / (height + below),
+            wspace=0.38 / scale**1.2,
+            hspace=0.36 / scale,
+        )
+        for index, axes in enumerate(grid.flat):
+            if index >= len(envs):
+                axes.set_visible(False)
+                continue
+            for variant in who:
+                draw(axes, panels[envs[index]], variant)
+            axes.set_title(game(envs[index]), fontsize=small + 1, pad=2)
+            axes.tick_params(labelsize=small, length=2, pad=1.5)
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_locator(MaxNLocator(3 if scale == 1 else 5))
+                axis.set_major_formatter(FuncFormatter(millions))
+            if steps[0] < steps[-1]:  # else there is one point, and room around it
+                axes.set_xlim(steps[0], steps[-1])
+            axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
+        handles = [
+            Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label)
+            for v in who
+        ]
+        inch = 1 / (height + below)
+        top = below - 1.35 * line  # under the labels of the ticks
+        figure.text(0.5, top * inch, "timesteps", ha="center", va="top", fontsize=small + 1.5)
+        spacing = {"columnspacing": 1.2, "borderaxespad": 0.2, "labelspacing": 0.3}
+        anchor, size = (0.5, (top - line) * inch), small + 1.5
+        figure.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, ncols=per_row,
+                      fontsize=size, handlelength=2.2, **spacing)  # fmt: skip
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "bottom",
+            "fontsize": small + 0.5,
+            "color": GREY,
+        }
+        figure.text(0.5, 0.1 * line * inch, "\n".join(notes), **style)
+    return figure

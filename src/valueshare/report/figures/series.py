@@ -1,0 +1,123 @@
+"""From a tidy table to the series that figures draw: who is in it, means over seeds, smoothing.
+
+The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other
+metrics. Missing values are left out of means, and every mean has its number of seeds.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from valueshare.analysis.scores import game_name, is_atari
+from valueshare.analysis.tidy import VARIANT, finite, require
+from valueshare.errors import InvalidInput
+from valueshare.report.figures.style import Look, look, place, plain_of
+from valueshare.text import how_many
+
+Floats = NDArray[np.float64]
+
+
+class Variant(NamedTuple):
+    """An algorithm with its k, and how it looks."""
+
+    algorithm: str
+    k: float
+    look: Look
+
+    def named(self) -> dict[str, object]:
+        """As the analysis names one."""
+        return {"algorithm": self.algorithm, "k": self.k}
+
+    def rows(self, table: pl.DataFrame) -> pl.DataFrame:
+        return table.filter((pl.col("algorithm") == self.algorithm) & (pl.col("k") == self.k))
+
+
+def tidy(table: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The rows whose `column` is a finite number; k is 0 where there is none."""
+    require(table, "env", "algorithm", "seed", "step", column)
+    rows = finite(with_k(table), column).filter(pl.col(column).is_not_null())
+    if rows.is_empty():
+        raise InvalidInput(f"no row has a value of {column!r}: there is nothing to draw")
+    return rows
+
+
+def with_k(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with a k for every row: 0, where an algorithm has none."""
+    k = pl.col("k").cast(pl.Float64).fill_null(0.0) if "k" in table.columns else pl.lit(0.0)
+    return table.with_columns(k.alias("k"))
+
+
+def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
+    """The algorithms of a table in the order of the paper's."""
+    pairs = sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair))
+    return [Variant(algorithm, k, look(algorithm, k, n)) for algorithm, k in pairs]
+
+
+def plain_variant(layered: Variant, who: Sequence[Variant]) -> Variant | None:
+    """The same algorithm without the layer, if it is among them: DQN, or else IB-DQN with k = 0."""
+    if not layered.look.dashed:
+        return None
+    for algorithm in (plain_of(layered.algorithm), layered.algorithm):
+        for variant in who:
+            if variant.algorithm == algorithm and variant.k == 0:
+                return variant
+    return None
+
+
+def seed_means(table: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Mean of a column over seeds at each step: `env, algorithm, k, step, mean, seeds`."""
+    return (
+        tidy(table, column)
+        .group_by("env", *VARIANT, "step")
+        .agg(pl.col(column).mean().alias("mean"), pl.col("seed").n_unique().alias("seeds"))
+        .sort("env", *VARIANT, "step")
+    )
+
+
+def smoothed(values: Floats, window: int) -> Floats:
+    """Centred moving average; at the ends, of the values that the window still holds.
+
+    With window 3: [1, 2, 6, 4] -> [1.5, 3, 4, 5]. Shapes: [T] -> [T].
+    """
+    if window < 1 or window % 2 == 0:
+        raise InvalidInput(f"smoothing = {window}: write an odd number >= 1")
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    first = np.maximum(index - window // 2, 0)
+    last = np.minimum(index + window // 2 + 1, len(values))
+    means: Floats = (sums[last] - sums[first]) / (last - first)
+    return means
+
+
+def short_seeds(means: pl.DataFrame) -> str:
+    """A sentence on curves that rest on fewer seeds at some points than at others, or nothing."""
+    counts = means.group_by("env", *VARIANT).agg(
+        pl.col("seeds").min().alias("fewest"), pl.col("seeds").max().alias("most")
+    )
+    ragged = counts.filter(pl.col("fewest") < pl.col("most")).height
+    if not ragged:
+        return ""
+    return f"{ragged} of {counts.height} curves rest on fewer seeds at some points than at others."
+
+
+def seed_count(rows: pl.DataFrame) -> str:
+    """5 seeds, or 3 to 5 seeds where algorithms or environments differ."""
+    counts = rows.group_by("env", *VARIANT).agg(pl.col("seed").n_unique())["seed"]
+    fewest, most = min(counts), max(counts)
+    return how_many(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+
+
+def game(env: str) -> str:
+    """An environment's name as one reads it: ALE/Pong-v5 is Pong."""
+    return game_name(env) if is_atari(env) else env
+
+
+def millions(value: float, _: object = None) -> str:
+    """A number of timesteps, short: 250k, 33.75M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}".replace("-", "−")
+    return f"{value:g}".replace("-", "−")

@@ -1,0 +1,190 @@
+"""The style of every figure: readable at column width, safe for colour-blind readers.
+
+An algorithm has one name, one colour and one kind of line in all figures; lines are dashed where
+the mean-expansion layer is on.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from zlib import crc32
+
+import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.report.figures.svg import shortened
+from valueshare.text import ALGORITHM_NAMES, algorithm_label
+
+# Okabe and Ito's palette.
+ORDER = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")  # of categories
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE = ORDER
+GREY, INK = "#595959", "#1A1A1A"
+FORMATS = ("png", "svg", "pdf")
+COLUMN = 3.4  # inches: the width of a column of a paper
+ATARI_ACTIONS = 18  # the full set, whatever the game
+
+SETTINGS: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "figure.dpi": 100,
+    "font.size": 9,
+    "grid.alpha": 0.5,
+    "grid.color": "#D9D9D9",
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.dashed_pattern": (3.2, 1.4),
+    "lines.linewidth": 1.5,
+    "lines.markersize": 3.5,
+    "path.simplify_threshold": 0.3,  # of a point: less than one can see
+    "savefig.dpi": 200,
+    "svg.fonttype": "path",  # the same letters on every machine
+    "text.parse_math": False,  # names come from data, and may hold a dollar
+    "svg.hashsalt": "valueshare",  # the same file for the same data
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+
+class Look(NamedTuple):
+    """The label and line style of an algorithm."""
+
+    label: str
+    colour: str
+    dashed: bool = False  # the mean-expansion layer is on
+
+    @property
+    def line(self) -> Literal["-", "--"]:
+        return "--" if self.dashed else "-"
+
+
+_COLOURS = {
+    "dqn": BLUE,
+    "dueling-dqn": SKY,
+    "rdq": GREEN,
+    "double-dqn": "#7F6A00",
+    "iqn": PURPLE,
+    "ib-dqn": RED,
+    "ib-double-dqn": "#8C2D04",
+    "ib-iqn": INK,  # k = n
+}
+_AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
+_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer'))})=\S+)+$")
+_OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
+
+
+def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
+    """The look of an algorithm with its k; k = 0 shares no value, so it is not dashed.
+
+    Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An
+    algorithm that is not ours keeps its own name, and has a colour that depends on its name alone.
+    """
+    name, setting = _split_settings(algorithm)
+    label = algorithm_label(name, k, n)
+    if setting:  # one of several that differ in it
+        label = f"{label}, {setting.replace('_', ' ')}"
+    if setting or algorithm not in _COLOURS:
+        colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
+    elif algorithm not in _AT_ONE:
+        colour = _COLOURS[algorithm]
+    elif not k:  # the same learner as without the layer
+        colour = _COLOURS[plain_of(algorithm)]
+    else:
+        colour = _shade(k, _AT_ONE[algorithm], _COLOURS[algorithm], n)
+    layered = bool(k) and (name not in _COLOURS or name in _AT_ONE)
+    return Look(label, colour, layered)
+
+
+def place(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
+    """A key that sorts algorithms as the paper's table does, others after them by name."""
+    known, name = list(ALGORITHM_NAMES), _split_settings(algorithm)[0]
+    index = known.index(name) if name in known else len(known)
+    return index, algorithm, k or 0.0
+
+
+def family(algorithm: str) -> str:
+    """Algorithms that are compared with each other: quantile networks, or the others."""
+    return "iqn" if _split_settings(algorithm)[0].endswith("iqn") else "dqn"
+
+
+def plain_of(algorithm: str) -> str:
+    """The algorithm without the layer."""
+    return algorithm.removeprefix("ib-")
+
+
+def _split_settings(algorithm: str) -> tuple[str, str]:
+    """A name and the settings after it: ib-dqn step_size=0.001, but Rainbow DQN is all name."""
+    found = _SETTINGS.search(algorithm)
+    return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")
+
+
+def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
+    """Colours of their own for k = 1 and k = n; for others one that grows lighter with log k."""
+    if k == 1:
+        return at_one
+    if k == (n or ATARI_ACTIONS):
+        return at_n
+    share = min(1.0, max(0.0, math.log2(k) / 15))  # the largest k of the paper is 2^15
+    return to_hex(mpl.colormaps["viridis"](0.92 * share))
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    with mpl.rc_context(SETTINGS):
+        yield
+
+
+def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 0.15) -> None:
+    """Shade the 95 % intervals of a line, where it has any."""
+    known = line.filter(pl.col("ci95_low").is_not_null())
+    axes.fill_between(
+        known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=alpha, lw=0
+    )
+
+
+def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **more: Any) -> None:
+    """A line in the look of its algorithm; a line of one point is drawn as a dot."""
+    look: dict[str, Any] = {
+        "color": style.colour,
+        "linestyle": style.line,
+        "label": label or style.label,
+    }
+    axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG, SVG and PDF without dates inside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {kind: folder / f"{name}.{kind}" for kind in FORMATS}
+    for kind, path in paths.items():
+        path.write_bytes(as_svg(figure) if kind == "svg" else _rendered(figure, kind))
+    return list(paths.values())
+
+
+def as_svg(figure: Figure) -> bytes:
+    """A figure as a small SVG without a date inside."""
+    return shortened(_rendered(figure, "svg").decode()).encode()
+
+
+def _rendered(figure: Figure, kind: str) -> bytes:
+    out = BytesIO()
+    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+    # A figure without a layout engine has its margins set; measuring it again takes as long as
+    # drawing it, which is seconds for 57 panels.
+    box = None if figure.get_layout_engine() is None else "tight"
+    with house_style():
+        figure.savefig(out, format=kind, bbox_inches=box, metadata=dateless[kind])
+    return out.getvalue()

@@ -1,0 +1,252 @@
+"""Findings: which algorithm scores higher, by how much and how surely, in sentences."""
+
+from collections.abc import Sequence
+from math import floor, log10
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.comparison import game_differences, probability_of_improvement
+from valueshare.analysis.intervals import difference_interval
+from valueshare.analysis.pairs import shared_evaluations
+from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.scores import BASELINES
+from valueshare.analysis.tidy import listed
+from valueshare.errors import InvalidInput
+from valueshare.report.data import SCORE, ReportData
+from valueshare.report.figures.series import Variant, game, plain_variant
+from valueshare.text import exact
+
+READING = (
+    "A run counts with its AUC: the mean of its evaluation scores over training.",
+    (
+        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. One of "
+        "twenty comparisons of equals should look like a difference; but intervals of few seeds "
+        "are too narrow: on one environment it is one of three with 2 seeds each, one of five with "
+        "3, one of eight with 5, and one of fifteen with 20."
+    ),
+)
+HUMAN = "human-normalised AUC"
+
+
+class Interval(NamedTuple):
+    """A number and its 95 % interval, if there is one."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def clear_of(self, other: float) -> int:
+        """1 if all of the interval lies above a number, -1 if below, 0 if neither."""
+        if self.low is None or self.high is None:
+            return 0
+        return (self.low > other) - (self.high < other)
+
+
+class Comparison(NamedTuple):
+    """One algorithm against another, on all environments that both have."""
+
+    x: Variant
+    y: Variant
+    envs: pl.DataFrame  # of `game_differences`: a row per environment
+    difference: Interval | None  # of the statistic; None where environments share no scale
+    values: tuple[float, float] | None  # x and y
+    improvement: Interval  # the probability that a run of x beats one of y
+    what: str  # what the difference is of
+    notes: tuple[str, ...]
+
+    @property
+    def direction(self) -> int:
+        """1: x is higher; -1: lower; 0: no clear difference."""
+        if self.difference is not None:
+            return self.difference.clear_of(0.0)
+        return self.improvement.clear_of(0.5)
+
+
+class Verdict(NamedTuple):
+    """Every comparison, and sentences on those that cannot be made."""
+
+    found: tuple[Comparison, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        return headlines(self.found, self.missing)
+
+
+def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
+    """The comparisons that are asked for, or the default ones."""
+    found = [compare(data, pair) for pair in asked_pairs(data, asked)]
+    return Verdict(
+        tuple(one for one in found if isinstance(one, Comparison)),
+        tuple(one for one in found if isinstance(one, str)),
+    )
+
+
+def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
+    """The comparisons: those asked for, as "ib-dqn:4,dqn", or the layer against none.
+
+    Left out, every algorithm with the layer is compared with the same without it, and every other
+    with the first one.
+    """
+    if asked:
+        return [_pair(data.variants, text) for text in asked]
+    return [(v, plain_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
+
+
+def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str:
+    """One comparison, or a sentence on why there is none."""
+    x, y = pair
+    names, sides = f"{x.look.label} and {y.look.label}", (x.named(), y.named())
+    table = data.normalised if data.atari else data.main
+    column = SCORE if data.atari else "score"
+    rows, cut = shared_evaluations(table, *sides, column)
+    if rows.is_empty():
+        return f"{names} have no evaluation at the same step of the same environment."
+    runs, notes = run_auc(rows, column)
+    options: dict[str, Any] = {"column": column, "resamples": data.resamples}
+    try:
+        chance, more = probability_of_improvement(runs, *sides, **options)
+        envs, _ = game_differences(runs, *sides, **options)
+    except InvalidInput:
+        return f"{names} cannot be compared: no run of one has all evaluations that both have."
+    difference, values, what = None, None, "AUC"
+    if data.atari or envs.height == 1:
+        many = envs.height > 1
+        statistic = "iqm" if many else "run_mean"
+        row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
+        difference = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
+        values = row["value_x"], row["value_y"]
+        what = f"{'IQM of the' if many else 'mean'} {HUMAN if data.atari else 'AUC'}"
+    odds = chance.row(0, named=True)
+    improvement = Interval(odds["value"], odds["ci95_low"], odds["ci95_high"])
+    first = [BASELINES] if data.atari else []
+    notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
+    return Comparison(x, y, envs, difference, values, improvement, what, notes)
+
+
+def sentence(found: Comparison) -> str:
+    """IB-DQN(4) scores higher than DQN."""
+    words = {1: "scores higher than", -1: "scores lower than", 0: "cannot be told from"}
+    return f"{found.x.look.label} {words[found.direction]} {found.y.look.label}."
+
+
+def headlines(found: Sequence[Comparison], missing: Sequence[str] = ()) -> list[str]:
+    """The result in a few sentences: the largest clear gain, or loss, and how many there are."""
+    if not found:
+        return list(missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
+    if len(found) == 1:
+        return [in_numbers(found[0])]
+    higher = [one for one in found if one.direction > 0]
+    lower = [one for one in found if one.direction < 0]
+    first = "No comparison shows a difference."
+    if higher or lower:
+        largest = max(higher, key=_size) if higher else min(lower, key=_size)
+        first = f"The largest {'gain' if higher else 'loss'}: {in_numbers(largest)}"
+    return [first, _counted(found, higher, lower)]
+
+
+def in_numbers(found: Comparison) -> str:
+    """A comparison in a sentence with its interval."""
+    parts = [sentence(found)[:-1]]
+    if found.difference is not None and found.values is not None:
+        x, y = found.values
+        parts.append(
+            f": {found.what} {number(x)} against {number(y)}, "
+            f"a difference of {written(found.difference)}"
+        )
+    parts.append(f"; a run of it is the better one with probability {odds(found.improvement)}")
+    if found.envs.height > 1:
+        up, down = sides(found)
+        parts.append(
+            f"; of {found.envs.height} environments it is clearly higher on {up} and clearly "
+            f"lower on {down}"
+        )
+    elif found.envs.height:
+        parts.append(f", on {game(found.envs['env'][0])}")
+    return "".join(parts) + "."
+
+
+def sides(found: Comparison) -> tuple[int, int]:
+    """On how many environments the interval lies above 0, and below."""
+    low, high = (found.envs[name].to_list() for name in ("ci95_low", "ci95_high"))
+    return sum(v is not None and v > 0 for v in low), sum(v is not None and v < 0 for v in high)
+
+
+def number(value: float) -> str:
+    """Four digits at most, with a real minus."""
+    size = abs(value)
+    text = f"{value:,.0f}" if size >= 1_000 else f"{value:.1f}" if size >= 10 else f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def written(interval: Interval, *, sign: bool = True) -> str:
+    """+50 [24, 76]: with as many decimals as show two digits of the interval's width."""
+    value, low, high = interval
+    plus = "+" if sign and value > 0 else ""
+    if low is None or high is None:
+        return f"{plus}{number(value)} (one seed: no interval)"
+    width = high - low
+    decimals = min(12, max(0, 1 - floor(log10(width)))) if width > 0 else 2
+    middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in interval)
+    return f"{plus}{middle} [{below}, {above}]"
+
+
+def odds(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _size(found: Comparison) -> float:
+    return found.difference.value if found.difference else found.improvement.value
+
+
+def _counted(
+    found: Sequence[Comparison], higher: Sequence[Comparison], lower: Sequence[Comparison]
+) -> str:
+    unclear = [one for one in found if one.direction == 0]
+    parts = [
+        f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")
+        for word, some in (("higher", higher), ("lower", lower), ("unclear", unclear))
+        if some
+    ]
+    against = {one.y.look.label for one in found}
+    whom = f" with {next(iter(against))}" if len(against) == 1 else ""
+    return f"Of {len(found)} comparisons{whom}: {'; '.join(parts)}."
+
+
+def _names(some: Sequence[Comparison]) -> str:
+    """Labels, or the k alone where only they differ."""
+    if len(some) > 1 and len({one.x.algorithm for one in some}) == 1:
+        return f"k = {', '.join(f'{one.x.k:g}' for one in some)}"
+    return listed([one.x.look.label for one in some], 8)
+
+
+def _pair(who: Sequence[Variant], text: str) -> tuple[Variant, Variant]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2:
+        raise InvalidInput(f"--compare {text}: write two, like ib-dqn:4,dqn")
+    x, y = (_variant(who, name) for name in names)
+    if x == y:
+        raise InvalidInput(f"--compare {text}: this is one algorithm; write two")
+    return x, y
+
+
+def _variant(who: Sequence[Variant], text: str) -> Variant:
+    """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one."""
+    algorithm, _, k = text.partition(":")
+    found = [v for v in who if v.look.label == text]
+    found = found or [v for v in who if v.algorithm == algorithm and (not k or _equals(k, v.k))]
+    if len(found) != 1:
+        known = ", ".join(f"{v.algorithm}:{exact(v.k)}" for v in who)
+        problem = "is several" if found else "is not in these results"
+        raise InvalidInput(f"{text} {problem}: write one of {known}")
+    return found[0]
+
+
+def _equals(text: str, number: float) -> bool:
+    try:
+        return float(text) == number
+    except ValueError:
+        return False

@@ -1,0 +1,208 @@
+"""The runs of a report: agents, settings, machine, libraries, and the command to repeat them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.importers.results import Results, Source
+from valueshare.analysis.run_values import final_scores, run_auc
+from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.report.data import ReportData
+from valueshare.report.figures.series import game, millions, seed_count
+from valueshare.report.figures.style import look
+from valueshare.report.findings import Interval, number, written
+from valueshare.report.page import elements
+from valueshare.report.page.elements import Cell
+from valueshare.runs.provenance import DEVIATIONS
+from valueshare.text import how_many
+
+MADE_WITH = ("valueshare", "commit", "machine", "libraries")
+ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
+KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
+         "stable-baselines3": "Stable-Baselines3"}  # fmt: skip
+PROTOCOL = "atari_protocol"
+AGENT_COLUMNS = (
+    *("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged"),
+)
+
+
+def title(data: ReportData) -> str:
+    envs, names = data.envs, _algorithms(data)
+    where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
+    if data.atari and len(envs) > 1:
+        where = f"{len(envs)} Atari games"
+    who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
+    swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
+    return f"{where}: {who}{swept}"
+
+
+def lead(data: ReportData) -> str:
+    """1,995 agents: 57 environments, 7 algorithms, 5 seeds each; 50M timesteps, 200 evaluations."""
+    table = data.main
+    runs = table.select("env", "algorithm", "k", "seed").n_unique()
+    points = table.group_by("env").agg(pl.col("step").n_unique())["step"].to_list()
+    one = len(_algorithms(data)) == 1 and len(data.variants) > 1
+    who = f"{len(data.variants)} values of k" if one else how_many(len(data.variants), "algorithm")
+    parts = [how_many(len(data.envs), "environment"), who, seed_count(table)]
+    return (
+        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
+        f"{millions(int(table['step'].to_numpy().max()))} timesteps, "
+        f"{how_many(max(points), 'evaluation')}."
+    )
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """The shortest last components that tell folders apart: pages go to other people."""
+    longest = max((len(Path(path).parts) for path in paths), default=1)
+    for count in range(1, longest + 1):
+        names = {path: "/".join(Path(path).parts[-count:]) for path in paths}
+        if len(set(names.values())) == len(names):
+            return names
+    return {path: path for path in paths}
+
+
+def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    """Notes with the short names of folders in them."""
+    for path in sorted(names, key=len, reverse=True):
+        notes = [note.replace(path, names[path]) for note in notes]
+    return list(notes)
+
+
+def deviations(results: Results) -> list[str]:
+    """Deviations from the paper, as the runs of a study have recorded them."""
+    origins = (source.provenance or {} for source in results.about)
+    return list(dict.fromkeys(each for origin in origins for each in origin.get(DEVIATIONS, ())))
+
+
+def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) -> list[str]:
+    """The section on the runs and agents; `names` are short names of the sources."""
+    parts = []
+    if departures := deviations(results):
+        parts += [elements.paragraph("Deviations from the paper:"), elements.bullets(departures)]
+    for source in results.about:
+        parts += _source(source, names[source.path])
+    rows, caption = _by_algorithm(data), "The agents"
+    table = elements.table(AGENT_COLUMNS, rows, name="groups", caption=caption, tall=True)
+    every = elements.details("Every agent", name="every-agent", rows="agent-rows")
+    return [*parts, "<h3>The agents</h3>", table, every]
+
+
+def made_section(
+    command: str,
+    settings: Mapping[str, Any],
+    origin: Mapping[str, Any],
+    *before: str,
+    name: str = "",
+) -> str:
+    """The section on how a study was made; `before` comes before its settings."""
+    about = {key: origin[key] for key in MADE_WITH if key in origin}
+    shown = elements.settings_table({**settings, **about})
+    return elements.section("How it was made", elements.code(command), *before, shown, name=name)
+
+
+def agent_rows(data: ReportData) -> dict[str, Any]:
+    """A row per agent, for the table that opens on a click."""
+    table = data.main
+    own = [name for name in AGENT_SETTINGS if name in table.columns and table[name].n_unique() > 1]
+    run = ["env", "algorithm", "k", "seed"]
+    ended = table.group_by(run).agg(
+        *(pl.col(name).first() for name in own),
+        pl.col("step").max().alias("last step"),
+        _diverged(table).any().alias("diverged"),
+    )
+    auc, final = (
+        make(table).table.select(*run, pl.col("score").alias(name))
+        for make, name in ((run_auc, "AUC"), (final_scores, "final score"))
+    )
+    rows = ended.join(auc, on=run, how="left").join(final, on=run, how="left").sort(run)
+    rows = rows.with_columns(
+        pl.col("env").map_elements(game, return_dtype=pl.String),
+        pl.col("AUC", "final score").round_sig_figs(5),
+        diverged=pl.when("diverged").then(pl.lit("yes")).otherwise(pl.lit("")),
+    ).rename({"env": "environment"})
+    if not (rows["diverged"] == "yes").any():
+        rows = rows.drop("diverged")
+    columns = [name.replace("_", " ") for name in rows.columns]
+    return {"columns": columns, "rows": [list(map(_finite, row)) for row in rows.iter_rows()]}
+
+
+def _by_algorithm(data: ReportData) -> list[list[Any]]:
+    """A row per environment and algorithm, with means over seeds and their intervals."""
+    by, table = ["env", "algorithm", "k"], data.main
+    diverged = pl.col("seed").filter(_diverged(table)).n_unique()
+    rows = table.group_by(by).agg(
+        seeds=pl.col("seed").n_unique(), last=pl.col("step").max(), diverged=diverged
+    )
+    for make, name in ((run_auc, "auc"), (final_scores, "final")):
+        means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
+        interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)
+        rows = rows.join(means.select(*by, interval), on=by)
+    known = {tuple(row[name] for name in by): row for row in rows.to_dicts()}
+    return [
+        [
+            *(Cell("", game(env)), v.look.label, Cell(f"{v.k:g}", v.k), row["seeds"], row["last"]),
+            *(_mean(*row["auc"]), _mean(*row["final"]), row["diverged"]),
+        ]
+        for env in data.envs
+        for v in data.variants
+        if (row := known.get((env, v.algorithm, v.k))) is not None
+    ]
+
+
+def _mean(mean: float | None, low: float | None, high: float | None) -> Cell:
+    if mean is None:
+        return Cell("–", None)
+    if low is None:
+        return Cell(number(mean), mean)
+    value, _, ends = written(Interval(mean, low, high), sign=False).partition(" ")
+    return Cell(f'<span class="number">{value}</span><small>{ends}</small>', mean)
+
+
+def _diverged(table: pl.DataFrame) -> pl.Expr:
+    known = "diverged_at" in table.columns
+    return pl.col("diverged_at").is_not_null() if known else pl.lit(False)
+
+
+def _source(source: Source, name: str) -> list[str]:
+    """One source: the command, the protocol, the settings, the machine."""
+    origin, config = source.provenance or {}, source.config or {}
+    text = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
+    parts = [elements.paragraph(text)]
+    if isinstance(origin.get("command"), str):
+        parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
+    settings = config.get("settings")
+    for envs, own in _alike(settings if isinstance(settings, Mapping) else {}):
+        plain = {name: value for name, value in own.items() if name != PROTOCOL}
+        where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
+        if isinstance(own.get(PROTOCOL), Mapping):
+            inside = elements.settings_table(own[PROTOCOL])
+            parts.append(elements.details(f"Protocol of {where}", inside))
+        parts.append(elements.details(f"Settings of {where}", elements.settings_table(plain)))
+    known = {name: origin[name] for name in ORIGIN if name in origin}
+    if known:
+        parts.append(elements.details("Where it was run", elements.settings_table(known)))
+    return parts
+
+
+def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Environments with equal settings together."""
+    equal: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for env, own in settings.items():
+        if isinstance(own, dict):
+            equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
+    return list(equal.values())
+
+
+def _algorithms(data: ReportData) -> list[str]:
+    names = (look(v.algorithm).label.removesuffix("(0)") for v in data.variants)
+    return list(dict.fromkeys(names))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and value - value != 0 else value

@@ -1,0 +1,263 @@
+"""The curves of the interactive panel, packed: a few bytes per number, everything in the page.
+
+A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed
+costs the others nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations_with_replacement
+from math import factorial, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from valueshare.analysis.importers.columns import METRICS
+from valueshare.analysis.resampling import intervals
+from valueshare.analysis.scores import BASELINES
+from valueshare.report.data import ReportData
+from valueshare.report.figures.curves import curves_shown
+from valueshare.report.figures.series import Variant, game
+from valueshare.report.figures.style import look
+from valueshare.text import how_many
+
+Floats = NDArray[np.float64]
+
+NONE = 65_535
+LEVELS = 65_534
+BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
+ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
+EXACT = 6  # seeds up to which every resample is counted, and none is drawn
+MOST_SHOWN = 9  # lines at first; the others are a click away
+LABELS = {"score": "evaluation score", "train_score": "score while training"}
+
+
+class Packed(NamedTuple):
+    """The data of the panel, as JSON, and sentences about it."""
+
+    data: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+class _Pack:
+    """Rows of numbers, one after the other, each with its own scale."""
+
+    def __init__(self, who: Sequence[Variant]) -> None:
+        self.numbers = {(v.algorithm, v.k): number for number, v in enumerate(who)}
+        self.values: list[NDArray[np.uint16]] = []
+        self.scales: list[tuple[float, float]] = []
+        self.grids: list[list[int]] = []
+        self.size = 0
+
+    def add(self, who: tuple[str, float], rows: Floats, count: str, seeds: int = 0) -> list[Any]:
+        """Add a curve, NaN where there is nothing: mean, low, high, and then its seeds.
+
+        Returns the panel's entry: [variant, first row, its offset, "5 seeds", rows of seeds].
+        """
+        curve = [self.numbers[who], len(self.scales), self.size, count, seeds]
+        for row in rows:
+            codes, *scale = quantised(row)
+            self.values.append(codes)
+            self.scales.append((scale[0], scale[1]))
+            self.size += len(codes)
+        return curve
+
+    def grid(self, steps: list[int]) -> int:
+        """The number of a grid of steps."""
+        if steps not in self.grids:
+            self.grids.append(steps)
+        return self.grids.index(steps)
+
+    def packed(self) -> dict[str, Any]:
+        values = np.concatenate(self.values) if self.values else np.zeros(0)
+        arrays = {"values": values.astype("<u2"), "scales": np.array(self.scales, "<f8")}
+        texts = {name: base64.b64encode(a.tobytes()).decode() for name, a in arrays.items()}
+        return {"grids": self.grids, **texts}
+
+
+def curve_data(data: ReportData) -> Packed:
+    """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
+    metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
+    pack, notes, views = _Pack(data.variants), list[str](), list[dict[str, Any]]()
+    if data.atari and len(data.envs) > 1:
+        views.append(_all_games(data, pack))
+        notes.append(BASELINES)
+    arrays = {
+        env: _arrays(data.main.filter(pl.col("env") == env), list(metrics)) for env in data.envs
+    }
+    room = ROOM - pack.size
+    with_seeds = set[str]()
+    for metric in metrics:  # in their order of interest, as long as there is room
+        room -= sum(a.values[metric].size for a in arrays.values())
+        if room >= 0:
+            with_seeds.add(metric)
+    for env, found in arrays.items():
+        curves = {m: _env_curves(found, m, m in with_seeds, pack) for m in metrics}
+        kept = {metric: own for metric, own in curves.items() if own}
+        views.append({"label": game(env), "grid": pack.grid(found.steps), "curves": kept})
+    _number_equal_labels(views)
+    if left := [label for name, label in metrics.items() if name not in with_seeds]:
+        names = ", ".join(left)
+        notes.append(f"The seeds of {names} are not in the page: they would make it large.")
+    notes.append(
+        "Lines are means over seeds and bands 95 % bootstrap intervals of them (all resamples "
+        f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
+    )
+    packed = {
+        "variants": _variants(data),
+        "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
+        "views": views,
+        **pack.packed(),
+    }
+    order = ("variants", "metrics", "grids", "views", "values", "scales")
+    return Packed({name: packed[name] for name in order}, tuple(notes))
+
+
+def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
+    """Codes, and the scale to turn them back: value = low + unit * code. Shapes: [T] -> [T].
+
+    [0, 1, nan, 2] -> [0, 32767, 65535, 65534], low 0, unit 2 / 65534.
+    """
+    known = np.isfinite(row)
+    codes = np.full(len(row), NONE, np.uint16)
+    if not known.any():
+        return codes, 0.0, 0.0
+    low, high = float(row[known].min()), float(row[known].max())
+    unit = (high - low) / LEVELS
+    codes[known] = np.rint((row[known] - low) / unit) if unit > 0 else 0
+    return codes, low, unit
+
+
+class _Arrays(NamedTuple):
+    """One environment's runs: who they are, and their metrics as [runs, steps], NaN for nothing."""
+
+    steps: list[int]
+    who: list[tuple[str, float]]  # [runs]
+    values: dict[str, Floats]
+
+
+def _arrays(rows: pl.DataFrame, metrics: Sequence[str]) -> _Arrays:
+    steps = rows["step"].unique().sort()
+    runs = rows.select("algorithm", "k", "seed").unique().sort("algorithm", "k", "seed")
+    numbered = rows.join(runs.with_row_index("run"), on=["algorithm", "k", "seed"])
+    at = numbered["run"].to_numpy(), np.searchsorted(steps, numbered["step"].to_numpy())
+    values = {}
+    for name in metrics:
+        own = np.full((runs.height, len(steps)), np.nan)
+        own[at] = numbered[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        values[name] = np.where(np.isfinite(own), own, np.nan)
+    return _Arrays(steps.to_list(), list(runs.select("algorithm", "k").iter_rows()), values)
+
+
+def _env_curves(found: _Arrays, metric: str, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
+    """The curves of one metric, by variant."""
+    values = found.values[metric]
+    groups = {who: values[[own == who for own in found.who]] for who in dict.fromkeys(found.who)}
+    groups = {who: runs for who, runs in groups.items() if np.isfinite(runs).any()}
+    curves = []
+    for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
+        rows = np.concatenate([band, runs]) if with_seeds else band
+        seeds = len(runs) if with_seeds else 0
+        curves.append(pack.add(who, rows, how_many(len(runs), "seed"), seeds))
+    return sorted(curves)
+
+
+def _bands(groups: Sequence[Floats]) -> list[Floats]:
+    """Mean, low and high over the runs that have a value. Shapes: [runs, T] each -> [3, T] each."""
+    bands = [np.full((3, runs.shape[1]), np.nan) for runs in groups]
+    ordered = [np.sort(runs, axis=0).T for runs in groups]  # [T, runs]; NaN comes last
+    known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
+    for count in sorted({int(count) for counts in known for count in counts} - {0}):
+        places = [counts == count for counts in known]
+        values = np.concatenate(
+            [own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()]
+        )
+        ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
+        if 1 < count <= EXACT:
+            ends = exact_ends(values)
+        elif count > EXACT:
+            sizes = np.array([count])
+            ends = intervals(values, sizes, "run_mean", resamples=BAND_RESAMPLES, seed=0)
+        three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
+        firsts = np.cumsum([there.sum() for there in places])[:-1]
+        for band, there, own in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
+            band[:, there] = own
+    return bands
+
+
+def exact_ends(values: Floats) -> tuple[Floats, Floats]:
+    """The ends of 95 % bootstrap intervals of means, over all resamples there are.
+
+    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial
+    probabilities: fewer than one would draw. Shapes: [C, n] -> [C], [C].
+    """
+    counts, chances = _all_resamples(values.shape[1])
+    # No matrix product: on ones this small the threads of BLAS only wait for each other.
+    means = np.einsum("ci,ri->cr", values, counts / values.shape[1])  # [C, R]
+    order = np.argsort(means, axis=1)
+    ranked, below = np.take_along_axis(means, order, axis=1), np.cumsum(chances[order], axis=1)
+    last = len(counts) - 1
+    at = [(below < share).sum(axis=1).clip(max=last)[:, None] for share in (0.025, 0.975)]
+    low, high = (np.take_along_axis(ranked, index, axis=1)[:, 0] for index in at)
+    return low, high
+
+
+@cache
+def _all_resamples(n: int) -> tuple[Floats, Floats]:
+    """How often each of n is drawn in every different resample, and their chances: [R, n], [R]."""
+    drawn = list(combinations_with_replacement(range(n), n))
+    counts = [[own.count(i) for i in range(n)] for own in drawn]
+    ways = [factorial(n) / prod(factorial(count) for count in row) for row in counts]
+    return np.array(counts, np.float64), np.array(ways) / n**n
+
+
+def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
+    """The interquartile mean over all games, on the human scale."""
+    table = data.curves.table
+    steps = table["step"].unique().sort().to_list()
+    curves = []
+    for variant in data.variants:
+        own = variant.rows(table).sort("step")
+        rows = np.full((3, len(steps)), np.nan)
+        bands = own.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
+        at = np.searchsorted(steps, own["step"].to_numpy())
+        rows[:, at] = bands.fill_null(np.nan).to_numpy().T
+        runs = how_many(int(own["runs"].to_numpy().max()), "run")
+        curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
+    return {
+        "label": f"All {len(data.envs)} games",
+        "what": "IQM of the human-normalised score",
+        "grid": pack.grid(steps),
+        "curves": {"score": curves},
+    }
+
+
+def _variants(data: ReportData) -> list[dict[str, Any]]:
+    """Names and colours; of many k, the paper's choice is on at first."""
+    crowded = len(data.variants) > MOST_SHOWN
+    chosen = curves_shown(data.sweep)[:MOST_SHOWN]
+    return [
+        {
+            "label": variant.look.label,
+            "group": look(variant.algorithm).label.removesuffix("(0)"),
+            "chip": f"k = {variant.k:g}",
+            "colour": variant.look.colour,
+            "dashed": variant.look.dashed,
+            "on": not crowded or (variant.algorithm == data.swept and variant.k in chosen),
+        }
+        for variant in data.variants
+    ]
+
+
+def _number_equal_labels(views: list[dict[str, Any]]) -> None:
+    """Pong-v4 and Pong-v5 are both Pong: number the later ones."""
+    counts = Counter[str]()
+    for view in views:
+        label = view["label"]
+        counts[label] += 1
+        if counts[label] > 1:
+            view["label"] = f"{label} ({counts[label]})"

@@ -1,0 +1,245 @@
+"""HTML elements of a page in one file: no network, light and dark, readable on a phone.
+
+Text and JSON from data are escaped here, and nowhere else.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from valueshare.report.figures.svg import data_uri
+
+DATA = "application/json"
+
+
+class Picture(NamedTuple):
+    """A figure as an SVG, with its caption and notes."""
+
+    name: str
+    svg: bytes
+    caption: str
+    notes: tuple[str, ...] = ()
+
+
+class Cell(NamedTuple):
+    """A cell with a value to sort by, and HTML of its own."""
+
+    markup: str  # HTML already
+    value: Any = None
+    name: str = ""  # of its class
+    label: str = ""  # before it, where a narrow screen has no heading
+
+
+def page(
+    title: str,
+    lead: str,
+    sections: Iterable[str],
+    *,
+    scripts: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+    above: str = "",
+    links: Mapping[str, str] | None = None,
+    online: bool = False,
+) -> str:
+    """A whole HTML page; `title` and `lead` are escaped, sections and `above` are HTML already.
+
+    `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page
+    forbids the browser to load or run anything else. With `online` the page may send requests to
+    its own server.
+    """
+    texts = [asset(name) for name in scripts]
+    stored = [embedded(name, value) for name, value in (data or {}).items()]
+    running = [f"<script>{text}</script>" for text in texts]
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy(texts, online)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>",
+            "</head>\n<body>",
+            '<header>\n<div id="head">',
+            f'<h1>{html.escape(title)}</h1>\n<p class="lead">{html.escape(lead)}</p>',
+            f"{above}</div>",
+            *([_links(links, bool(scripts))] if links else []),
+            "</header>\n<main>",
+            *sections,
+            "</main>",
+            *stored,
+            *running,
+            "</body>\n</html>\n",
+        ]
+    )
+
+
+def section(heading: str, *parts: str, name: str = "") -> str:
+    if not name:
+        return f"<h2>{html.escape(heading)}</h2>\n" + "\n".join(parts)
+    inside = f'<h2 id="{name}-title">{html.escape(heading)}</h2>\n' + "\n".join(parts)
+    return f'<section id="{name}" aria-labelledby="{name}-title">\n{inside}\n</section>'
+
+
+def paragraph(text: str, name: str = "") -> str:
+    opening = f'<p class="{name}">' if name else "<p>"
+    return f"{opening}{unbroken(text) if name else html.escape(text)}</p>"
+
+
+def bullets(items: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>"
+
+
+def unbroken(text: str) -> str:
+    """Text as HTML in which short names with hyphens, like IB-DQN(4), stay on one line."""
+    escaped = html.escape(text)
+    return re.sub(r"[\w(]+-[\w().-]{1,20}", lambda m: f'<span class="name">{m[0]}</span>', escaped)
+
+
+def code(text: str) -> str:
+    return f"<pre><code>{html.escape(text)}</code></pre>"
+
+
+def command(text: str) -> str:
+    """A command with a button that copies it."""
+    return f'<div class="command">{code(text)}<button type="button" data-copy>Copy</button></div>'
+
+
+def details(summary: str, *parts: str, name: str = "", rows: str = "") -> str:
+    """Content that opens on a click; `rows` is the id of data that a table is made of then."""
+    about = _attributes({"id": name, "data-rows": rows})
+    return f"<details{about}><summary>{html.escape(summary)}</summary>{''.join(parts)}</details>"
+
+
+def figure(svg: bytes, caption: str, name: str = "", shape: str = "") -> str:
+    """An SVG inside the page, as an image: its names and styles cannot clash with another's.
+
+    As an image it can run nothing either, whatever text is in it.
+    """
+    # The size is known before the image is there, so that nothing moves when it comes.
+    size = svg_size(svg)
+    room = "" if size is None else f' width="{size[0]:.0f}" height="{size[1]:.0f}"'
+    return (
+        f"<figure{_attributes({'id': name, 'class': shape})}><img{_attributes({'alt': caption})} "
+        f'loading="lazy" decoding="async"{room} src="{data_uri(svg)}">'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    name: str = "",
+    shape: str = "",
+    caption: str = "",
+    tall: bool = False,
+) -> str:
+    """A table; with a `name` its columns can be sorted by. Cells are values, or `Cell`s."""
+    body = [list(row) for row in rows]
+    text = [any(_is_text(row[i]) for row in body) for i in range(len(columns))]
+    headings = "".join(_heading(c, t, bool(name)) for c, t in zip(columns, text, strict=True))
+    lines = (
+        "<tr>" + "".join(_cell(*pair) for pair in zip(row, text, strict=True)) + "</tr>\n"
+        for row in body
+    )
+    hidden = f'<caption class="hidden">{html.escape(caption)}</caption>' if caption else ""
+    inside = f"{hidden}<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    # A region that scrolls must be reachable by keyboard, and have a name.
+    region = {"tabindex": "0", "role": "region", "aria-label": caption} if caption else {}
+    frame = _attributes({"class": "scroll tall" if tall else "scroll", **region})
+    return f"<div{frame}><table{_attributes({'id': name, 'class': shape})}>{inside}</table></div>"
+
+
+def settings_table(settings: Mapping[str, Any]) -> str:
+    return table(("setting", "value"), settings.items())
+
+
+def embedded(name: str, value: Any) -> str:
+    """JSON for scripts: no text in it can end the script or begin another."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return f'<script type="{DATA}" id="{html.escape(name)}">{text}</script>'
+
+
+def shown(value: Any) -> str:
+    """A value as text: numbers short, lists in a line, None as a dash."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        texts = [shown(item) for item in value]
+        return ", ".join(texts if len(texts) <= 12 else [*texts[:5], "…", *texts[-2:]])
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
+    return str(value)
+
+
+def svg_size(content: bytes) -> tuple[float, float] | None:
+    """Width and height from the viewBox of an SVG, or None."""
+    head = content[:2_000].decode("utf-8", "replace")
+    words = head.partition('viewBox="')[2].partition('"')[0].split()
+    try:
+        width, height = float(words[2]), float(words[3])
+    except (IndexError, ValueError):
+        return None
+    return (width, height) if width > 0 and height > 0 else None
+
+
+@cache
+def asset(name: str) -> str:
+    """A style or script of the package."""
+    return (files("valueshare.report.page") / "assets" / name).read_text(encoding="utf-8")
+
+
+STYLE = asset("page.css")
+
+
+def _attributes(values: Mapping[str, str]) -> str:
+    """HTML attributes of those values that are not empty."""
+    return "".join(f' {name}="{html.escape(value)}"' for name, value in values.items() if value)
+
+
+def policy(scripts: Sequence[str], online: bool) -> str:
+    """The Content-Security-Policy: no network; no scripts but these, by their checksums."""
+    sums = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{one}'" for one in sums) or "'none'"
+    own, asking = (" 'self'", "; connect-src 'self'") if online else ("", "")
+    return (
+        f"default-src 'none'; img-src data:{own}; style-src 'unsafe-inline'; script-src {allowed}"
+        f"; base-uri 'none'; form-action 'none'{asking}"
+    )
+
+
+def _links(links: Mapping[str, str], switch: bool) -> str:
+    items = "".join(
+        f'<a href="#{html.escape(name)}">{html.escape(label)}</a>' for name, label in links.items()
+    )
+    button = '<button type="button" id="theme">Dark</button>' if switch else ""
+    return f'<nav aria-label="On this page">{items}{button}</nav>'
+
+
+def _heading(name: str, text: bool, sortable: bool) -> str:
+    kind = _attributes({"class": "text" if text else ""})
+    if not sortable:
+        return f"<th{kind}>{html.escape(name)}</th>"
+    button = f'<button type="button">{html.escape(name)}</button>'
+    return f'<th{kind} scope="col" aria-sort="none">{button}</th>'
+
+
+def _cell(value: Any, text: bool) -> str:
+    cell = value if isinstance(value, Cell) else Cell("", value)
+    number = isinstance(cell.value, int | float) and not isinstance(cell.value, bool)
+    sorted_by = repr(cell.value) if number else cell.value if cell.markup else ""
+    about = {"class": cell.name or ("text" if text else ""), "data-name": cell.label}
+    about["data-v"] = sorted_by if isinstance(sorted_by, str) else ""
+    return f"<td{_attributes(about)}>{cell.markup or html.escape(shown(cell.value))}</td>"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value.value if isinstance(value, Cell) else value, str)

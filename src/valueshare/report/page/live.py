@@ -1,0 +1,170 @@
+"""The page of unfinished runs: built again after every phase, never in between."""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.importers.results import Results, read_results
+from valueshare.errors import InvalidInput
+from valueshare.files import checksum
+from valueshare.report.data import report_data
+from valueshare.report.figure_registry import FIGURES, drawn_from
+from valueshare.report.figures.style import as_svg
+from valueshare.report.page.elements import Picture
+from valueshare.report.page.results import Live, results_page, waiting_page
+from valueshare.result_files import read_parquet
+from valueshare.schema import read_config
+
+RESULTS = (".parquet", ".csv", ".npz", ".txt")
+MANIFEST = re.compile(r"checkpoint-\d+\.json")
+RESAMPLES = 2_000  # of intervals that the next phase replaces
+POLL_SECONDS = 1.0  # between two checks of the folders
+SHARE = 0.2  # of a core, at most, is spent on pages
+
+
+class View(NamedTuple):
+    """A page and its version."""
+
+    version: str
+    content: bytes
+
+
+class Follower:
+    """Keeps the page of runs up to date; `view` is always a whole page."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        resamples: int = RESAMPLES,
+        *,
+        fetch: Callable[[], None] = lambda: None,
+        named: Callable[[str], str] = lambda text: text,
+        limit: str | None = None,
+    ) -> None:
+        """`fetch` is called before every check; `named` replaces a copy's folder by its address.
+
+        Results that take more memory than `limit` (None: 2 GB) are refused.
+        """
+        self.paths = check(paths)
+        self.resamples = resamples
+        self.fetch, self.named, self.limit = fetch, named, limit
+        self.seen = ""
+        self.view = View("0", self._waiting("0", "No phase has ended yet.").encode())
+
+    def follow(self, stop: Event) -> None:
+        """Check until `stop` is set; after a page, wait in proportion to the time it took."""
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                self.refresh()
+            except Exception as error:  # the page before it stays, and the next phase may fix it
+                print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
+            except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
+                return
+            took = time.monotonic() - began
+            stop.wait(max(POLL_SECONDS, took * (1 / SHARE - 1)))
+
+    def refresh(self) -> bool:
+        """Build the page again if the runs' files have changed; returns whether they have."""
+        self.fetch()
+        now = fingerprint(self.paths)
+        if now == self.seen:
+            return False
+        self.seen = now
+        try:
+            results = read_results(self.paths, max_result_size=self.limit)
+        except InvalidInput as error:  # no records yet, or a file that is being moved: wait
+            self.view = View(now, self._waiting(now, self.named(str(error))).encode())
+            return True
+        done = progress(results)
+        text = live_page(results, Live(now, _message(self.paths, done), done), self.resamples)
+        self.view = View(now, text.encode())
+        return True
+
+    def _waiting(self, version: str, message: str) -> str:
+        names = [self.named(str(path)) for path in self.paths]
+        return waiting_page(names, Live(version, message))
+
+
+def check(paths: Sequence[Path]) -> list[Path]:
+    """Refuse paths that can never hold readable records; others may hold them later."""
+    if not paths:
+        raise InvalidInput("no runs are given: name run folders")
+    for path in paths:
+        runs = [file.parent for file in path.rglob("agents.parquet")]
+        for folder in runs:
+            read_config(folder)  # refuses one of a newer version
+        if not runs and not (path / "config.json").is_file():
+            read_results(path)  # refuses it with the reason
+    return list(paths)
+
+
+def fingerprint(paths: Sequence[Path]) -> str:
+    """A checksum of names, sizes and times of the files of records, and of manifests.
+
+    A phase counts when its manifest is there, which comes after its records.
+    """
+    found = []
+    for path in paths:
+        files = [path] if path.is_file() else path.rglob("*")
+        for file in files:
+            if file.suffix in RESULTS or MANIFEST.fullmatch(file.name):
+                try:
+                    about = file.stat()
+                except FileNotFoundError:
+                    continue  # replaced at this moment: the next check sees its successor
+                found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
+    return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
+
+
+def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
+    """The page of `valueshare report` for the records so far, without figures that need more."""
+    pictures, data = [], report_data(results, resamples)
+    for name in FIGURES:
+        with suppress(InvalidInput):
+            for one in drawn_from(results, [name], data=data):
+                pictures.append(Picture(one.name, as_svg(one.figure), one.caption, one.notes))
+    return results_page(results, pictures, resamples=resamples, data=data, live=live)
+
+
+def progress(results: Results) -> float | None:
+    """The share of all agent-steps that is done; None where no settings say how many there are."""
+    done, planned = 0, 0
+    for source in results.about:
+        settings = (source.config or {}).get("settings")
+        if not isinstance(settings, dict):
+            continue
+        try:
+            table = Path(source.path) / "agents.parquet"
+            agents = read_parquet(table, columns=["agent", "env"])
+        except (OSError, pl.exceptions.PolarsError, InvalidInput):
+            continue
+        for env, count in agents["env"].value_counts().iter_rows():
+            own = settings.get(env)
+            steps = own.get("steps") if isinstance(own, dict) else None
+            planned += count * steps if isinstance(steps, int) else 0
+        last = results.table.filter(pl.col("source") == source.path)
+        done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())
+    return min(1.0, done / planned) if planned else None
+
+
+def _message(paths: Sequence[Path], done: float | None) -> str:
+    if done == 1.0:
+        return "Finished."
+    times = [
+        file.stat().st_mtime
+        for path in paths
+        for file in path.rglob("*.parquet")
+        if file.parent.name == "records"  # of the run, or of the shards or runs in the folder
+    ]
+    when = f"the last phase ended at {datetime.fromtimestamp(max(times)):%H:%M:%S}" if times else ""
+    share = f"{done:.0%} of all steps" if done is not None else ""
+    return "Under way: " + "; ".join(filter(None, (share, when))) + "."

@@ -1,0 +1,122 @@
+"""The page of any results: the verdict first, then curves, figures, tables, and the runs."""
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from valueshare.analysis.importers.results import Results
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.report.data import ReportData, is_synthetic, report_data
+from valueshare.report.findings import READING, Verdict, find_verdict
+from valueshare.report.page import elements
+from valueshare.report.page.about import (
+    about_parts,
+    agent_rows,
+    lead,
+    short_names,
+    shortened,
+    title,
+)
+from valueshare.report.page.curve_data import curve_data
+from valueshare.report.page.elements import Picture
+from valueshare.report.page.tables import by_environment, findings, score_tables
+
+SCRIPTS = ("curves.js", "panel.js", "page.js")
+# Of a page that is served: in its header, and in the page itself.
+LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
+SYNTHETIC = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
+WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, of figures in full width
+PANEL = ("Learning curves", [elements.asset("panel.html")])  # the interactive curves
+
+
+class Live(NamedTuple):
+    """The progress of a run that is being watched."""
+
+    version: str  # changes with the page
+    message: str
+    done: float | None = None  # of 1
+
+
+def results_page(
+    results: Results,
+    pictures: Sequence[Picture] = (),
+    *,
+    asked: Sequence[str] = (),
+    resamples: int = RESAMPLES,
+    data: ReportData | None = None,
+    verdict: Verdict | None = None,
+    live: Live | None = None,
+) -> str:
+    """One HTML file that stands alone; with `live` it asks its server for updates.
+
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the
+    results, where they are known already.
+    """
+    data = report_data(results, resamples) if data is None else data
+    verdict = find_verdict(data, asked) if verdict is None else verdict
+    found, curves = verdict.found, curve_data(data)
+    each = [results.notes, verdict.missing, *(one.notes for one in found)]
+    each += [picture.notes for picture in pictures]
+    notes = dict.fromkeys(note for notes in (*each, curves.notes) for note in notes)
+    if data.table.height > data.main.height:
+        notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
+    names = short_names([source.path for source in results.about])
+    headlines = (elements.paragraph(text, "headline") for text in verdict.sentences)
+    reading = elements.paragraph(" ".join(READING), "small")
+    gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
+    contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
+        ("verdict", "Verdict", "The verdict", (*headlines, *findings(found), reading)),
+        ("curves", "Curves", *PANEL),
+        ("figures", "Figures", "Figures", [gallery] if pictures else []),
+        ("tables", "Tables", "Tables", (*by_environment(found), *score_tables(data))),
+        ("run", "What was run", "What was run", about_parts(results, data, names)),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(notes, names))]),
+    )
+    shown = [content for content in contents if content[-1]]
+    sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]
+    return elements.page(
+        title(data),
+        lead(data),
+        sections if live is None else [live_banner(live), *sections],
+        scripts=SCRIPTS,
+        data={"curve-data": curves.data, "agent-rows": agent_rows(data)},
+        above=elements.paragraph(SYNTHETIC, "warning") if is_synthetic(results) else "",
+        links={name: link for name, link, *_ in shown},
+        online=live is not None,
+    )
+
+
+def waiting_page(names: Sequence[str], live: Live) -> str:
+    """The page before a run's first phase has ended."""
+    text = elements.paragraph("The page appears when the first phase ends.")
+    title, scripts = "Waiting for the first records", ["page.js"]
+    sections = [live_banner(live), text]
+    return elements.page(title, ", ".join(names), sections, scripts=scripts, online=True)
+
+
+def live_banner(live: Live) -> str:
+    bar = "" if live.done is None else f'<progress max="1" value="{live.done:.4f}"></progress>'
+    return (
+        f'<div class="live" id="live" data-version="{html.escape(live.version)}">'
+        f'<span class="state" role="status">{html.escape(live.message)}</span>{bar}</div>'
+    )
+
+
+def _figure(picture: Picture) -> str:
+    width, height = elements.svg_size(picture.svg) or (1.0, 1.0)
+    shape = "wide" if width >= WIDE * height or width >= A_PAGE else ""
+    return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", shape)
+
+
+def panel_section() -> str:
+    """The interactive curves."""
+    heading, parts = PANEL
+    return elements.section(heading, *parts, name="curves")
+
+
+def with_panel(
+    data: ReportData, title: str, lead: str, sections: Sequence[str], links: Mapping[str, str]
+) -> str:
+    """A page with `panel_section` among its sections, and the curves that it shows."""
+    curves = {"curve-data": curve_data(data).data}
+    return elements.page(title, lead, sections, scripts=SCRIPTS, data=curves, links=links)

@@ -1,0 +1,159 @@
+"""The tables of the page: findings with their intervals drawn, environments, scores."""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from valueshare.report.data import ReportData
+from valueshare.report.figures.series import game
+from valueshare.report.findings import (
+    Comparison,
+    Interval,
+    number,
+    odds,
+    sentence,
+    sides,
+    written,
+)
+from valueshare.report.page import elements
+from valueshare.report.page.elements import Cell
+from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
+
+CLASSES = {1: "better", -1: "worse", 0: ""}
+MARKS = {1: "▲", -1: "▼", 0: ""}
+
+
+def findings(found: Sequence[Comparison]) -> list[str]:
+    """A row per comparison: the sentence, its interval as a picture, and the numbers."""
+    if not found:
+        return []
+    several = any(one.envs.height > 1 for one in found)
+    scale = _scale(found)
+    rows = [_finding(one, scale, several) for one in found]
+    what = next((one.what for one in found if one.difference), "AUC")
+    drawn = "Interval" if any(one.difference for one in found) else "Probability"
+    columns = ["Finding", drawn, f"Difference of the {what}", "Beats it with probability"]
+    columns += ["Clearly higher / lower on"] if several else []
+    return [elements.table(columns, rows, name="findings", shape="findings", caption="Findings")]
+
+
+def by_environment(found: Sequence[Comparison]) -> list[str]:
+    """A row per environment, a column per comparison: the difference, and whether it is clear."""
+    envs = sorted({env for one in found for env in one.envs["env"]}, key=lambda e: game(e).lower())
+    if len(envs) < 2:
+        return []
+    known = [{row["env"]: row for row in one.envs.to_dicts()} for one in found]
+    rows = [[Cell("", game(env)), *(_difference(own.get(env)) for own in known)] for env in envs]
+    columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in found)]
+    human = any("human" in one.what for one in found)
+    unit = "human-normalised AUC" if human else "AUC"
+    return [
+        "<h3>By environment</h3>",
+        elements.paragraph(
+            f"Difference of the mean {unit} with its 95 % interval. ▲ and ▼: the interval lies "
+            "above or below 0.",
+            "small",
+        ),
+        elements.table(columns, rows, name="by-environment", caption="By environment", tall=True),
+    ]
+
+
+def score_tables(data: ReportData) -> list[str]:
+    """Final scores of several environments, the best in bold; Atari beside published scores."""
+    parts, means = list[str](), mean_scores(data.main).table
+    if len(data.envs) > 1:
+        made = score_table(means, data.n)
+        rows = []
+        for row, (env, scores) in enumerate(zip(made.envs, made.scores, strict=True)):
+            best = made.best(row)
+            cells = (_score(score, column in best) for column, score in enumerate(scores))
+            rows.append([Cell("", game(env)), *cells])
+        columns = ["Environment", *(variant.look.label for variant in made.variants)]
+        text = f"Means over seeds of the last three evaluations. {BOLD}"
+        parts += ["<h3>Final scores</h3>", elements.paragraph(text, "small")]
+        caption = "Final scores"
+        parts.append(elements.table(columns, rows, name="final-scores", caption=caption, tall=True))
+    if data.atari:
+        beside = beside_published(means, data.n).filter(pl.col("published").is_not_null())
+        columns, rows = [n.replace("_", " ") for n in beside.columns], [*map(list, beside.rows())]
+        caption = "Beside the published"
+        table = elements.table(columns, rows, name="published", caption=caption, tall=True)
+        details = elements.details(f"{caption} scores", table, name="published-details")
+        parts += [details] if rows else []
+    return parts
+
+
+def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> list[Any]:
+    kind = CLASSES[found.direction]
+    shown, middle = _drawn(found)
+    text = f'<span class="{kind}">{elements.unbroken(sentence(found))}</span>'
+    unit = Cell("–", None)
+    if found.difference is not None:
+        markup = f'<span class="number">{html.escape(written(found.difference))}</span>'
+        unit = Cell(markup, found.difference.value)
+    chance = f'<span class="number">{odds(found.improvement)}</span>'
+    row = [
+        Cell(text, sentence(found), "text"),
+        Cell(_forest(shown, middle, scale, kind), shown.value, "forest"),
+        unit,
+        Cell(chance, found.improvement.value, label="beats it with probability"),
+    ]
+    if several:
+        up, down = sides(found)
+        markup = f'<span class="number">{up} / {down} of {found.envs.height}</span>'
+        row.append(Cell(markup, up - down, label="clearly higher / lower on"))
+    return row
+
+
+def _drawn(found: Comparison) -> tuple[Interval, float]:
+    """The interval of the picture, and its reference."""
+    return (found.difference, 0.0) if found.difference is not None else (found.improvement, 0.5)
+
+
+def _scale(found: Sequence[Comparison]) -> tuple[float, float]:
+    """One scale for all pictures, with the references in it and some room."""
+    ends = [
+        e for one in found for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None
+    ]
+    low, high = min(ends), max(ends)
+    room = 0.04 * (high - low) or 1.0
+    return low - room, high + room
+
+
+def _forest(shown: Interval, middle: float, scale: tuple[float, float], kind: str) -> str:
+    """An interval as a line with a dot, and a dotted line where nothing would differ."""
+    low, high = scale
+
+    def at(value: float) -> str:
+        return f"{100 * (value - low) / (high - low):.2f}%"
+
+    parts = [f'<line class="zero" x1="{at(middle)}" x2="{at(middle)}" y1="0" y2="26"/>']
+    if shown.low is not None and shown.high is not None:
+        parts.append(
+            f'<line x1="{at(shown.low)}" x2="{at(shown.high)}" y1="13" y2="13" '
+            'stroke="currentColor" stroke-width="3" stroke-linecap="round" stroke-opacity=".45"/>'
+        )
+    parts.append(f'<circle cx="{at(shown.value)}" cy="13" r="5" fill="currentColor"/>')
+    return f'<svg class="{kind}" aria-hidden="true">{"".join(parts)}</svg>'
+
+
+def _difference(row: dict[str, Any] | None) -> Cell:
+    if row is None:
+        return Cell("–", None)
+    interval = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
+    way = interval.clear_of(0.0)
+    value, _, ends = written(interval).partition(" ")
+    markup = (
+        f'<span class="number {CLASSES[way]}">{MARKS[way]} {html.escape(value)}</span>'
+        f"<small>{html.escape(ends)}</small>"
+    )
+    return Cell(markup, interval.value)
+
+
+def _score(score: float | None, best: bool) -> Cell:
+    if score is None:
+        return Cell("–", None)
+    text = number(score)
+    return Cell(f"<b>{text}</b>" if best else text, score)

@@ -1,0 +1,290 @@
+"""The report of a sweep over k on one environment: does the paper's claim on k hold?
+
+Made of a run folder with `agents.parquet` and `records/*.parquet`, finished or not, with
+checkpoints or without. `config.json` and `provenance.json` are used where they are there.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.importers.formats import Imported, read_agents, read_run_folder
+from valueshare.analysis.importers.results import Results
+from valueshare.analysis.run_values import run_auc
+from valueshare.experiments.lunarlander import deviations
+from valueshare.population.settings import TrainingSettings
+from valueshare.report.data import report_data
+from valueshare.report.figures import curves
+from valueshare.report.page.about import made_section
+from valueshare.report.page.elements import Picture, bullets, figure, paragraph, section, table
+from valueshare.report.page.results import panel_section, with_panel
+from valueshare.report.pipeline import Drawn, Report, write_files
+from valueshare.result_files import OWN_LIMIT, SizeLimit
+from valueshare.text import how_many
+
+
+class Claim(NamedTuple):
+    """A statement of the paper on the AUC of some k, against k = 0."""
+
+    ks: str  # which k, in words
+    key: str  # the same, in summary.json
+    low: float
+    high: float
+    side: Literal["above", "below"]
+
+
+class SweepStudy(NamedTuple):
+    """A study of k on one environment, as data."""
+
+    env: str
+    title: str
+    claims: tuple[Claim, ...]
+    notes: tuple[str, ...]  # on how to read its numbers
+
+
+READING = (
+    ("AUC is the mean of an agent's evaluation scores over training, the one before training too."),
+    (
+        "Intervals are 95 % percentile bootstrap intervals over seeds of the mean. 'Above' and "
+        "'below' mean that two intervals do not overlap."
+    ),
+    (
+        "All k share one step size, as in the paper: smaller step sizes should suit larger k, so "
+        "this shows k at a fixed step size and not k at its best."
+    ),
+    (
+        "Overestimation is the action-value minus the discounted return that followed, on the "
+        "scale of the training rewards, over finished evaluation episodes after training began."
+    ),
+    (
+        "An agent that diverged is frozen and continues to be evaluated: its scores count, because"
+        " leaving them out would flatter the k that broke it."
+    ),
+)
+LUNARLANDER = SweepStudy(
+    "LunarLander-v3",
+    "LunarLander-v3: sensitivity to k",
+    (
+        Claim("k from 1 to 32", "k_1_to_32", 1.0, 32.0, "above"),
+        Claim("k from 4,096", "k_from_4096", 4_096.0, math.inf, "below"),
+    ),
+    READING,
+)
+
+
+BY_K = {  # tables by k, and their headings
+    "auc": "AUC",
+    "overestimation": "Overestimation",
+    "relative_action_gap": "Relative action gap",
+}
+
+
+class Tables(NamedTuple):
+    """Means and intervals of a sweep."""
+
+    auc: pl.DataFrame  # by k
+    overestimation: pl.DataFrame  # by k
+    relative_action_gap: pl.DataFrame  # by k
+    curves: pl.DataFrame  # by k and step
+    scores: pl.DataFrame  # a row per agent and evaluation
+    diverged: pl.DataFrame  # by k: how many
+
+
+def write_sweep_report(
+    run_folder: Path, out: Path | None = None, study: SweepStudy = LUNARLANDER
+) -> dict[str, Any]:
+    """Write figures/, summary.json, scores.parquet and report.html; returns the summary."""
+    agents = read_agents(run_folder, SizeLimit(OWN_LIMIT))
+    run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
+    report = sweep_report(agents, run, study)
+    write_files(report, run_folder if out is None else out)
+    summary: dict[str, Any] = report.values["summary.json"]
+    return summary
+
+
+def sweep_report(agents: pl.DataFrame, run: Imported, study: SweepStudy) -> Report:
+    """The figures, summary and page of a sweep's records."""
+    tables = tabulate(agents, run.table)
+    summary = summarise(tables, study) | {"deviations": _deviations(agents, run, study.env)}
+    by_k = "AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
+    scale = "Overestimation against k, on the scale of the training rewards."
+    gap = curves.relative_action_gap_against_k(tables.relative_action_gap)
+    drawn = [
+        Drawn("sensitivity", curves.sensitivity(tables.auc, tables.curves), by_k),
+        Drawn("auc", curves.auc_against_k(tables.auc)),
+        Drawn("learning-curves", curves.learning_curves(tables.curves)),
+        Drawn("overestimation", curves.overestimation_against_k(tables.overestimation), scale),
+        Drawn("relative-action-gap", gap, "Relative action gap against k."),
+    ]
+    return Report(
+        drawn,
+        {"summary.json": summary},
+        lambda pictures: _page(study, run, tables, summary, pictures),
+        tables={"scores.parquet": tables.scores},
+    )
+
+
+def tabulate(agents: pl.DataFrame, evaluations: pl.DataFrame) -> Tables:
+    """Means over training of each agent, then means and intervals over seeds for each k.
+
+    Agents without any record count as left out, so an unfinished run shows what it lacks.
+    """
+    trained = evaluations.filter(pl.col("step") > 0)
+    seeds = agents.select(pl.col("k").cast(pl.Float64), pl.col("seed").cast(pl.Int64))
+
+    def by_k(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+        means = run_auc(rows, column).table
+        return mean_intervals(seeds.join(means, on=["k", "seed"], how="left"), ["k"], column)
+
+    broken = evaluations.group_by("agent", "k").agg(pl.col("diverged_at").is_not_null().any())
+    return Tables(
+        auc=by_k(evaluations, "score"),
+        overestimation=by_k(trained, "overestimation"),
+        relative_action_gap=by_k(trained, "relative_action_gap"),
+        curves=mean_intervals(evaluations, ["k", "step"], "score"),
+        scores=evaluations.sort("agent", "step").select(
+            *("env", "algorithm"),
+            pl.col("agent", "seed", "step", "episodes").cast(pl.Int32),
+            pl.col("k", "score", "overestimation", "relative_action_gap").cast(pl.Float32),
+            pl.col("diverged_at").cast(pl.Int32),
+        ),
+        diverged=broken.group_by("k").agg(pl.col("diverged_at").sum().alias("diverged")).sort("k"),
+    )
+
+
+def summarise(tables: Tables, study: SweepStudy = LUNARLANDER) -> dict[str, Any]:
+    """The numbers and the verdict, as plain JSON."""
+    sides = dict(zip(("above", "below"), compared(tables.auc), strict=True))
+    without = sum(tables.auc["left_out"])
+    left_out = {
+        "agents": sum(tables.auc["agents"]) + without,
+        "agents_without_auc": without,
+        "agents_diverged": sum(tables.diverged["diverged"]),
+        "evaluations": tables.scores.height,
+        "evaluations_without_finished_episode": tables.scores["score"].null_count(),
+    }
+    found = {}
+    for claim in study.claims:
+        ks = _within(tables.auc, claim)
+        for name, kept in ((claim.side, True), (f"not_{claim.side}", False)):
+            held = [k for k in ks if (k in sides[claim.side]) == kept]
+            found[f"{claim.key}_{name}_plain"] = held
+    return {
+        "verdict": [*_verdict(tables.auc, study.claims, sides), _left_out(left_out)],
+        **found,
+        "left_out": left_out,
+        "diverged_by_k": tables.diverged.to_dicts(),
+        "steps": tables.curves["step"].max(),
+        "evaluation_points": tables.curves["step"].n_unique(),
+        **{name: getattr(tables, name).to_dicts() for name in (*BY_K, "curves")},
+        "deviations": [],
+        "notes": list(study.notes),
+    }
+
+
+def compared(auc: pl.DataFrame) -> tuple[list[float], list[float]]:
+    """The k whose interval lies above that of k = 0, and those below it."""
+    plain = auc.filter((pl.col("k") == 0) & pl.col("ci95_low").is_not_null())
+    if plain.is_empty():
+        return [], []
+    others = auc.filter(pl.col("k") > 0)
+    above = others.filter(pl.col("ci95_low") > plain["ci95_high"][0])
+    below = others.filter(pl.col("ci95_high") < plain["ci95_low"][0])
+    return above["k"].to_list(), below["k"].to_list()
+
+
+def _within(auc: pl.DataFrame, claim: Claim) -> list[float]:
+    return auc.filter(pl.col("k").is_between(claim.low, claim.high))["k"].to_list()
+
+
+def _verdict(
+    auc: pl.DataFrame, claims: tuple[Claim, ...], sides: dict[str, list[float]]
+) -> list[str]:
+    rows = {row["k"]: row for row in auc.to_dicts()}
+    if rows.get(0.0, {}).get("ci95_low") is None:
+        return ["There is no interval for k = 0, so nothing can be compared with it."]
+    sentences = [f"k = 0 (DQN) has an AUC of {_with_interval(rows[0.0])}."]
+    for claim in claims:
+        ks = _within(auc, claim)
+        found = [k for k in ks if k in sides[claim.side]]
+        if not ks:
+            sentences.append(f"No {claim.ks} was run.")
+        elif not found:
+            sentences.append(f"Of {claim.ks}, none of {_joined(ks)} is {claim.side} k = 0.")
+        else:
+            pick, extreme = (max, "best") if claim.side == "above" else (min, "worst")
+            k = pick(found, key=lambda k: rows[k]["mean"])
+            sentences.append(
+                f"Of {claim.ks}, {len(found)} of {len(ks)} are {claim.side} k = 0 "
+                f"({_joined(found)}); the {extreme} is k = {k:g} with {_with_interval(rows[k])}."
+            )
+    return sentences
+
+
+def _left_out(counts: dict[str, int]) -> str:
+    return (
+        f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing "
+        f"evaluation) and are left out; {counts['evaluations_without_finished_episode']:,} of "
+        f"{counts['evaluations']:,} evaluations finished no episode; "
+        f"{how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
+    )
+
+
+def _deviations(agents: pl.DataFrame, run: Imported, env: str) -> list[str]:
+    stored = (run.config or {}).get("settings", {})
+    if env not in stored:
+        return []
+    settings = TrainingSettings.from_json(stored[env])
+    last = int(run.table["step"].to_numpy().max())
+    unfinished = [f"the records end at step {last:,} of {settings.steps:,}"]
+    return (unfinished if last < settings.steps else []) + [*deviations(agents, settings)]
+
+
+def _page(
+    study: SweepStudy,
+    run: Imported,
+    tables: Tables,
+    summary: dict[str, Any],
+    pictures: dict[str, Picture],
+) -> str:
+    agents, steps = summary["left_out"]["agents"], summary["steps"]
+    headings = ("k", "mean", "low", "high", "agents", "left out")
+    settings = dict(next(iter((run.config or {}).get("settings", {}).values()), {}))
+    shown = (picture for picture in pictures.values() if picture.caption)
+    sections = [
+        section("The result", bullets(summary["verdict"]), name="result"),
+        panel_section(),
+        *(figure(picture.svg, picture.caption) for picture in shown),
+        section("How to read it", bullets(study.notes)),
+        *(
+            section(heading, table(headings, rows.iter_rows(), name=name.replace("_", "-")))
+            for (name, heading), rows in zip(BY_K.items(), tables, strict=False)
+        ),
+        section("Diverged agents", table(("k", "agents"), tables.diverged.iter_rows())),
+        made_section(
+            str((run.provenance or {}).get("command", "unknown")),
+            settings,
+            run.provenance or {},
+            paragraph("Deviations from the paper:"),
+            bullets(summary["deviations"] or ["unknown: the folder has no config.json"]),
+            name="made",
+        ),
+    ]
+    lead = (
+        f"{how_many(agents, 'agent')}, {how_many(steps, 'step')} each: IB-DQN with "
+        f"{how_many(len(tables.auc), 'value')} of k."
+    )
+    links = {"result": "The result", "curves": "Curves", "made": "How it was made"}
+    data = report_data(Results(run.table, (), ()))
+    return with_panel(data, study.title, lead, sections, links)
+
+
+def _with_interval(row: dict[str, Any]) -> str:
+    return f"{row['mean']:.1f} [{row['ci95_low']:.1f}, {row['ci95_high']:.1f}]"
+
+
+def _joined(ks: list[float]) -> str:
+    return ", ".join(f"{k:g}" for k in ks)

@@ -1,0 +1,33 @@
+"""Text for people: counts with their nouns, exact numbers, and the names of algorithms."""
+
+# In the order of the paper's table.
+ALGORITHM_NAMES = {
+    "dqn": "DQN",
+    "dueling-dqn": "Dueling DQN",
+    "ib-dqn": "IB-DQN",
+    "rdq": "RDQ",
+    "double-dqn": "Double DQN",
+    "ib-double-dqn": "IB-Double DQN",
+    "iqn": "IQN",
+    "ib-iqn": "IB-IQN",
+}
+
+
+def how_many(count: int, what: str) -> str:
+    """1 agent, 2,040 agents."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def exact(number: float) -> str:
+    """A number that reads back as the very same: 4.0 is 4, and no digit is lost."""
+    return repr(float(number)).removesuffix(".0")
+
+
+def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
+    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; other names stay as they are."""
+    name = ALGORITHM_NAMES.get(algorithm)
+    if name is None:
+        return f"{algorithm}({k:g})" if k else algorithm
+    if not algorithm.startswith("ib-"):
+        return name
+    return f"{name}(n)" if k and k == n else f"{name}({k or 0:g})"

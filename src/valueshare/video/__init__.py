@@ -1,0 +1,1 @@
+"""Rollouts of trained agents, rendered with their action-values as videos."""

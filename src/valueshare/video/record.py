@@ -1,0 +1,225 @@
+"""Videos of a trained agent: `play` makes one, `write_video` writes frames to a file."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from valueshare.errors import InvalidInput
+from valueshare.extras import install_command
+from valueshare.files import make_parents, remove_empty, remove_leftovers, temporary_file
+from valueshare.population.state import NetworkFactory
+from valueshare.runs.directory import refuse_links_in_run
+from valueshare.runs.storage.locations import Location, Url, resolve_location
+from valueshare.text import algorithm_label, how_many
+from valueshare.video.overlay import Captions, Overlay
+from valueshare.video.rendering import Frame, make_rendered_env
+from valueshare.video.rollouts import BAND, Agent, RolloutStep, load_agent, rollout, step_limit
+
+SUFFIXES = (".mp4", ".gif")
+LEFT_SECONDS = 3_600.0  # without a write: another process may be writing the same video now
+LAST_SECONDS = 1.0  # that the last frame of an episode is shown
+QUALITY = {"crf": "20", "preset": "veryfast"}  # of H.264: small text stays sharp
+
+
+class Episode(NamedTuple):
+    """How an episode ended."""
+
+    score: float
+    steps: int
+    ending: str  # game over, time limit, or cut off: by the caller's max_steps
+
+
+class Video(NamedTuple):
+    """A file that was written."""
+
+    path: Path
+    frames: int
+    width: int
+    height: int
+    rate: float  # frames per second
+
+
+class Played(NamedTuple):
+    """Episodes, and the video of them."""
+
+    episodes: tuple[Episode, ...]
+    video: Video
+    has_screen: bool  # False: the observations are drawn in its place
+
+
+def play(
+    folder: str | Location,
+    agent: int,
+    video: str | Path,
+    *,
+    episodes: int = 1,
+    seed: int = 0,
+    epsilon: float | None = None,
+    max_steps: int | None = None,
+    overwrite: bool = False,
+    network: NetworkFactory | None = None,
+    on_step: Callable[[RolloutStep], None] | None = None,
+    say: Callable[[str], object] = lambda line: None,
+) -> Played:
+    """Roll out an agent of a run, and write a video with its values beside the screen.
+
+    The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is
+    that of the run's evaluations unless given. `max_steps` truncates episodes. `network` is the
+    factory of a run that has its own. `on_step` is called with every step before it is drawn, and
+    `say` with a line before a module that the run names is imported.
+    """
+    place, path = resolve_location(folder), Path(video)
+    if isinstance(place, Url):
+        raise InvalidInput(f"{place} is an address: copy the run from there, and give its folder")
+    if episodes < 1:
+        raise InvalidInput(f"episodes = {episodes}: write at least 1")
+    if epsilon is not None and not 0 <= epsilon <= 1:
+        raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
+    player = load_agent(place, agent, network, say)
+    step_limit(player, max_steps)  # or refuse, before anything is made
+    check_target(path, overwrite=overwrite)
+    settings, env = player.population.settings, player.population.env
+    rendered = make_rendered_env(env, settings.atari_protocol)
+    done: list[Episode] = []
+    drawn_from: list[bool] = []
+
+    def frames() -> Iterator[Frame]:
+        overlay = None
+        steps = rollout(
+            player,
+            rendered,
+            episodes=episodes,
+            seed=seed,
+            epsilon=settings.eval_epsilon if epsilon is None else epsilon,
+            max_steps=max_steps,
+        )
+        for step in steps:
+            if on_step is not None:
+                on_step(step)
+            if overlay is None:
+                overlay = Overlay(_captions(player, rendered.actions), step)
+                drawn_from.append(step.image is not None)
+            frame = overlay.draw(step)
+            yield frame
+            if step.ending is not None:
+                done.append(Episode(step.score, step.step, step.ending))
+                for _ in range(round(LAST_SECONDS * rendered.rate) - 1):
+                    yield frame
+
+    try:
+        written = write_video(path, frames(), rendered.rate)
+    finally:
+        rendered.close()
+    return Played(tuple(done), written, all(drawn_from))
+
+
+def check_target(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a file that cannot or must not be written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InvalidInput(f"{path}: write a name that ends in {' or '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder: give the name of a file in it")
+    if path.exists() and not overwrite:
+        raise InvalidInput(f"{path} is there already: choose another name, or add --overwrite")
+    refuse_links_in_run(path)
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InvalidInput(f"cannot write to {above}: choose another place")
+    if path.suffix.lower() == ".mp4":
+        _av()
+
+
+def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
+    """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; whole or not at all.
+
+    A frame is drawn when the one before it is written. A GIF counts in hundredths of a second:
+    15 frames per second become 14.3.
+    """
+    ordered = iter(frames)
+    first = next(ordered)
+    try:
+        made = make_parents(path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InvalidInput(f"cannot write to {path.parent}: {reason}") from error
+    write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
+    remove_leftovers(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
+    try:
+        with temporary_file(path) as (partial, _):
+            count = write(partial, chain([first], ordered), rate)
+    except BaseException as error:
+        remove_empty(made)
+        if isinstance(error, (FileNotFoundError, PermissionError)):  # as in /proc and /sys
+            raise InvalidInput(f"cannot write {path}: choose another place") from error
+        raise
+    return Video(path, count, first.shape[1], first.shape[0], rate)
+
+
+def _write_mp4(path: Path, frames: Iterator[Frame], rate: float) -> int:
+    """Encode frames as H.264; returns their number."""
+    av, first, count = _av(), next(frames), 0
+    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
+        exact = Fraction(rate).limit_denominator(1001)
+        stream = container.add_stream("libx264", rate=exact, options=QUALITY)
+        stream.height, stream.width = first.shape[:2]
+        stream.pix_fmt = "yuv420p"  # which every player supports
+        for frame in chain([first], frames):
+            count += 1
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return count
+
+
+def _write_gif(path: Path, frames: Iterator[Frame], rate: float) -> int:
+    """Write frames as a GIF; returns their number."""
+    from PIL import Image
+
+    count = 0
+
+    def reduced() -> Iterator[Image.Image]:
+        nonlocal count
+        before, image = None, None
+        for frame in frames:
+            count += 1
+            if image is None or frame is not before:  # the last frame is repeated
+                # A palette per frame, as colours change. No dithering: it would flicker.
+                method, dither = Image.Quantize.FASTOCTREE, Image.Dither.NONE
+                before, image = frame, Image.fromarray(frame).quantize(255, method, dither=dither)
+            yield image
+
+    images = reduced()
+    duration = max(20, 10 * round(100 / rate))  # ms; players slow down shorter ones
+    options: dict[str, Any] = {"save_all": True, "append_images": images, "loop": 0}
+    with path.open("wb") as file:
+        next(images).save(file, format="GIF", duration=duration, **options)
+    return count
+
+
+def _av() -> Any:
+    """PyAV, imported on first use: it is an extra."""
+    try:
+        import av
+    except ImportError as missing:
+        raise InvalidInput(
+            f"an .mp4 needs PyAV: {install_command('video')}, or write a .gif"
+        ) from missing
+    return av
+
+
+def _captions(agent: Agent, actions: tuple[str, ...]) -> Captions:
+    population = agent.population
+    name, (low, high) = population.env.name.removeprefix("ALE/"), BAND
+    label = algorithm_label(agent.name, agent.k)
+    baseline = {
+        "dueling": "b = mean(q), the baseline stream",
+        "baseline-residual": "b, the baseline stream",
+    }.get(population.algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}")
+    values = "q = b + z"
+    if population.algorithm.samples.act:
+        values = f"{values}, {100 * low:.0f}–{100 * high:.0f} % of the return"
+    title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
+    return Captions(title, baseline, values, actions)

@@ -1,0 +1,260 @@
+"""Environments that are rendered: one at a time, with an image of every state and action names.
+
+The observations, rewards and ends are those of `envs.make_environments` for the same seed and
+actions; the caller limits an episode's length. Images come from the environment's own library:
+
+- Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
+  grey. ALE's vector environment has one kind of image, so a second one with the same seed and
+  actions runs beside it.
+- EnvPool renders CartPole, MountainCar, Acrobot, LunarLander and others by itself.
+- Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
+
+Where nothing can be rendered, the images are None.
+"""
+
+import warnings
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
+from valueshare.envs.base import as_keys, mix_to_int32
+from valueshare.envs.emulators import emulator_options, emulator_seeds
+from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
+
+Frame = NDArray[np.uint8]  # [H, W, 3]
+
+ATARI_FPS = 60
+DEFAULT_RATE = 30.0  # steps per second, of environments that have none
+UNLIMITED = 2**30  # steps or frames; no episode is as long
+
+# Gymnasium's own rates and the meaning of actions, of environments that EnvPool has too.
+RATES = {"CartPole": 50.0, "LunarLander": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
+NAMES = {
+    "CartPole": ("left", "right"),
+    "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
+    "MountainCar": ("left", "nothing", "right"),
+    "Acrobot": ("torque −1", "torque 0", "torque +1"),
+}
+
+
+class RenderedStep(NamedTuple):
+    """The result of a step; at an episode's end its last state, not the first of the next."""
+
+    observation: NDArray[Any]
+    image: Frame | None
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False  # by the environment itself
+
+
+class RenderedEnv(Protocol):
+    """One environment that returns images."""
+
+    @property
+    def rate(self) -> float:
+        """Steps per second of a video."""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names of the actions."""
+
+    def reset(self, key: int) -> RenderedStep:
+        """Start an episode, as `Environments.reset([key])` does."""
+
+    def step(self, action: int) -> RenderedStep: ...
+
+    def close(self) -> None: ...
+
+
+def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> RenderedEnv:
+    """An environment that is rendered; `protocol` is for Atari alone."""
+    if spec.backend == "ale":
+        return RenderedAtari(spec, protocol)
+    if spec.backend == "envpool":
+        return RenderedEnvPool(spec)
+    return RenderedGymnasium(spec)
+
+
+class RenderedAtari:
+    """A game under its protocol as in evaluation, and the same game in colour."""
+
+    def __init__(self, spec: EnvironmentSpec, protocol: str | None) -> None:
+        import ale_py
+        import ale_py.roms
+        from ale_py.vector_env import AtariVectorEnv
+
+        rule, game = atari_protocol(protocol), atari_game(spec.name)
+        self.environments = make_environments(
+            spec.name, 1, protocol=rule, episode_limit=UNLIMITED, threads=1, evaluation=True
+        )
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        emulator: Any = ale_py.ALEInterface()
+        emulator.loadROM(ale_py.roms.get_rom_path(game.rom))
+        height, width = emulator.getScreenDims()  # not 210 x 160 in all games
+        full = rule.full_actions
+        names = emulator.getLegalActionSet() if full else emulator.getMinimalActionSet()
+        self.actions = tuple(_words(action.name) for action in names)
+        self.rate = ATARI_FPS / rule.frame_skip
+        self.colour: Any = AtariVectorEnv(
+            game=game.rom,
+            num_envs=1,
+            num_threads=1,
+            img_height=height,
+            img_width=width,
+            grayscale=False,
+            **emulator_options(rule),
+        )
+
+    def reset(self, key: int) -> RenderedStep:
+        observation = self.environments.reset([key])[0]
+        frames, _ = self.colour.reset(seed=emulator_seeds(as_keys([key], 1)))
+        return RenderedStep(observation, frames[0, 0])
+
+    def step(self, action: int) -> RenderedStep:
+        result = self.environments.step([action])
+        frames, _, over, _, info = self.colour.step(np.array([action]))
+        last = info["final_obs"] if over[0] else frames
+        return RenderedStep(
+            result.final_observation[0],
+            last[0, 0],
+            float(result.reward[0]),
+            bool(result.terminated[0]),
+        )
+
+    def close(self) -> None:
+        self.environments.close()
+        self.colour.close()
+
+
+class RenderedEnvPool:
+    """A pool of one environment that renders."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        import envpool
+
+        self.spec = spec
+        self.rate = RATES.get(_kind(spec.name), DEFAULT_RATE)
+        self.actions = _names(spec)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.first_action = int(envpool.make_spec(spec.name).action_space.start)
+        self.pool: Any = None
+        self.renders = True
+
+    def reset(self, key: int) -> RenderedStep:
+        with warnings.catch_warnings():  # of float64 bounds, by Gymnasium
+            warnings.simplefilter("ignore")
+            self.pool = self._made(mix_to_int32(as_keys([key], 1)))
+            observation = self.pool.reset()[0]
+        return RenderedStep(self._cast(observation), self._image())
+
+    def step(self, action: int) -> RenderedStep:
+        chosen = np.array([action + self.first_action], np.int32)
+        observation, reward, terminated, cut, _ = self.pool.step(chosen)
+        ended = bool(terminated[0])
+        return RenderedStep(
+            self._cast(observation),
+            self._image(),
+            float(np.float32(reward[0])),
+            ended,
+            bool(cut[0]) and not ended,
+        )
+
+    def close(self) -> None:
+        self.pool = None
+
+    def _made(self, seeds: NDArray[np.int32]) -> Any:
+        import envpool
+
+        common = {"num_envs": 1, "num_threads": 1, "seed": seeds, "max_episode_steps": UNLIMITED}
+        if self.renders:
+            try:
+                return envpool.make_gymnasium(self.spec.name, render_mode="rgb_array", **common)
+            except Exception:  # anything, from a family without images
+                self.renders = False
+        return envpool.make_gymnasium(self.spec.name, **common)
+
+    def _image(self) -> Frame | None:
+        if not self.renders:
+            return None
+        try:
+            return _checked_image(self.pool.render()[0])
+        except Exception:  # as above
+            self.renders = False
+            return None
+
+    def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
+        return np.array(observation[0], dtype=self.spec.observation_dtype)
+
+
+class RenderedGymnasium:
+    """An environment of Gymnasium, with images if it can be made with them."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self.spec = spec
+        self.actions = _names(spec)
+        env, self.renders = _gymnasium_env(spec.name)
+        known = RATES.get(_kind(spec.name), DEFAULT_RATE)
+        self.rate = float(env.metadata.get("render_fps") or known)
+        self.env = CheckedEnvironment(env, spec)
+
+    def reset(self, key: int) -> RenderedStep:
+        observation = self.env.reset(int(as_keys([key], 1)[0]))
+        check_finite(self.spec.name, observation[None], "reset")
+        return RenderedStep(observation.copy(), self._image())
+
+    def step(self, action: int) -> RenderedStep:
+        observation, reward, ended, cut = self.env.step(action)
+        check_finite(self.spec.name, observation[None], "step")
+        return RenderedStep(observation.copy(), self._image(), float(reward), ended, cut)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _image(self) -> Frame | None:
+        return _checked_image(self.env.render()) if self.renders else None
+
+
+def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
+    """The environment, and whether it renders: tried once, since some fail late."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            env: gymnasium.Env[Any, Any] = gymnasium.make(
+                env_id, render_mode="rgb_array", disable_env_checker=True
+            )
+            env.reset(seed=0)
+            if _checked_image(env.render()) is not None:
+                return env, True
+            env.close()
+        except RAISED as reason:  # pygame, Box2D or a display is missing, for example
+            del reason
+    return make_one(env_id, None), False
+
+
+def _checked_image(rendered: Any) -> Frame | None:
+    image = np.asarray(rendered)
+    if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
+        return None
+    return image
+
+
+def _kind(env_id: str) -> str:
+    """gym:CartPole-v1 is a CartPole."""
+    return env_id.rpartition(":")[2].partition("-v")[0]
+
+
+def _names(spec: EnvironmentSpec) -> tuple[str, ...]:
+    names = NAMES.get(_kind(spec.name), ())
+    numbers = tuple(f"action {number}" for number in range(spec.actions))
+    return names if len(names) == spec.actions else numbers
+
+
+def _words(action: str) -> str:
+    """UPRIGHTFIRE -> up right fire."""
+    for word in ("NOOP", "UP", "DOWN", "LEFT", "RIGHT", "FIRE"):
+        action = action.replace(word, f" {word.lower()}")
+    return action.strip().replace("noop", "nothing")

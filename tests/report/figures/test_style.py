@@ -1,0 +1,107 @@
+"""One name, colour and kind of line for an algorithm, in every figure; series from tidy tables."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.report.figures import series, style
+from valueshare.report.figures.style import look
+
+PAPER = [
+    ("dqn", 0.0, "DQN"),
+    ("dueling-dqn", 0.0, "Dueling DQN"),
+    ("ib-dqn", 1.0, "IB-DQN(1)"),
+    ("ib-dqn", 18.0, "IB-DQN(n)"),
+    ("rdq", 0.0, "RDQ"),
+    ("iqn", 0.0, "IQN"),
+    ("ib-iqn", 18.0, "IB-IQN(n)"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "k", "label"), PAPER)
+def test_the_papers_names_and_dashes_where_the_layer_is_on(
+    algorithm: str, k: float, label: str
+) -> None:
+    own = look(algorithm, k, n=18)
+    assert own.label == label
+    assert own.dashed == label.startswith("IB-")
+    assert own.line == ("--" if k else "-")
+
+
+def test_every_algorithm_of_the_package_has_a_look_and_all_of_the_paper_differ() -> None:
+    for algorithm in ALGORITHMS:
+        assert look(algorithm).label != algorithm  # known, not taken for a stranger
+    assert len({look(a, k, 18).colour for a, k, _ in PAPER}) == len(PAPER)
+    assert look("ib-dqn", 0.0).colour == look("dqn").colour  # k = 0 is DQN
+    assert not look("ib-dqn", 0.0).dashed
+    assert look("ib-dqn", 18.0).label == "IB-DQN(18)"  # n is not known
+
+
+def brightness(colour: str) -> float:
+    """Relative luminance, as WCAG defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_lines_stand_out_from_white_paper() -> None:
+    for algorithm, k, _ in PAPER:
+        assert 1.05 / (brightness(look(algorithm, k, 18).colour) + 0.05) > 2.0
+
+
+def as_deuteranope(colour: str) -> np.ndarray:
+    """Viénot, Brettel and Mollon's (1999) simulation of the most common colour blindness."""
+    to_lms = np.array(
+        [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
+    )
+    blind = np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]])
+    linear = np.array(to_rgb(colour)) ** 2.2
+    seen = np.linalg.inv(to_lms) @ blind @ to_lms @ linear
+    return np.asarray(np.clip(seen, 0, 1) ** (1 / 2.2))
+
+
+def test_colours_differ_for_colour_blind_eyes_or_the_lines_do() -> None:
+    looks = [look(a, k, 18) for a, k, _ in PAPER]
+    for i, one in enumerate(looks):
+        for other in looks[:i]:
+            apart = float(np.abs(as_deuteranope(one.colour) - as_deuteranope(other.colour)).max())
+            assert apart > 0.1 or one.dashed != other.dashed, (one.label, other.label)
+
+
+def test_strangers_and_settings_keep_their_names_and_their_colours() -> None:
+    assert look("PPO").label == "PPO"
+    assert look("PPO") == look("PPO")
+    assert look("Rainbow DQN").label == "Rainbow DQN"
+    assert look("dqn (mine)").label == "dqn (mine)"
+    assert look("Rainbow DQN step_size=0.1").label == "Rainbow DQN, step size=0.1"
+    both = look("rdq step_size=0.1 beta=0.5")
+    assert both.label == "RDQ, step size=0.1 beta=0.5"
+    told = look("ib-dqn step_size=0.001", 4.0)
+    assert told.label == "IB-DQN(4), step size=0.001"
+    assert told.dashed
+    assert style.family("ib-iqn step_size=0.1") == "iqn"
+    assert style.plain_of("ib-dqn step_size=0.1") == "dqn step_size=0.1"
+
+
+def test_the_order_is_the_papers() -> None:
+    shuffled = pl.DataFrame(
+        [(a, k) for a, k, _ in reversed(PAPER)], ["algorithm", "k"], orient="row"
+    )
+    assert [v.look.label for v in series.find_variants(shuffled, 18)] == [
+        name for *_, name in PAPER
+    ]
+
+
+def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.subplots().plot([0, 1 / 3, 1], [0, 1 / 7, 1])
+    svg = style.save(figure, tmp_path, "x")[1].read_text()
+    paths = re.findall(r' d="([^"]*)"', svg)
+    assert paths
+    assert not [p for p in paths if re.search(r"\.\d{3}", p)]
+    assert "<dc:date>" not in svg

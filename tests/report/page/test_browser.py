@@ -1,0 +1,303 @@
+"""The page in a real browser, from a file, as its readers open it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+from synthetic import synthetic_results, write_synthetic_run
+
+from valueshare.analysis.importers.results import read_results
+from valueshare.report.figures.style import as_svg
+from valueshare.report.figures.svg import LARGE
+from valueshare.report.page import elements
+from valueshare.report.page.elements import Picture
+from valueshare.report.page.results import results_page
+
+Visiting = Callable[..., Any]
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 300 200'><circle r='9'/></svg>"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three games, seven algorithms, three seeds, 25 points."""
+    folder = tmp_path_factory.mktemp("small")
+    run = write_synthetic_run(folder / "run", synthetic_results(3, 3, 25))
+    pictures = [Picture("dot", SVG, "A dot.")]
+    file = folder / "report.html"
+    file.write_text(results_page(read_results(run), pictures, resamples=200))
+    return file
+
+
+def test_it_opens_without_a_word_and_asks_for_nothing(small: Path, visit: Visiting) -> None:
+    seen = visit().open(small)
+    assert seen.said == []
+    assert [url for url in seen.asked if not url.startswith("data:")] == [small.as_uri()]
+    assert len(seen.shapes()) == 7
+    assert "Synthetic records" in seen.page.inner_text("header")
+    assert "scores higher than" in seen.page.inner_text("#verdict")
+
+
+def test_what_is_injected_into_the_page_does_not_run(small: Path, visit: Visiting) -> None:
+    """The second lock behind the escaping: the policy."""
+    seen = visit().open(small)
+    seen.page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.bad = 1';"
+        "document.body.append(s); new Image().src = 'https://example.com/x.png'; }"
+    )
+    assert seen.page.evaluate("window.bad") is None
+    for _ in range(200):
+        if seen.refused and len(seen.said) >= 2:
+            break
+        seen.page.wait_for_timeout(50)
+    assert seen.refused == [("https://example.com/x.png", "csp")]
+    assert len([text for text in seen.said if "Content Security Policy" in text]) == 2
+
+
+def test_choosing_changes_the_curves(small: Path, visit: Visiting) -> None:
+    seen = visit().open(small)
+    page, before = seen.page, seen.shapes()
+    page.get_by_role("checkbox", name="RDQ").uncheck(force=True)
+    assert set(seen.shapes()) < set(before) or len(seen.shapes()) == 6
+    page.get_by_role("group", name="IB-DQN").get_by_role("checkbox", name="k = 1", exact=True)
+    page.locator("[data-key='IB-DQN(1)']").uncheck(force=True)
+    assert len(seen.shapes()) == 5
+    page.select_option("#panel-view", label="Amidar")
+    moved = seen.shapes()
+    assert len(moved) == 5
+    page.select_option("#panel-metric", label="overestimation")
+    assert seen.shapes() != moved
+    assert page.locator("#panel-plot path.band").count() == 5
+    page.locator("#panel-bands").uncheck()
+    assert page.locator("#panel-plot path.band").count() == 0
+    page.locator("#panel-seeds").check()
+    assert page.locator("#panel-plot path.seeds").count() == 5
+    assert page.locator("#panel-plot path.seeds").first.get_attribute("d").count("M") == 3
+    plain = seen.shapes()
+    page.select_option("#panel-smooth", "7")
+    assert seen.shapes() != plain
+    page.locator("#panel-log").check()
+    page.get_by_role("button", name="Algorithm: none").click()
+    assert len(seen.shapes()) == 1  # IB-DQN(n) has its own set
+    assert seen.said == []
+
+
+def test_choices_are_in_the_address(small: Path, visit: Visiting) -> None:
+    first = visit().open(small)
+    first.page.select_option("#panel-view", label="Amidar")
+    first.page.locator("[data-key='RDQ']").uncheck(force=True)
+    second = visit()
+    second.page.goto(first.page.url)
+    assert second.page.input_value("#panel-view") == "Amidar"
+    assert second.shapes() == first.shapes()
+    assert len(second.shapes()) == 6
+
+
+def test_the_mouse_and_the_arrows_read_values(small: Path, visit: Visiting) -> None:
+    seen = visit().open(small)
+    page = seen.page
+    assert "At the end" in page.inner_text(".readout")
+    box = page.locator("#panel-plot").bounding_box()
+    page.locator("#panel-plot").scroll_into_view_if_needed()
+    page.locator("#panel-plot").hover(position={"x": box["width"] / 2, "y": 100})
+    middle = page.inner_text(".readout")
+    assert "timesteps" in middle
+    assert middle.count("[") == 7  # a value and an interval each
+    page.locator("#panel-plot").focus()
+    page.keyboard.press("Home")
+    assert "At 2,000,000 timesteps" in page.inner_text(".readout")  # 25 points of 50M
+    page.keyboard.press("ArrowRight")
+    assert "At 4,000,000 timesteps" in page.inner_text(".readout")
+    assert "IB-IQN(n)" in page.inner_text("[data-part=said]")  # for those who listen
+    page.keyboard.press("Escape")
+    assert "At the end" in page.inner_text(".readout")
+
+
+def test_the_values_that_are_read_are_those_of_the_table(tmp_path: Path, visit: Visiting) -> None:
+    rows = [
+        {"environment": "Here", "algorithm": "dqn", "seed": s, "step": t, "score": 100 * s + t}
+        for s in (0, 1)
+        for t in (0, 5, 10)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "x.csv")
+    file = tmp_path / "x.html"
+    file.write_text(results_page(read_results(tmp_path / "x.csv"), resamples=200))
+    seen = visit().open(file)
+    seen.page.locator("#panel-plot").focus()
+    seen.page.keyboard.press("Home")
+    seen.page.keyboard.press("ArrowRight")
+    # Seeds 5 and 105 at step 5: mean 55, and resamples from 5 to 105.
+    words = " ".join(seen.page.inner_text(".readout").split())
+    assert words == "At 5 timesteps DQN 55 [5, 105] · 2 seeds"
+    assert seen.said == []
+
+
+def column(page: Any, table: str, number: int) -> list[float]:
+    values: list[float] = page.eval_on_selector_all(
+        f"#{table} tbody tr td:nth-child({number})", "cells => cells.map(c => Number(c.dataset.v))"
+    )
+    return values
+
+
+def test_sorting_sorts_by_value(small: Path, visit: Visiting) -> None:
+    page = visit().open(small).page
+    head = page.locator("#final-scores th").nth(1)
+    assert head.get_attribute("aria-sort") == "none"
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    falling = column(page, "final-scores", 2)
+    assert falling == sorted(falling, reverse=True)
+    assert len(set(falling)) == 3
+    head.get_by_role("button").press("Enter")  # by keyboard too
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert column(page, "final-scores", 2) == falling[::-1]
+    page.locator("#final-scores th").nth(0).get_by_role("button").click()
+    names = page.eval_on_selector_all(
+        "#final-scores tbody td:first-child", "c => c.map(x => x.textContent)"
+    )
+    assert names == sorted(names)
+    assert head.get_attribute("aria-sort") == "none"
+
+
+def test_every_agent_is_in_the_table_that_opens(small: Path, visit: Visiting) -> None:
+    page = visit().open(small).page
+    assert page.locator("#every-agent tr").count() == 0
+    page.get_by_text("Every agent").click()
+    page.wait_for_selector("#every-agent tbody tr")
+    assert page.locator("#every-agent tbody tr").count() == 3 * 7 * 3
+    page.locator("#every-agent input").fill("amidar")
+    assert page.locator("#every-agent tbody tr:visible").count() == 7 * 3
+    page.locator("#every-agent th").nth(3).get_by_role("button").click()
+    assert page.locator("#every-agent th").nth(3).get_attribute("aria-sort") == "descending"
+
+
+def test_light_and_dark_follow_the_system_and_the_switch(small: Path, visit: Visiting) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = visit(color_scheme="light"), visit(color_scheme="dark")
+    light.open(small)
+    dark.open(small)
+    assert light.page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert dark.page.evaluate(paper) == "rgb(13, 17, 23)"
+    light.page.get_by_role("button", name="Switch to dark colours").click()
+    assert light.page.evaluate(paper) == "rgb(13, 17, 23)"
+    light.page.reload()
+    assert light.page.evaluate(paper) == "rgb(13, 17, 23)"  # it is remembered
+    light.page.get_by_role("button", name="Switch to light colours").click()
+    assert light.page.evaluate(paper) == "rgb(255, 255, 255)"
+    # IB-IQN is drawn almost black: on a dark page it must be lighter, to be seen at all.
+    ink = "document.querySelector('#panel-plot g:last-child > path.mean').getAttribute('stroke')"
+    assert light.page.evaluate(ink) != dark.page.evaluate(ink)
+
+
+def test_everything_can_be_reached_by_keyboard(small: Path, visit: Visiting) -> None:
+    page = visit().open(small).page
+    reached = set()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate(
+                "(e => e.id || e.dataset.key || e.dataset.part || e.textContent.trim())"
+                "(document.activeElement)"
+            )
+        )
+    wanted = {"theme", "panel-view", "panel-metric", "panel-bands", "panel-seeds", "panel-log"}
+    assert wanted | {"panel-plot", "panel-download", "DQN", "IB-DQN(1)", "Finding"} <= reached
+    unnamed = page.evaluate(
+        "() => [...document.querySelectorAll('input, select, button')].filter(e =>"
+        "!(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim())"
+        ".map(e => e.outerHTML)"
+    )
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("width", [380, 320])
+def test_a_phone_needs_no_sideways_scrolling(small: Path, visit: Visiting, width: int) -> None:
+    seen = visit(viewport={"width": width, "height": 800}).open(small)
+    seen.page.get_by_text("Every agent").click()
+    seen.page.wait_for_selector("#every-agent tbody tr")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == width
+    assert len(seen.shapes()) == 7
+    plot = seen.page.locator("#panel-plot").bounding_box()
+    assert plot["x"] >= 0
+    assert plot["x"] + plot["width"] <= width
+
+
+EVIL = ("<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", "\"'><b>&amp;")
+
+
+def test_names_from_data_stay_text(tmp_path: Path, visit: Visiting) -> None:
+    rows = [
+        {"environment": env, "algorithm": algorithm, "seed": s, "step": t, "score": s + t + i}
+        for env in EVIL
+        for i, algorithm in enumerate(EVIL)
+        for s in (0, 1)
+        for t in (0, 10)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "evil.csv")
+    file = tmp_path / "evil.html"
+    file.write_text(results_page(read_results(tmp_path / "evil.csv"), resamples=200))
+    seen = visit().open(file)
+    page = seen.page
+    for name in EVIL:
+        page.select_option("#panel-view", label=name)
+    page.get_by_text("Every agent").click()
+    page.wait_for_selector("#every-agent tbody tr")
+    page.locator("#panel-plot").focus()
+    page.keyboard.press("Home")
+    assert seen.said == []
+    assert page.locator("img, main b:not(.number):not(td b)").count() == 0
+    for name in EVIL:
+        assert name in page.inner_text("#by-environment")
+        assert name in page.inner_text("#every-agent")
+
+
+@pytest.mark.slow
+def test_57_games_open_within_three_seconds(tmp_path: Path, visit: Visiting) -> None:
+    run = write_synthetic_run(tmp_path / "run", synthetic_results())
+    began = time.perf_counter()
+    text = results_page(read_results(run), resamples=2_000)
+    built = time.perf_counter() - began
+    file = tmp_path / "report.html"
+    file.write_text(text)
+    seen = visit()
+    began = time.perf_counter()
+    seen.open(file)
+    assert len(seen.shapes()) == 7
+    opened = time.perf_counter() - began
+    assert seen.page.locator("#panel-view option").count() == 58
+    assert seen.said == []
+    assert (built < 60, opened < 3) == (True, True), (built, opened)
+
+
+def test_large_figures_are_drawn_as_small_ones_are(tmp_path: Path, visit: Visiting) -> None:
+    """A large SVG stands in the page as text: what it draws must not depend on that."""
+    figure = Figure(figsize=(4, 3))
+    figure.subplots().plot(range(9), "o--", label="100% of #1")
+    small = as_svg(figure)
+    padding = f"<!-- {'x' * LARGE} -->".encode()
+    large = small.replace(b"</svg>", padding + b"</svg>")
+    file = tmp_path / "page.html"
+    file.write_text(
+        elements.page("t", "l", [elements.figure(small, "a"), elements.figure(large, "b")])
+    )
+    seen = visit().open(file)
+    images = seen.page.locator("img")
+    assert [images.nth(i).get_attribute("src")[:24] for i in (0, 1)] == [
+        "data:image/svg+xml;base6", "data:image/svg+xml,<?xml"
+    ]  # fmt: skip
+    drawn = [
+        images.nth(i).evaluate("""async (image) => {
+            await image.decode();
+            const canvas = document.createElement("canvas");
+            canvas.width = canvas.height = 200;
+            canvas.getContext("2d").drawImage(image, 0, 0, 200, 200);
+            return canvas.toDataURL();
+        }""")
+        for i in (0, 1)
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) > 2_000  # more than an empty canvas
+    assert seen.said == []

@@ -1,0 +1,85 @@
+"""The packed curves of the panel, against arithmetic that can be followed by hand."""
+
+import base64
+import itertools
+
+import numpy as np
+import polars as pl
+import pytest
+from synthetic import RESAMPLES, TWO, data_of, synthetic_results
+
+from valueshare.analysis.importers.results import Results
+from valueshare.report.data import report_data
+from valueshare.report.page.curve_data import NONE, curve_data, exact_ends, quantised
+
+
+def test_numbers_are_packed_to_a_scale_of_their_own() -> None:
+    codes, low, unit = quantised(np.array([0.0, 1.0, np.nan, 2.0]))
+    assert codes.tolist() == [0, 32_767, NONE, 65_534]
+    assert (low, unit) == (0.0, 2 / 65_534)
+    codes, low, unit = quantised(np.array([7.0, 7.0]))  # one value: nothing to divide by
+    assert (codes.tolist(), low, unit) == ([0, 0], 7.0, 0.0)
+    assert quantised(np.array([np.nan]))[0].tolist() == [NONE]
+
+
+def test_packed_numbers_come_back_within_half_a_step() -> None:
+    row = np.random.default_rng(0).normal(0, 1e6, 500)
+    codes, low, unit = quantised(row)
+    assert np.abs(low + unit * codes - row).max() <= unit / 2 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_exact_interval_is_that_of_all_resamples(n: int) -> None:
+    values = np.random.default_rng(n).normal(size=(6, n))
+    low, high = exact_ends(values)
+    for row, a, b in zip(values, low, high, strict=True):
+        # All n^n ordered resamples, each as likely as another; no weights, no multisets.
+        means = np.sort([np.mean(drawn) for drawn in itertools.product(row, repeat=n)])
+        for share, end in ((0.025, a), (0.975, b)):
+            first = int(np.ceil(share * len(means) - 1e-9)) - 1  # the first that reaches the share
+            assert end == pytest.approx(means[max(first, 0)])
+
+
+def decoded(data: dict[str, object], curve: list[int], row: int, length: int) -> list[float]:
+    """A row of a curve, as the page's script reads it."""
+    values = np.frombuffer(base64.b64decode(str(data["values"])), "<u2")
+    scales = np.frombuffer(base64.b64decode(str(data["scales"])), "<f8").reshape(-1, 2)
+    codes = values[curve[2] + row * length :][:length].astype(float)
+    low, unit = scales[curve[1] + row]
+    return [float(v) for v in np.where(codes == NONE, np.nan, low + unit * codes)]
+
+
+def test_curves_hold_means_intervals_and_seeds() -> None:
+    ragged = {**TWO, ("Here", "dqn", 0.0, 1): [2.0, None]}
+    data = curve_data(data_of(ragged)).data
+    (view,) = data["views"]
+    assert (view["label"], data["grids"][view["grid"]]) == ("Here", [0, 10])
+    plain, layered = view["curves"]["score"]
+    names = [variant["label"] for variant in data["variants"]]
+    assert names == ["DQN", "IB-DQN(4)"]
+    assert [plain[0], layered[0]] == [0, 1]
+    assert decoded(data, plain, 0, 2) == pytest.approx([1.0, 2.0])  # mean of 0, 2; then of 2 alone
+    assert decoded(data, plain, 1, 2) == pytest.approx([0.0, np.nan], nan_ok=True)  # no interval
+    assert decoded(data, plain, 4, 2) == pytest.approx([2.0, np.nan], nan_ok=True)  # the 2nd seed
+    assert decoded(data, layered, 0, 2) == pytest.approx([11.0, 13.0])
+    assert decoded(data, layered, 2, 2) == pytest.approx([12.0, 14.0])  # high: both times the best
+    assert data["variants"][1]["dashed"]
+
+
+def test_environments_of_one_game_are_told_apart() -> None:
+    both = {(f"ALE/Pong-v{v}", *key[1:]): own for v in (4, 5) for key, own in TWO.items()}
+    labels = [view["label"] for view in curve_data(data_of(both)).data["views"]]
+    assert labels == ["All 2 games", "Pong", "Pong (2)"]
+
+
+def test_all_games_together_are_the_interquartile_mean() -> None:
+    table = synthetic_results(games=3, seeds=2, points=2)
+    found = report_data(Results(table, (), ()), RESAMPLES)
+    data = curve_data(found).data
+    view = data["views"][0]
+    assert view["label"] == "All 3 games"
+    own = found.normalised.filter((pl.col("algorithm") == "dqn") & (pl.col("step") == 25_000_000))
+    six = np.sort(own["human_normalized"].to_numpy())  # 3 games x 2 seeds: one is cut at each end
+    assert decoded(data, view["curves"]["score"][0], 0, 2)[0] == pytest.approx(
+        six[1:5].mean(), 1e-4
+    )

@@ -1,0 +1,349 @@
+"""Watching a run: served to this machine alone, renewed when a phase ends, ended by Ctrl-C."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from valueshare.analysis.importers.results import Results, read_results
+from valueshare.errors import InvalidInput
+from valueshare.files import file_digest
+from valueshare.report.figure_registry import drawn_from
+from valueshare.report.page.live import Follower, View, fingerprint, live_page, progress
+from valueshare.report.page.results import Live
+from valueshare.report.page.server import response, server
+from valueshare.schema import body_checksum
+
+Visiting = Callable[..., Any]
+STEPS = 30
+
+
+def make_run(folder: Path, env: str = "Here", phases: int = 1) -> Path:
+    """A run folder of two k and two seeds, with the records of some phases of three."""
+    (folder / "records").mkdir(parents=True)
+    agents = [
+        {"agent": 2 * i + seed, "env": env, "algorithm": "ib-dqn", "k": k, "seed": seed}
+        for i, k in enumerate((0.0, 4.0))
+        for seed in (0, 1)
+    ]
+    pl.DataFrame(agents).write_parquet(folder / "agents.parquet")
+    settings = {env: {"steps": STEPS, "optimizer": "adam"}}
+    (folder / "config.json").write_text(json.dumps({"settings": settings}))
+    (folder / "provenance.json").write_text(json.dumps({"command": "valueshare train --env Here"}))
+    for phase in range(phases):
+        end_phase(folder, phase)
+    return folder
+
+
+def end_phase(folder: Path, phase: int) -> None:
+    """Records at steps 10, 20, 30, as a run writes them: whole, under another name first."""
+    step = 10 * (phase + 1)
+    rows = [{"agent": agent, "step": step, "score": float(agent * step)} for agent in range(4)]
+    partial = folder / "records" / f"p-{phase}.parquet.partial"
+    pl.DataFrame(rows).write_parquet(partial)
+    partial.rename(partial.with_suffix(""))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run")
+
+
+def test_a_run_of_a_newer_version_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "new", phases=0)
+    told = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(told | {"format": 99, "valueshare": "9.0"}))
+    for given in (run, run.parent):
+        with pytest.raises(
+            InvalidInput, match=r"new was written by a newer version \(valueshare 9\.0\)"
+        ):
+            Follower([given])
+
+
+Served = tuple[Follower, int]
+
+
+@contextmanager
+def running(follower: Follower) -> Iterator[int]:
+    """The page of a follower that looks when it is told to; its port."""
+    with server(lambda: follower.view) as serving:
+        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield serving.socket.getsockname()[1]
+        finally:
+            serving.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def served(run: Path) -> Iterator[Served]:
+    follower = Follower([run], resamples=100)
+    follower.refresh()
+    with running(follower) as port:
+        yield follower, port
+
+
+def ask(port: int, path: str = "/", method: str = "GET", **headers: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, headers=headers)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_the_page_is_served_with_its_version(served: Served) -> None:
+    follower, port = served
+    response, body = ask(port)
+    assert response.status == 200
+    assert b"IB-DQN" in body
+    assert f'data-version="{follower.view.version}"'.encode() in body
+    assert response.getheader("Cache-Control") == "no-store"
+    # As a header too: what comes before the page's own line is under it as well.
+    policy = response.getheader("Content-Security-Policy")
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">'.encode() in body
+    for path in ("/state.json", "/none"):
+        assert ask(port, path)[0].getheader("Content-Security-Policy") == policy
+    _, state = ask(port, "/state.json")
+    assert json.loads(state) == {"version": follower.view.version}
+    head, nothing = ask(port, method="HEAD")
+    assert (head.status, int(head.getheader("Content-Length")), nothing) == (200, len(body), b"")
+    assert ask(port, "/../../etc/passwd")[0].status == 404
+    assert ask(port, method="POST")[0].status == 501
+
+
+@pytest.mark.parametrize(
+    ("hosts", "status"),
+    [
+        (["127.0.0.1:5"], 200),
+        (["localhost:5"], 200),
+        (["LOCALHOST:5"], 200),
+        (["127.0.0.1:6"], 403),
+        (["evil.example:5"], 403),
+        (["127.0.0.1:5.evil.example"], 403),
+        (["evil.example:5", "127.0.0.1:5"], 403),
+        (["127.0.0.1"], 403),
+        ([], 403),
+    ],
+)
+def test_only_its_own_name_is_answered(hosts: list[str], status: int) -> None:
+    assert response("/", hosts, 5, View("1", b"page"))[0] == status
+    assert response("/state.json", hosts, 5, View("1", b"page"))[0] == status
+
+
+def test_another_name_is_refused_over_the_wire(served: Served) -> None:
+    response, body = ask(served[1], Host="evil.example")
+    assert response.status == 403
+    assert b"IB-DQN" not in body
+
+
+def test_it_listens_on_loopback_alone(served: Served) -> None:
+    follower, _ = served
+    with server(lambda: follower.view) as other:
+        assert other.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_page_is_built_once_a_phase(run: Path) -> None:
+    follower = Follower([run], resamples=100)
+    assert follower.refresh()
+    first = follower.view
+    assert not follower.refresh()
+    (run / "records" / "p-1.parquet.partial").write_bytes(b"half a phase")
+    assert not follower.refresh()
+    end_phase(run, 1)
+    assert follower.refresh()
+    assert follower.view.version != first.version
+    assert b"67% of all steps" in follower.view.content  # 20 of 30
+    end_phase(run, 2)
+    follower.refresh()
+    assert b"Finished." in follower.view.content
+
+
+def test_progress_counts_agents_that_have_not_begun(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path / "a", "A", 3), make_run(tmp_path / "b", "B", 1)
+    # 4 x 30 and 4 x 10 of 8 x 30 agent-steps.
+    assert progress(read_results([first, second])) == pytest.approx(160 / 240)
+    records = pl.read_parquet(second / "records" / "p-0.parquet")
+    records.filter(pl.col("agent") < 2).write_parquet(second / "records" / "p-0.parquet")
+    assert progress(read_results([first, second])) == pytest.approx(140 / 240)
+
+
+def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", phases=0)
+    follower = Follower([run], resamples=100)
+    follower.refresh()
+    assert b"Waiting for the first records" in follower.view.content
+    end_phase(run, 0)
+    follower.refresh()
+    assert b"Waiting" not in follower.view.content
+
+
+def test_a_page_that_cannot_be_built_does_not_end_the_watch(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follower, stop = Follower([run], resamples=100), threading.Event()
+    before, tries = follower.view, []
+
+    def fails() -> bool:
+        tries.append(1)
+        if len(tries) == 2:
+            stop.set()
+        raise ZeroDivisionError("of nothing")
+
+    monkeypatch.setattr(follower, "refresh", fails)
+    monkeypatch.setattr("valueshare.report.page.live.POLL_SECONDS", 0.01)
+    follower.follow(stop)
+    assert follower.view == before
+    assert capsys.readouterr().err == "valueshare: the page was not renewed: of nothing\n" * 2
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="does not exist"):
+        Follower([tmp_path / "nowhere"])
+    with pytest.raises(InvalidInput, match="holds no records"):
+        Follower([tmp_path])
+    with pytest.raises(InvalidInput, match="no runs are given"):
+        Follower([])
+
+
+def test_a_port_that_is_taken_is_said(served: Served) -> None:
+    follower, port = served
+    with pytest.raises(InvalidInput, match=f"--port {port}: address already in use"):
+        server(lambda: follower.view, port)
+    with pytest.raises(InvalidInput, match="0 to 65535"):
+        server(lambda: follower.view, 70_000)
+
+
+def test_a_phase_is_shown_when_its_manifest_is_there(run: Path) -> None:
+    """Records come first: what they hold counts when a manifest names them, and not before."""
+    folder = run / "checkpoints" / "p"
+    folder.mkdir(parents=True)
+
+    def commit(phase: int) -> None:
+        names = [f"p-{index}.parquet" for index in range(phase + 1)]
+        sums = {name: file_digest(run / "records" / name) for name in names}
+        body = {"phase": phase, "records": sums}
+        written = {"checksum": body_checksum(body), **body}
+        (folder / f"checkpoint-{phase:06d}.json").write_text(json.dumps(written))
+
+    commit(0)
+    follower = Follower([run], resamples=50)
+    assert follower.refresh()
+    assert b"33% of all steps" in follower.view.content
+    end_phase(run, 1)
+    assert follower.refresh()
+    assert b"33% of all steps" in follower.view.content
+    commit(1)
+    assert follower.refresh()
+    assert b"67% of all steps" in follower.view.content
+
+
+@pytest.mark.parametrize(("env", "step"), [("Here", 0), ("Here", 10), ("Pong", 0), ("Pong", 10)])
+def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
+    """Warnings are errors here. A line of one point would be nothing: it has a dot."""
+    envs = [env, "Alien"] if env == "Pong" else [env]
+    table = pl.DataFrame(
+        [(one, "ib-dqn", k, seed, step, k + seed) for one in envs for k in (0.0, 1.0, 4.0)
+         for seed in (0, 1)],
+        ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
+    )  # fmt: skip
+    results = Results(table.with_columns(overestimation=pl.col("score")), (), ())
+    assert 'id="figure-learning-curves"' in live_page(results, Live("1", "Under way."), 50)
+    (drawn,) = drawn_from(results, ["learning-curves"], resamples=50)
+    assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
+
+
+def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
+    before = fingerprint([run])
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "state-000001.safetensors").write_bytes(b"x")
+    assert fingerprint([run]) == before
+    end_phase(run, 1)
+    assert fingerprint([run]) != before
+
+
+def test_the_page_follows_the_run_and_keeps_choices(
+    run: Path, served: Served, visit: Visiting
+) -> None:
+    follower, port = served
+    seen = visit()
+    page = seen.page
+    page.goto(f"http://127.0.0.1:{port}/")
+    page.locator("[data-key='IB-DQN(0)']").uncheck(force=True)
+    page.locator("#panel-seeds").check()
+    page.locator("#groups th").nth(2).get_by_role("button").click()  # by k, the largest first
+    page.get_by_text("Every agent").click()
+    page.wait_for_selector("#every-agent tbody tr")
+    assert "33% of all steps" in page.inner_text("#live")
+    end_phase(run, 1)
+    follower.refresh()
+    page.locator("#live", has_text="67%").wait_for()
+    assert len(seen.shapes()) == 1  # the other is still off
+    assert seen.shapes()[0].count("L") == 1  # and the line has a second point
+    assert page.locator("#panel-seeds").is_checked()
+    assert page.locator("#groups th").nth(2).get_attribute("aria-sort") == "descending"
+    assert page.locator("#groups tbody tr").first.inner_text().startswith("Here\tIB-DQN(4)")
+    assert page.locator("#every-agent tbody tr").count() == 4
+    assert seen.said == []
+    assert {url.split("/")[2] for url in seen.asked if url.startswith("http")} == {
+        f"127.0.0.1:{port}"
+    }
+
+
+def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> None:
+    run = make_run(tmp_path / "run", phases=0)
+    follower = Follower([run], resamples=100)
+    seen = visit()
+    with running(follower) as port:
+        seen.page.goto(f"http://127.0.0.1:{port}/")
+        assert "Waiting" in seen.page.inner_text("h1")
+        end_phase(run, 0)
+        follower.refresh()
+        seen.page.wait_for_selector("#panel-plot path.mean", state="attached")
+    seen.page.locator("#live", has_text="No longer followed").wait_for()
+
+
+COMMAND = "import sys; from pathlib import Path; from valueshare.cli.watch import watch; "
+
+
+def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
+    other = shutil.copytree(run, run.with_name("other"))
+    config = json.loads((other / "config.json").read_text().replace("Here", "There"))
+    (other / "config.json").write_text(json.dumps(config))
+    agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))
+    agents.write_parquet(other / "agents.parquet")
+    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0)"]
+    with subprocess.Popen(
+        [*words, str(run), str(other)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # A shell has its background jobs ignore Ctrl-C, and their children with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        port = int(line.split(":")[2].split("/")[0])
+        assert line == f"http://127.0.0.1:{port}/ shows {run} and 1 more; Ctrl-C ends it\n"
+        assert ask(port, "/state.json")[0].status == 200
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=120) == 0
+        finally:
+            process.kill()  # or leaving this block would wait for ever
+        assert process.stdout.read() == ""
+        assert process.stderr.read() == "no longer shown\n"

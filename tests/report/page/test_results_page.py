@@ -1,0 +1,96 @@
+"""The page's parts, each against arithmetic that can be followed by hand."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+from synthetic import RESAMPLES
+
+from valueshare.analysis.importers.results import read_results
+from valueshare.report.page import elements
+from valueshare.report.page.results import results_page
+
+
+class Seen(HTMLParser):
+    """Scripts, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] == "script" and self.scripts:
+            self.scripts[-1] = (self.scripts[-1][0], data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+
+EVIL = "</script><img src=x onerror=alert(1)>\u2028<!--"
+
+
+def test_names_in_json_stay_text() -> None:
+    text = elements.embedded("x", {EVIL: [EVIL]})
+    inside = text.split(">", 1)[1].rsplit("<", 1)[0]
+    assert "<" not in inside
+    assert json.loads(inside) == {EVIL: [EVIL]}
+
+
+def test_names_from_data_stay_text_on_the_whole_page(tmp_path: Path) -> None:
+    rows = [
+        {"environment": env, "algorithm": EVIL, "seed": seed, "step": step, "score": seed + step}
+        for env in (EVIL, "<script>alert(2)</script>")
+        for seed in (0, 1)
+        for step in (0, 10)
+    ]
+    file = tmp_path / "evil.csv"
+    pl.DataFrame(rows).write_csv(file)
+    seen = Seen(results_page(read_results(file), resamples=RESAMPLES))
+    assert not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert "img" not in seen.tags
+    kinds = [attributes.get("type") for attributes, _ in seen.scripts]
+    assert kinds == ["application/json", "application/json", None, None, None]
+    views = json.loads(seen.scripts[0][1])["views"]
+    assert {view["label"] for view in views} == {EVIL, "<script>alert(2)</script>"}
+
+
+def test_the_browser_is_told_to_load_nothing_and_run_these_scripts_alone() -> None:
+    text = elements.page("t", "l", [], scripts=["page.js"])
+    (policy,) = re.findall(r'Security-Policy" content="([^"]*)"', text)
+    (script,) = [own for _, own in Seen(text).scripts]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "connect-src" not in policy
+    assert "script-src 'none'" in elements.page("t", "l", [])
+    assert "connect-src 'self'" in elements.page("t", "l", [], online=True)
+
+
+def test_assets_load_nothing() -> None:
+    for name in ("page.css", "page.js", "panel.js", "curves.js", "panel.html"):
+        text = elements.asset(name).replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|//[a-z]+\.|@import|import\(|<link", text), name
+
+
+def test_the_page_of_2040_agents_is_small() -> None:
+    scores = Path(__file__).parents[3] / "docs" / "reproduction" / "lunarlander-scores.parquet"
+    results = read_results(scores)  # as it lies there
+    text = results_page(results, resamples=RESAMPLES)
+    assert results.table["agent"].n_unique() == 2_040
+    assert len(text.encode()) < 2_000_000  # of 6 MB, with 4 left for figures
+    (data,) = re.findall(r'id="curve-data">(.*?)</script>', text)
+    curves = json.loads(data)["views"][0]["curves"]["score"]
+    assert [curve[4] for curve in curves] == [120] * 17  # every seed is in it

@@ -1,0 +1,140 @@
+"""Findings: comparisons by hand, in sentences, and what is refused."""
+
+import re
+
+import polars as pl
+import pytest
+from synthetic import RESAMPLES, TWO, data_of, tidy
+
+from valueshare.errors import InvalidInput
+from valueshare.report.data import ReportData, report_data
+from valueshare.report.findings import (
+    Comparison,
+    Interval,
+    asked_pairs,
+    compare,
+    find_verdict,
+    headlines,
+    in_numbers,
+    sentence,
+    written,
+)
+
+
+def compared(found: ReportData, number: int = 0) -> Comparison:
+    answer = compare(found, asked_pairs(found)[number])
+    assert isinstance(answer, Comparison)
+    return answer
+
+
+def test_a_verdict_in_numbers() -> None:
+    found = compared(data_of(TWO))
+    # AUC 12 against 2. The lowest resample of the first is 11, the highest of the second 3.
+    assert found.difference == Interval(10.0, 8.0, 12.0)
+    assert found.improvement == Interval(1.0, 1.0, 1.0)
+    assert sentence(found) == "IB-DQN(4) scores higher than DQN."
+    assert in_numbers(found) == (
+        "IB-DQN(4) scores higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
+        "[8.0, 12.0]; a run of it is the better one with probability 1.00 [1.00, 1.00], on Here."
+    )
+    back = compare(data_of(TWO), asked_pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
+    assert isinstance(back, Comparison)
+    assert sentence(back) == "DQN scores lower than IB-DQN(4)."
+
+
+def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
+    """To six digits, the two k here are equal."""
+    near = {("Here", "ib-dqn", k, seed): [k, k] for k in (1234567.0, 1234568.0) for seed in (0, 1)}
+    found = data_of(near)
+    for asked in ("ib-dqn:1234568,ib-dqn:1234567", "ib-dqn:1234568.0,ib-dqn:1.234567e6"):
+        (pair,) = asked_pairs(found, [asked])
+        assert [variant.k for variant in pair] == [1234568.0, 1234567.0]
+    known = "write one of ib-dqn:1234567, ib-dqn:1234568"
+    for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "is several")):
+        with pytest.raises(InvalidInput, match=f"{re.escape(asked)} {problem}.*: {known}"):
+            asked_pairs(found, [f"{asked},ib-dqn:1234567"])
+
+
+def test_equals_and_single_seeds_cannot_be_told_apart() -> None:
+    same = {**TWO, ("Here", "ib-dqn", 4.0, 0): [0.0, 2.0], ("Here", "ib-dqn", 4.0, 1): [2.0, 4.0]}
+    assert sentence(compared(data_of(same))) == "IB-DQN(4) cannot be told from DQN."
+    alone = {key: own for key, own in TWO.items() if key[3] == 0}
+    found = compared(data_of(alone))
+    assert found.difference == Interval(10.0, None, None)
+    assert found.direction == 0
+    assert "(one seed: no interval)" in in_numbers(found)
+
+
+def test_environments_without_a_common_scale_are_compared_by_who_wins() -> None:
+    other = {("There", *key[1:]): [1000 * (v or 0) for v in own] for key, own in TWO.items()}
+    found = compared(data_of({**TWO, **other}))
+    assert found.difference is None
+    assert found.improvement.value == 1.0
+    assert found.direction == 1
+    assert "of 2 environments it is clearly higher on 2 and clearly lower on 0" in in_numbers(found)
+
+
+def test_runs_under_way_are_compared_as_far_as_both_have_come() -> None:
+    ahead = {key: [*own, 1e9] if key[1] == "dqn" else own for key, own in TWO.items()}
+    found = compared(data_of(ahead))
+    assert found.difference == Interval(10.0, 8.0, 12.0)  # as before: step 20 of one counts not
+    assert "compared at the evaluations that both have: Here 2 of 3" in " ".join(found.notes)
+
+
+def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
+    """Two algorithms are not one, whatever is missing of them."""
+    apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
+    found = find_verdict(data_of(apart))
+    assert found.sentences == [
+        "IB-DQN(4) and DQN have no evaluation at the same step of the same environment."
+    ]
+    ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
+    assert find_verdict(data_of(ragged)).sentences == [
+        "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
+    ]
+
+
+def test_another_grid_of_evaluations_is_compared_where_both_have_one() -> None:
+    """DQN at 0 and 20, IB-DQN at 0, 10 and 20: its AUCs are 11 and 13 without step 10."""
+    often = {("Here", "ib-dqn", 4.0, s): [10.0 + 2 * s, 99.0, 12.0 + 2 * s] for s in (0, 1)}
+    seldom = {("Here", "dqn", 0.0, s): [2.0 * s, None, 2.0 + 2 * s] for s in (0, 1)}
+    results = tidy({**often, **seldom})
+    results = results._replace(table=results.table.filter(pl.col("score").is_not_null()))
+    assert compared(report_data(results, RESAMPLES)).difference == Interval(10.0, 8.0, 12.0)
+
+
+def test_headlines_count_all_comparisons() -> None:
+    scores = {
+        ("Here", "ib-dqn", k, seed): [base + seed] * 2
+        for k, base in ((0.0, 0.0), (1.0, 10.0), (2.0, 20.0), (4.0, 0.0), (8.0, -9.0))
+        for seed in (0, 1)
+    }
+    found = data_of(scores)
+    first, second = headlines([compared(found, number) for number in range(4)])
+    assert first.startswith("The largest gain: IB-DQN(2) scores higher than IB-DQN(0)")
+    assert second == (
+        "Of 4 comparisons with IB-DQN(0): higher 2 times (k = 1, 2); lower once (IB-DQN(8)); "
+        "unclear once (IB-DQN(4))."
+    )
+    assert headlines([]) == ["There is one algorithm, and nothing to compare it with."]
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(49.83, 24.04, 75.71), "+50 [24, 76]"),
+        (Interval(-0.01234, -0.02345, -0.00123), "−0.012 [−0.023, −0.001]"),
+        (Interval(1234.5, 1000.2, 9000.7), "+1,234 [1,000, 9,001]"),
+        (Interval(0.0, 0.0, 0.0), "0.00 [0.00, 0.00]"),
+    ],
+)
+def test_intervals_are_written_with_the_digits_they_are_worth(
+    interval: Interval, text: str
+) -> None:
+    assert written(interval) == text
+
+
+@pytest.mark.parametrize("asked", ["dqn", "dqn,rainbow", "dqn,ib-dqn:5", "a,b,c"])
+def test_comparisons_that_cannot_be_are_refused(asked: str) -> None:
+    with pytest.raises(InvalidInput, match=r"write"):
+        asked_pairs(data_of(TWO), [asked])

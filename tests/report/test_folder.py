@@ -1,0 +1,205 @@
+"""A report is there whole or not at all, in a new folder and in one that holds other things."""
+
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from valueshare.__main__ import run
+from valueshare.cli import main
+from valueshare.errors import InvalidInput
+from valueshare.report import pipeline
+from valueshare.report.figures.style import save
+from valueshare.report.folder import filled_whole
+from valueshare.signals import EXIT_CODES
+
+SCORES = [
+    ("Catch", name, seed, step, seed + step / 10)
+    for name in ("PPO", "A2C")
+    for seed in (0, 1)
+    for step in (0, 10, 20)
+]
+COLUMNS = ["environment", "algorithm", "seed", "step", "score"]
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Everything below a folder, with the contents of files."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """The one line that a report to a folder ends with, which leaves everything as it was."""
+    pl.DataFrame(SCORES, COLUMNS, orient="row").write_csv(tmp_path / "results.csv")
+
+    def report(out: str) -> str:
+        before = tree(tmp_path)
+        words = [str(tmp_path / "results.csv"), "--out", str(tmp_path / out), "--resamples", "100"]
+        with pytest.raises(SystemExit) as ended:
+            main(["report", *words, "--figures", "learning-curves"])
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert tree(tmp_path) == before
+        return said.err
+
+    return report
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("out", ["out", "new/parents/out", "there"])
+@pytest.mark.parametrize("written", [0, 3, 8])
+def test_a_full_disk(
+    tmp_path: Path,
+    refused: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    out: str,
+    written: int,
+) -> None:
+    """After so many files there is no room: the folder, and what was in it, stay as they were."""
+    (tmp_path / "there" / "figures").mkdir(parents=True)
+    (tmp_path / "there" / "report.html").write_text("an older one")
+    sync, done = os.fsync, list[int]()
+
+    def fsync(handle: int) -> None:
+        done.append(handle)
+        (sync if len(done) <= written else full)(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    line = refused(out)
+    assert f"no room on the disk for {tmp_path / out}: make room, or choose another --out" in line
+    assert len(done) > written
+
+
+def test_a_folder_that_cannot_be_written_to(
+    tmp_path: Path, refused: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.mkdtemp", locked)
+    line = refused("new/out")
+    where = tmp_path / "new/out"
+    assert f"cannot write to {where}: read-only file system; choose another --out" in line
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("results.csv", "results.csv is a file: choose another --out"),
+        ("results.csv/out", "results.csv: file exists; choose another --out"),
+        ("odd", "odd/figures: file exists; choose another --out"),
+        ("taken", "taken/report.html: is a directory; choose another --out"),
+    ],
+)
+def test_places_that_are_taken(
+    tmp_path: Path, refused: Callable[[str], str], out: str, said: str
+) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "figures").write_text("a file")
+    (tmp_path / "taken" / "report.html").mkdir(parents=True)
+    assert said in refused(out)
+
+
+@pytest.mark.parametrize("out", ["records", "checkpoints/population-0", "progress", "tensorboard"])
+def test_what_a_run_keeps_for_itself(
+    tmp_path: Path, refused: Callable[[str], str], out: str
+) -> None:
+    (tmp_path / "run" / "records").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").write_text('{"kind": "training"}')
+    (tmp_path / "link").symlink_to("run")
+    kept = out.partition("/")[0]
+    for name in ("run", "link"):
+        where = tmp_path / name / out
+        assert f"{where} is where a run keeps its {kept}: choose another" in refused(
+            f"{name}/{out}"
+        )
+    assert "config.json is a file: choose another --out" in refused("run/config.json")
+    (tmp_path / "loop").symlink_to("loop")
+    assert "choose another --out" in refused("loop")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_in_the_report_without_permission(
+    tmp_path: Path, refused: Callable[[str], str]
+) -> None:
+    (tmp_path / "out" / "tables").mkdir(parents=True, mode=0o500)
+    assert "out: permission denied; choose another --out" in refused("out")
+
+
+def test_a_new_report_takes_the_places_of_the_old_and_leaves_the_rest(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for content in ("old", "new"):
+        with filled_whole(out) as folder:
+            (folder / "figures").mkdir()
+            (folder / "figures" / f"{content}.svg").write_text(content)
+            (folder / "report.html").write_text(content)
+            inside = folder.parent == out
+        assert inside == (content == "new")  # a folder that is there need not be left
+    assert tree(tmp_path) == {
+        "out": None,
+        "out/figures": None,
+        "out/figures/old.svg": b"old",
+        "out/figures/new.svg": b"new",
+        "out/report.html": b"new",
+    }
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, ValueError, InvalidInput])
+def test_whatever_ends_it_early_leaves_nothing(tmp_path: Path, ends: type[BaseException]) -> None:
+    def write() -> None:
+        with filled_whole(tmp_path / "new" / "out") as folder:
+            (folder / "half").write_text("a report")
+            raise ends
+
+    with pytest.raises(ends):
+        write()
+    assert tree(tmp_path) == {}
+
+
+# What a shell answers for these signals.
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_that_comes_twice_leaves_nothing(
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As `timeout` sends it: the second one comes while the folder is being removed."""
+    pl.DataFrame(SCORES, COLUMNS, orient="row").write_csv(tmp_path / "results.csv")
+
+    def terminated_before(work: Callable[..., Any]) -> Callable[..., None]:
+        def first_terminated(*words: Any, **options: Any) -> None:
+            signal.raise_signal(number)
+            work(*words, **options)
+
+        return first_terminated
+
+    monkeypatch.setattr(pipeline, "save", terminated_before(save))
+    monkeypatch.setattr(shutil, "rmtree", terminated_before(shutil.rmtree))
+    words = ["report", str(tmp_path / "results.csv"), "--out", str(tmp_path / "new" / "out")]
+    monkeypatch.setattr(sys, "argv", ["valueshare", *words, "--resamples", "100"])
+    # Where the tests themselves run in the background, Ctrl-C is ignored: not here.
+    before = {each: signal.signal(each, signal.default_int_handler) for each in EXIT_CODES}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert list(tree(tmp_path)) == ["results.csv"]
+    assert ended.value.code == code
+    assert capsys.readouterr().err == "valueshare: interrupted\n"

@@ -1,0 +1,144 @@
+"""The report of results in its folder: figures, tables and page, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from synthetic import (
+    ALGORITHMS,
+    synthetic_results,
+    write_synthetic_run,
+)
+
+from valueshare.analysis.importers.results import read_results
+from valueshare.cli import main
+from valueshare.cli.report import report
+from valueshare.errors import InvalidInput
+from valueshare.report.data import is_synthetic
+
+FEW = 200  # resamples
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_synthetic_run(tmp_path / "run", synthetic_results(2, 2, 4))
+
+
+def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report((run,), figures=("iqm", "auc-change"), resamples=FEW)
+    folder = run / "report"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert files == [
+        *(f"figures/auc-change.{kind}" for kind in ("pdf", "png", "svg")),
+        *(f"figures/iqm.{kind}" for kind in ("pdf", "png", "svg")),
+        *("report.html", "report.json"),
+        *(f"tables/beside-published.{kind}" for kind in ("csv", "md")),
+        *(f"tables/scores.{kind}" for kind in ("csv", "md", "tex")),
+    ]
+    about: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    assert set(about["figures"]) == {"iqm", "auc-change"}
+    assert "2 games with 2 seeds" in about["figures"]["iqm"]["caption"]
+    (source,) = about["sources"]
+    assert source["path"] == "run"  # and not where it lies on this machine
+    assert str(run) not in (folder / "report.json").read_text()
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert [line.partition(":")[0] for line in lines[-3:]] == [
+        str(folder / name) for name in ("figures", "tables", "report.html")
+    ]
+    assert lines[-6:-3] == about["verdict"]  # the last that is seen before the paths
+    assert "not drawn" not in said  # what was asked for is there
+    assert about["verdict"][0] == "these are synthetic records: no agent was trained"
+    assert about["verdict"][2].startswith("Of 6 comparisons")
+    assert "figures: iqm, auc-change" in said
+    assert "note: these are synthetic records: no agent was trained" in said
+    assert "not from sticky-action runs" in said
+    read = read_results(run)
+    assert read.table.height == 2 * len(ALGORITHMS) * 2 * 4
+    assert is_synthetic(read)  # the mark travels with the folder
+
+
+def test_the_page_from_the_command_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--figures", "auc-change", "--resamples", str(FEW)]
+    main(["report", str(run), *quick])
+    page = run / "report" / "report.html"
+    assert f"{page}: all of it as one page" in capsys.readouterr().out
+    text = page.read_text()
+    assert "Of 6 comparisons" in text  # each of seven algorithms but the first
+    assert 'id="figure-auc-change"' in text
+    main(["report", str(run), *quick, "--compare", "ib-dqn:18,rdq"])
+    chosen = page.read_text()
+    assert re.search(r"IB-DQN\(n\)</span> (scores|cannot)[a-z ]* RDQ", chosen)
+    assert not re.search(r"Of \d+ comparisons", chosen)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("ib-dqn:18", "--compare ib-dqn:18: write two, like ib-dqn:4,dqn"),
+        ("ib-dqn:7,dqn", "ib-dqn:7 is not in these results: write one of dqn:0, dueling-dqn:0"),
+        ("dqn,DQN", "--compare dqn,DQN: this is one algorithm; write two"),
+        ("ib-dqn,dqn", "ib-dqn is several: write one of dqn:0"),
+    ],
+)
+def test_a_comparison_that_is_not_there_is_refused_before_anything_is_written(
+    run: Path, capsys: pytest.CaptureFixture[str], asked: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(run), "--compare", asked])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (run / "report").exists()
+
+
+@pytest.mark.parametrize(("option", "value"), [("--out", ""), ("--figures", "iqm")])
+def test_a_folder_without_a_name_is_none(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(tmp_path)] if option == "--out" else [""]
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *runs, option, value])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said == "valueshare: '' is no folder: write its name, like runs/first\n"
+
+
+def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "others.csv"
+    whole = pl.DataFrame(
+        [("Catch", name, seed, step, seed + step / 10) for name in ("PPO", "A2C")
+         for seed in (0, 1) for step in (0, 10, 20, 30)],
+        ["environment", "algorithm", "seed", "step", "score"], orient="row",
+    )  # fmt: skip
+    whole.head(-2).write_csv(file)  # one run ends early
+    report((file,), out=tmp_path / "out", resamples=FEW)
+    said = capsys.readouterr().out
+    assert "figures: learning-curves, geometry" in said
+    line = said.splitlines()[-1]  # after what is there
+    assert line.startswith("not drawn: iqm, performance-profile, auc-change, ")
+    assert line.endswith("; --figures NAME says what one needs")
+    needs = json.loads((tmp_path / "out" / "report.json").read_text())["not_drawn"]
+    assert needs["iqm"].startswith("Atari games only")
+    assert "1 of 4 runs lack evaluations" in said
+    # Of steps 10, 20, 30: seed 0 has 1, 2, 3, seed 1 one more each. A2C's seed 1 ended before them.
+    row = (tmp_path / "out" / "tables" / "scores.md").read_text().splitlines()[2]
+    assert row == "| Catch | 2.0 | **2.5** |"
+
+
+def test_bad_places_are_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="nowhere does not exist"):
+        report((tmp_path / "nowhere",))
+    with pytest.raises(InvalidInput, match="no results are given"):
+        report(())
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(InvalidInput, match=r"file is a file: choose another --out"):
+        report((run,), out=file)
+    with pytest.raises(InvalidInput, match="resamples = 0"):
+        report((run,), resamples=0)

@@ -1,0 +1,43 @@
+"""Episodes and networks of the runs in conftest.py."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.nn.torsos import NetworkShape
+from valueshare.runs.run_folder import read_weights
+from valueshare.video.rendering import make_rendered_env
+from valueshare.video.rollouts import RolloutStep, load_agent, rollout
+
+ALGORITHMS_PLAYED = ("ib-dqn", "dueling-dqn", "rdq", "ib-iqn")
+HIDDEN = (16, 16)
+K = 4.0
+SHORT: dict[str, Any] = {
+    "steps": 120,
+    "eval_interval": 60,
+    "eval_episodes": 1,
+    "eval_episode_limit": 40,
+    "batch_size": 8,
+    "learning_starts": 20,
+    "progress": False,
+}
+
+
+def network_of(folder: Path, agent: int, algorithm: str) -> nn.Module:
+    """One agent's own module with its weights: no population, no vmap."""
+    shape = NetworkShape((4,), 2, HIDDEN, 1.0)
+    module = ALGORITHMS[algorithm].build(shape, K)
+    module.load_state_dict(read_weights(folder, agent))
+    return module
+
+
+def episode(folder: Path, agent: int, **options: Any) -> list[RolloutStep]:
+    player = load_agent(folder, agent)
+    env = player.population.env
+    rendered = make_rendered_env(env, player.population.settings.atari_protocol)
+    given = {"episodes": 1, "seed": 3, "epsilon": 0.0, "max_steps": None, **options}
+    shown = list(rollout(player, rendered, **given))
+    rendered.close()
+    return shown

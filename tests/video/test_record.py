@@ -1,0 +1,211 @@
+"""Videos: the episode is the environment's, the numbers are the network's, the file is whole."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ale_py
+import ale_py.roms
+import av
+import numpy as np
+import pytest
+from episodes import HIDDEN, SHORT, episode
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+import valueshare
+from valueshare.cli.play import play as command
+from valueshare.envs import environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.nn.torsos import NetworkShape
+from valueshare.signals import Stopped
+from valueshare.video import rendering
+from valueshare.video.overlay import (
+    HEIGHT,
+    PANEL,
+    Overlay,
+)
+from valueshare.video.record import check_target, play, write_video
+from valueshare.video.rendering import make_rendered_env
+from valueshare.video.rollouts import RolloutStep
+
+
+def decoded(path: Path) -> NDArray[np.uint8]:
+    with av.open(str(path)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    return np.stack(frames)
+
+
+# Files
+
+
+def test_a_video_of_cartpole(cartpole: Path, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "new" / "out.mp4"
+    command(cartpole, 0, path, episodes=2, seed=3)
+    first, second, mean, wrote = capsys.readouterr().out.splitlines()
+    shown = episode(cartpole, 0, episodes=2)
+    steps = [taken.step for taken in shown if taken.ending]
+    assert first.startswith(f"episode 1: score {steps[0]}, {steps[0]} steps, ")
+    assert second.startswith(f"episode 2: score {steps[1]}, {steps[1]} steps, ")
+    assert mean == f"mean score {sum(steps) / 2:g} of 2 episodes" or sum(steps) % 2
+    frames = decoded(path)
+    # A frame a decision, and a second of each end: 50 frames.
+    assert frames.shape == (sum(steps) + 2 * 50, HEIGHT, 600 + PANEL, 3)
+    assert f"{len(frames)} frames, {600 + PANEL}x{HEIGHT}, 50 a second" in wrote
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")
+        assert stream.average_rate == 50
+    starts = np.cumsum([0, *(50 if taken.ending else 1 for taken in shown[:-1])])
+    check_frames(frames[starts, 120:520, :600], [taken.image for taken in shown])
+    assert [entry.name for entry in path.parent.iterdir()] == ["out.mp4"]
+
+
+def check_frames(frames: NDArray[np.uint8], pictures: list[Any]) -> None:
+    """Each frame is nearer to its own picture than to all others, and to its own one changed.
+
+    How near depends on the encoder, which rounds all colours: on some, white becomes 253.
+    """
+
+    def distance(frame: NDArray[np.uint8], picture: NDArray[np.uint8]) -> float:
+        return float(np.square(frame.astype(np.float32) - picture).mean())
+
+    for frame, picture in zip(frames, pictures, strict=True):
+        own = distance(frame, picture)
+        moved = [np.roll(picture, by, axis) for by in (-1, 1) for axis in (0, 1)]  # by one pixel
+        turned = [picture[::-1], picture[:, ::-1], picture[..., ::-1]]  # and blue for red
+        others = [other for other in pictures if not np.array_equal(other, picture)]
+        assert own < min(distance(frame, other) for other in (*others, *moved, *turned))
+        assert own < distance(frame, np.full_like(picture, picture[0, 0])) / 10  # nothing in it
+
+
+def test_a_video_of_pong(pong: Path, tmp_path: Path) -> None:
+    played = play(pong, 0, tmp_path / "pong.mp4", max_steps=10)
+    assert played.episodes[0][1:] == (10, "cut off")
+    assert played.has_screen
+    frames = decoded(played.video.path)
+    assert frames.shape == (10 + 15, HEIGHT, 480 + PANEL, 3)
+    emulator: Any = ale_py.ALEInterface()
+    emulator.loadROM(ale_py.roms.get_rom_path("pong"))
+    emulator.reset_game()
+    field = emulator.getScreenRGB()[100:130, 60:90].reshape(-1, 3).mean(0)
+    seen = frames[0, 305:395, 180:270].reshape(-1, 3).mean(0)  # three times the size, 5 from above
+    np.testing.assert_allclose(seen, field, atol=3)
+
+
+def test_a_gif(cartpole: Path, tmp_path: Path) -> None:
+    video = play(cartpole, 2, tmp_path / "out.gif", max_steps=6).video
+    with Image.open(video.path) as image:
+        assert image.size == (video.width, video.height) == (600 + PANEL, HEIGHT)
+        time = 0
+        for number in range(getattr(image, "n_frames", 1)):
+            image.seek(number)
+            time += image.info["duration"]
+    assert time == 20 * video.frames == 20 * (6 + 50)  # equal frames are one, shown for longer
+
+
+def test_what_cannot_be_rendered_is_drawn_as_numbers(
+    tmp_path: Path, cartpole: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert (
+        make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None
+    )  # EnvPool has none
+    monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
+    command(cartpole, 0, tmp_path / "bars.mp4", max_steps=5)
+    assert "cannot be rendered here" in capsys.readouterr().out
+    frames = decoded(tmp_path / "bars.mp4")
+    assert frames.shape[1:] == (HEIGHT, 480 + PANEL, 3)
+    assert frames[0, :, :480].max() > 100  # something is there
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    def frames() -> Iterator[NDArray[np.uint8]]:
+        yield np.zeros((32, 32, 3), np.uint8)
+        raise KeyboardInterrupt
+
+    for suffix in ("mp4", "gif"):
+        with pytest.raises(KeyboardInterrupt):
+            write_video(tmp_path / f"out.{suffix}", frames(), 15)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_leaves_nothing(
+    cartpole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = Overlay.draw
+
+    def signalled(overlay: Overlay, taken: RolloutStep) -> NDArray[np.uint8]:
+        if taken.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return draw(overlay, taken)
+
+    monkeypatch.setattr(Overlay, "draw", signalled)
+    with pytest.raises(Stopped, match="nothing was written"):
+        command(cartpole, 0, tmp_path / "out.mp4", seed=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_refused(cartpole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, file = tmp_path / "there.gif", tmp_path / "out.mp4"
+    there.write_bytes(b"mine")
+    for message, arguments, options in (
+        ("ends in .mp4 or .gif", (cartpole, 0, tmp_path / "out.avi"), {}),
+        ("add --overwrite", (cartpole, 0, there), {}),
+        ("is a folder", (cartpole, 0, tmp_path.parent / "a.mp4"), {}),
+        ("cannot write to /proc", (cartpole, 0, "/proc/none/out.gif"), {}),
+        ("cannot write /proc/out.mp4: choose", (cartpole, 0, "/proc/out.mp4"), {"max_steps": 2}),
+        ("no agent 4 in .*: its agents are 0 to 3", (cartpole, 4, file), {}),
+        ("no agent 4", (cartpole, 4, there), {}),  # what is to be played comes first
+        ("no training run", (tmp_path, 0, file), {}),
+        ("no training run", (tmp_path, 0, there), {}),
+        ("episodes = 0", (cartpole, 0, file), {"episodes": 0}),
+        ("epsilon = 2", (cartpole, 0, file), {"epsilon": 2}),
+        ("max_steps = 0", (cartpole, 0, file), {"max_steps": 0}),
+        ("no network of its own", (cartpole, 0, file), {"network": nn.Linear}),
+    ):
+        (tmp_path.parent / "a.mp4").mkdir(exist_ok=True)
+        with pytest.raises(InvalidInput, match=message):
+            play(*arguments, **options)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(InvalidInput, match=r"\[video\].*\.gif"):
+        check_target(file)
+    check_target(tmp_path / "out.gif")  # needs no PyAV
+    assert there.read_bytes() == b"mine"
+    assert not file.exists()
+
+
+def test_an_address_is_refused_by_its_name(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    words = ("--agent", "0", "--video", tmp_path / "out.gif")
+    for given, shown in (
+        ("s3://bucket/run", "s3://bucket/run"),
+        ("ftp://me:pw@host", "ftp://host"),
+    ):
+        code, out, err = cli("play", given, *words)
+        assert (code, out) == (2, "")
+        assert err == (
+            f"valueshare: {shown} is an address: copy the run from there, and give its folder\n"
+        )
+
+
+def test_before_the_first_phase_is_done(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    every: dict[str, Any] = {**SHORT, "hidden": HIDDEN, "should_stop": lambda: True}
+    assert not valueshare.train("CartPole-v1", "dqn", seeds=1, out=out, **every).finished
+    (tmp_path / "out.mp4").write_bytes(b"mine")
+    with pytest.raises(InvalidInput, match="agent 0 has no finished phase yet"):
+        play(out, 0, tmp_path / "out.mp4")
+
+
+def own_network(shape: NetworkShape, k: float) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, shape.actions), valueshare.MeanExpansion(k))
+
+
+def test_a_network_of_ones_own(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    valueshare.train("CartPole-v1", "ib-dqn", k=2, seeds=1, out=out, network=own_network, **SHORT)
+    with pytest.raises(InvalidInput, match="has a network of its own"):
+        play(out, 0, tmp_path / "out.gif")
+    assert play(out, 0, tmp_path / "out.gif", max_steps=3, network=own_network).episodes

@@ -1,0 +1,52 @@
+"""Rendered environments: the same episodes as in training, with images."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from valueshare.envs import environment_spec, make_environments
+from valueshare.video.rendering import make_rendered_env
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "limit"),
+    [("CartPole-v1", "envpool", 90), ("LunarLander-v3", "envpool", 90),
+     ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250)],
+)  # fmt: skip
+def test_a_rendered_env_plays_as_in_training(name: str, backend: Any, limit: int) -> None:
+    rendered = make_rendered_env(environment_spec(name, backend))
+    environments = make_environments(name, 1, backend=backend, threads=1)
+    for key in (5, -(2**60)):
+        state = rendered.reset(key)
+        np.testing.assert_array_equal(state.observation, environments.reset([key])[0])
+        for action in np.random.default_rng(0).integers(0, len(rendered.actions), limit).tolist():
+            state, result = rendered.step(action), environments.step([action])
+            np.testing.assert_array_equal(state.observation, result.final_observation[0])
+            assert (state.reward, state.terminated) == (result.reward[0], result.terminated[0])
+            if state.terminated:
+                break
+    rendered.close()
+
+
+def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
+    """At 84 x 84 in grey, by area averages over whole pixels made of the screen, within rounding.
+
+    The brighter of two colours channel by channel is not always the brighter grey: a few pixels of
+    what moves may differ.
+    """
+    rendered = make_rendered_env(environment_spec("Breakout"))
+    states = [rendered.reset(1)]
+    states += [rendered.step(action) for action in [1, 1, *(3, 4) * 20]]
+    for state in states:
+        assert state.image is not None
+        assert state.image.shape == (210, 160, 3)
+        grayscale = state.image @ np.array([0.2989, 0.587, 0.114])  # [210, 160]
+        rows = grayscale.repeat(2, 0).reshape(84, 5, 160).mean(1)  # 210·2 = 84·5
+        small = rows.repeat(21, 1).reshape(84, 84, 40).mean(-1)  # 160·21 = 84·40
+        assert (abs(small - state.observation) <= 2).mean() > 0.995
+    assert any((a.image != b.image).any() for a, b in pairwise(states))  # type: ignore[union-attr]
+    assert rendered.rate == 15
+    assert rendered.actions[:3] == ("nothing", "fire", "up")
+    assert rendered.actions[-1] == "down left fire"
