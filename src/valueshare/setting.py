@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from numbers import Real
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from valueshare.errors import InvalidInput
 
@@ -23,6 +23,7 @@ class Setting(NamedTuple):
 
     name: str
     kind: Any  # its type; of `int | None`, int
+    item: Any  # the type of one value: of a list, that of its items
     optional: bool  # whether it can be None
     help: str
     group: str
@@ -30,11 +31,6 @@ class Setting(NamedTuple):
     maximum: float
     above: float
     below: float
-
-    @property
-    def item(self) -> Any:
-        """The type of one value: of a list, that of its items."""
-        return get_args(self.kind)[0] if get_origin(self.kind) is tuple else self.kind
 
 
 def setting(
@@ -60,7 +56,8 @@ def settings_of(owner: type) -> Mapping[str, Setting]:
         members = get_args(hints[one.name])
         optional = NoneType in members
         kind = members[0] if optional else hints[one.name]
-        found[one.name] = Setting(one.name, kind, optional, **one.metadata)
+        item = get_args(kind)[0] if get_origin(kind) is tuple else kind
+        found[one.name] = Setting(one.name, kind, item, optional, **one.metadata)
     return MappingProxyType(found)
 
 
@@ -77,7 +74,7 @@ def check_settings(instance: Any) -> None:
 def _checked(declared: Setting, value: Any) -> Any:
     if value is None and declared.optional:
         return None
-    if get_origin(declared.kind) is not tuple:
+    if declared.item is declared.kind:
         return _checked_item(declared, value)
     name, kinds = declared.name, get_args(declared.kind)
     if isinstance(value, str) or not isinstance(value, Iterable):
@@ -92,9 +89,9 @@ def _checked(declared: Setting, value: Any) -> Any:
 
 def _checked_item(declared: Setting, value: Any) -> Any:
     name, kind = declared.name, declared.item
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise InvalidInput(f"{name} = {value!r}: write one of {', '.join(get_args(kind))}")
+    if kind in (int, float):
+        value = whole(name, value) if kind is int else number(name, value)
+        _check_range(declared, value)
     elif kind is bool:
         if value not in (True, False):
             raise InvalidInput(f"{name} = {value!r}: write True or False")
@@ -102,9 +99,8 @@ def _checked_item(declared: Setting, value: Any) -> Any:
     elif kind is str:
         if not isinstance(value, str):
             raise InvalidInput(f"{name} = {value!r}: write a name")
-    else:
-        value = whole(name, value) if kind is int else number(name, value)
-        _check_range(declared, value)
+    elif value not in get_args(kind):  # a Literal
+        raise InvalidInput(f"{name} = {value!r}: write one of {', '.join(get_args(kind))}")
     return value
 
 

@@ -59,7 +59,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench atari": bench_atari,
     "bench import": bench_import,
 }
-GROUPS = {"reproduce": "The paper's results", "bench": "Benchmarks"}
+COMMAND_GROUPS = {"reproduce": "The paper's results", "bench": "Benchmarks"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,7 +112,7 @@ def make_app() -> App:
         first, _, second = command.partition(" ")
         if second and first not in app:
             members = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ")]
-            about = f"{GROUPS[first]}: {', '.join(members)}."
+            about = f"{COMMAND_GROUPS[first]}: {', '.join(members)}."
             app.command(App(name=first, help=about, sort_key=number))
         owner = app[first] if second else app
         owner.command(function, name=second or first, sort_key=number, default_parameter=defaults)
