@@ -14,7 +14,7 @@ from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
 from valueshare.population.agents import agent_table, populations
 from valueshare.population.checkpoints.fingerprint import PROTOCOL, check_fingerprint, fingerprint
-from valueshare.population.settings import AgentSettings, TrainingSettings
+from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
 from valueshare.population.train import Trained, train_population
@@ -94,7 +94,7 @@ def test_games_that_differ_in_more_than_their_name_are_refused() -> None:
         make_population(TABLE, SETTINGS, [specs[0], other], torch.device("cpu"))
 
 
-def a_part(agents: int, replay_device: str | None) -> PopulationSpec:
+def a_part(agents: int, replay_device: ReplayDevice | None) -> PopulationSpec:
     settings = dataclasses.replace(
         SETTINGS,
         steps=50_000_000,

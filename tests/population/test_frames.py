@@ -14,7 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import stack_frames
 from valueshare.population.agents import agent_table, populations
-from valueshare.population.settings import AgentSettings, TrainingSettings
+from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
 from valueshare.replay import transitions
@@ -101,7 +101,7 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("place", ["cpu", "disk"])
 @pytest.mark.parametrize("lag", [False, True])
 def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(
-    tmp_path: Path, place: str, lag: bool
+    tmp_path: Path, place: ReplayDevice, lag: bool
 ) -> None:
     settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
     here = train(settings=settings)
@@ -117,14 +117,16 @@ def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(
 
 @pytest.mark.parametrize("groups", [2, 3])
 @pytest.mark.parametrize("place", [None, "cpu"])
-def test_groups_that_take_turns_give_the_same_run(groups: int, place: str | None) -> None:
+def test_groups_that_take_turns_give_the_same_run(groups: int, place: ReplayDevice | None) -> None:
     settings = dataclasses.replace(SETTINGS, replay_device=place)
     assert_same(train(settings=settings, groups=groups), train())
 
 
 @pytest.mark.parametrize("stop_after", [25, 110, 190])
 @pytest.mark.parametrize("place", [None, "disk"])
-def test_resumed_is_uninterrupted(tmp_path: Path, place: str | None, stop_after: int) -> None:
+def test_resumed_is_uninterrupted(
+    tmp_path: Path, place: ReplayDevice | None, stop_after: int
+) -> None:
     ticks = iter(range(10**9))
     settings = dataclasses.replace(SETTINGS, replay_device=place, delayed_actor=True)
     stopped = train(
@@ -190,7 +192,7 @@ def test_a_replay_on_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidInput, match="replay_device = 'cuda' needs"):
         train(settings=dataclasses.replace(SETTINGS, replay_device="cuda"))
     with pytest.raises(InvalidInput, match="write one of cpu, cuda, disk"):
-        dataclasses.replace(SETTINGS, replay_device="tape")
+        dataclasses.replace(SETTINGS, replay_device="tape")  # type: ignore[arg-type]
 
 
 def test_populations_by_family() -> None:

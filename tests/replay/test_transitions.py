@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Batch
 from valueshare.replay import transitions
-from valueshare.replay.transitions import Transitions
+from valueshare.replay.transitions import Batch, Transitions
 
 GAMMA = 0.9
 

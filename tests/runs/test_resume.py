@@ -17,6 +17,7 @@ import pytest
 
 from valueshare import open_run
 from valueshare.population import train as training_loop
+from valueshare.population.checkpoints import saving
 from valueshare.population.checkpoints.files import Folder
 from valueshare.runs import locks, run_folder
 from valueshare.runs.workers import local
@@ -221,7 +222,7 @@ def test_ended_by_somebody_else(
 
 def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The small run, ended by a signal after phase 2 of its first population."""
-    save = training_loop.save
+    save = saving.save
 
     def save_and_ask(where: Folder, phase: int, *args: Any, **rest: Any) -> Any:
         saved = save(where, phase, *args, **rest)

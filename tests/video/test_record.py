@@ -44,7 +44,7 @@ def decoded(path: Path) -> NDArray[np.uint8]:
 
 def test_a_video_of_cartpole(cartpole: Path, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "new" / "out.mp4"
-    command(cartpole, 0, path, episodes=2, seed=3)
+    command(cartpole, agent=0, video=path, episodes=2, seed=3)
     first, second, mean, wrote = capsys.readouterr().out.splitlines()
     shown = episode(cartpole, 0, episodes=2)
     steps = [taken.step for taken in shown if taken.ending]
@@ -114,7 +114,7 @@ def test_what_cannot_be_rendered_is_drawn_as_numbers(
         make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None
     )  # EnvPool has none
     monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
-    command(cartpole, 0, tmp_path / "bars.mp4", max_steps=5)
+    command(cartpole, agent=0, video=tmp_path / "bars.mp4", max_steps=5)
     assert "cannot be rendered here" in capsys.readouterr().out
     frames = decoded(tmp_path / "bars.mp4")
     assert frames.shape[1:] == (HEIGHT, 480 + PANEL, 3)
@@ -144,7 +144,7 @@ def test_a_signal_leaves_nothing(
 
     monkeypatch.setattr(Overlay, "draw", signalled)
     with pytest.raises(Stopped, match="nothing was written"):
-        command(cartpole, 0, tmp_path / "out.mp4", seed=3)
+        command(cartpole, agent=0, video=tmp_path / "out.mp4", seed=3)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,6 +18,7 @@ MOST_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random str
 SMALLEST_KAPPA = 1e-30  # an error divided by it is still finite in float32
 NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
 
+ReplayDevice = Literal["cpu", "cuda", "disk"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Where the help lists a setting.
@@ -79,7 +80,7 @@ class TrainingSettings:
     batch_size: int = _replay(64, "Transitions per update of one agent.", minimum=1)
     replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
     learning_starts: int = _replay(1_000, "Steps before the first update.", minimum=1)
-    replay_device: Literal["cpu", "cuda", "disk"] | None = _replay(
+    replay_device: ReplayDevice | None = _replay(
         None, "Memory that holds the replay; left out: that of the training device."
     )
 

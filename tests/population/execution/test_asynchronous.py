@@ -23,7 +23,7 @@ from valueshare.population.execution import cuda_driver
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import Group
 from valueshare.population.loop import Loop, OnStep
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import ReplayDevice, TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
 AGENTS = 3
@@ -221,7 +221,7 @@ def test_who_waits_for_a_process_still_polls() -> None:
 
 
 def test_processes_are_for_emulators_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def can(env: str, place: str | None = None) -> bool:
+    def can(env: str, place: ReplayDevice | None = None) -> bool:
         protocol = "machado-2018" if env.startswith("ALE") else None
         settings = replace(SETTINGS, atari_protocol=protocol, replay_device=place)
         spec = environment_spec(env, protocol=protocol)

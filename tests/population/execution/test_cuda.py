@@ -12,7 +12,7 @@ import torch
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
 from valueshare.population.execution.learner import Learner, update
-from valueshare.population.settings import AgentSettings, TrainingSettings
+from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import train_population
 from valueshare.replay import transitions
@@ -68,7 +68,7 @@ def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
     ],
 )
 def test_where_things_are_changes_nothing(
-    tmp_path: Path, place: str | None, lag: bool, groups: int, compiled: bool
+    tmp_path: Path, place: ReplayDevice | None, lag: bool, groups: int, compiled: bool
 ) -> None:
     # Replay on the GPU or not, updates on a stream of their own, groups at their own pace: the same
     # transitions are stored as on a CPU, to the bit where almost all actions are random.
