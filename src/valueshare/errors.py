@@ -1,6 +1,6 @@
-"""The exceptions that are answered in one line, and what others say in one line.
+"""The exceptions that end a command with one line, and other exceptions in one line.
 
-One is for input that its author can mend, one for environments that fail.
+One is for input that its author can fix, one for environments that fail.
 """
 
 import traceback

@@ -1,7 +1,7 @@
 """The mean-expansion transform M_k = I + (k/n) J, on any array.
 
 Every function takes NumPy arrays, PyTorch tensors or JAX arrays (or nested lists, read as NumPy),
-with batch axes first and the n actions last, and answers in kind: same library, dtype and device,
+with batch axes first and the n actions last, and returns the same kind: library, dtype and device,
 differentiable and compilable (whole numbers become floats). `k` is a number or an array that
 broadcasts over the batch axes.
 

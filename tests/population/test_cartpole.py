@@ -25,6 +25,7 @@ def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
         eval_interval=2_000,
         eval_episodes=4,
         eval_envs=4,
+        step_size_schedule="constant",
     )
     own = dataclasses.replace(own, step_size=1e-3, epsilon_steps=1_000)
     table = agent_table("CartPole-v1", "ib-dqn", seeds=range(8), k=[0.0, 2.0], own=own)

@@ -181,7 +181,7 @@ def test_an_address_is_refused_by_its_name(tmp_path: Path, cli: Callable[..., An
     words = ("--agent", "0", "--video", tmp_path / "out.gif")
     for given, shown in (
         ("s3://bucket/run", "s3://bucket/run"),
-        ("ftp://me:pw@host", "ftp://host"),
+        ("gs://me:pw@bucket/run", "gs://bucket/run"),
     ):
         code, out, err = cli("play", given, *words)
         assert (code, out) == (2, "")

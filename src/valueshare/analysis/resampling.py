@@ -145,7 +145,7 @@ def _apply(
         found = np.asarray(statistic(row[drawn]), np.float64)
         if found.shape != (lanes,):
             raise InvalidInput(
-                f"the statistic answered shape {found.shape} for values of shape {(lanes, n)}: it "
+                f"the statistic returned shape {found.shape} for values of shape {(lanes, n)}: it "
                 "must reduce the last axis"
             )
         out[cell] = found

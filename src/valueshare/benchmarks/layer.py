@@ -116,7 +116,7 @@ def run() -> None:
 
 
 def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float]:
-    """A function that runs one pass and answers its milliseconds."""
+    """A function that runs one pass and returns its milliseconds."""
     on_gpu = x.is_cuda
 
     def turn() -> float:

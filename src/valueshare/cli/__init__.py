@@ -10,7 +10,7 @@ from typing import Any
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 
-import valueshare
+from valueshare._version import __version__
 from valueshare.cli.arguments import exit_with
 from valueshare.cli.atari import (
     reproduce_atari57,
@@ -103,7 +103,7 @@ def make_app() -> App:
     app = App(
         name="valueshare",
         help="Faster Q-learning by sharing value across actions.",
-        version=f"valueshare {valueshare.__version__}",
+        version=f"valueshare {__version__}",
         version_flags=("-V", "--version"),
         help_flags=("-h", "--help"),
         help_format="plaintext",

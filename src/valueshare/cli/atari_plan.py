@@ -1,4 +1,4 @@
-"""What an Atari study will be, told before it begins: agents, populations, memory and hours."""
+"""The plan of an Atari study, printed before it starts: agents, populations, memory, hours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def print_plan(
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
     Where the plan is all that is wanted, what does not fit is refused after it. The hours of a
-    study that goes on are not counted: part of it is done.
+    study that is resumed are not counted: part of it is done.
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps

@@ -39,7 +39,7 @@ def make_environments(
     """`count` environments: ALE's of Atari games, EnvPool's where it has the id, else Gymnasium's.
 
     `env_ids` is one name for all, or one each: Atari games may be mixed. `threads` are those of
-    ALE or EnvPool (default: one a core); Gymnasium's environments are stepped in a loop.
+    ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop.
     `episode_limit` replaces the environment's own limit, in steps. `protocol` is Atari's alone
     (default: machado-2018). So are `lockstep`, which is faster and cannot hold single environments
     still, and `evaluation`, in which a lost life never ends an episode. Call `reset(seeds)` first.
@@ -47,7 +47,7 @@ def make_environments(
     if count < 1:
         raise InvalidInput(f"count = {count}: there is at least 1 environment")
     if threads is not None and threads < 1:
-        raise InvalidInput(f"threads = {threads}: give at least 1, or None for one a core")
+        raise InvalidInput(f"threads = {threads}: give at least 1, or None for one per core")
     names = [env_ids] * count if isinstance(env_ids, str) else list(env_ids)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} names for {count} environments: give one, or one each")

@@ -18,7 +18,7 @@ it here:
 - It steps all its environments or none. So a game's environments are one vector environment in
   `lockstep`, and otherwise each is its own, which costs some 15 µs more an environment and step.
 
-Where a lost life ends an episode (nature-2015, training only) the game goes on: the step is
+Where a lost life ends an episode (nature-2015, training only) the game continues: the step is
 terminated, the next episode starts from the picture it led to, and the limit counts the whole game.
 A life is lost when their number falls and is not yet 0; game over ends the last one. Evaluation
 counts whole games.
@@ -62,10 +62,10 @@ def atari_spec(
     games = _distinct([atari_game(name) for name in names])
     counts = {game.name: action_count(game.rom, protocol.full_actions) for game in games}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InvalidInput(
-            f"under {protocol.name} these games differ in their number of actions ({told}): choose "
-            "a protocol with all 18, such as machado-2018, or train them apart"
+            f"under {protocol.name} these games differ in their number of actions ({listed}): "
+            "choose a protocol with all 18, such as machado-2018, or train them apart"
         )
     return EnvironmentSpec(
         name=games[0].env_id if len(games) == 1 else "+".join(game.name for game in games),
@@ -87,8 +87,8 @@ class _Group(NamedTuple):
     place: slice | NDArray[np.intp]  # the same; a slice where it can be, which is copied faster
 
 
-class _Answers(NamedTuple):
-    """What emulators answered to a step, before limits and lives."""
+class _Results(NamedTuple):
+    """Results of the emulators, before limits and lives."""
 
     observation: NDArray[np.uint8]  # [E, H, W]
     reward: NDArray[np.float32]  # [E]
@@ -213,7 +213,7 @@ class AtariEnvironments:
         return index
 
     def raw_step(self, emulator_actions: NDArray[np.int32]) -> None:
-        """Step every emulator as ale-py does, and leave what it answers; `reset` comes next.
+        """Step every emulator as ale-py does, and drop the results; `reset` comes next.
 
         For measuring what the emulators alone cost. Shapes: [E].
         """
@@ -225,28 +225,28 @@ class AtariEnvironments:
     def close(self) -> None:
         self._groups, self._sent = [], None
 
-    def _joined(self, answers: Sequence[tuple[_Group, Any]]) -> _Answers:
-        """What the emulators answered, of all environments; those that stand still are as before.
+    def _joined(self, results: Sequence[tuple[_Group, Any]]) -> _Results:
+        """Results of all environments; those that stand still are as before.
 
         The arrays of a vector environment are nobody else's: one that is all there is hands over
         its own.
         """
-        if len(self._groups) == 1 and answers:
-            (frames, reward, over, _, info), rows = answers[0][1], self._all
+        if len(self._groups) == 1 and results:
+            (frames, reward, over, _, info), rows = results[0][1], self._all
             ends = np.count_nonzero(over)  # in half the time of `any`
             last = [(rows[over], info["final_obs"][over, 0])] if ends else []
-            return _Answers(frames[:, 0], reward.astype(np.float32), over, info["lives"], last)
-        all_move = len(answers) == len(self._groups)
+            return _Results(frames[:, 0], reward.astype(np.float32), over, info["lives"], last)
+        all_move = len(results) == len(self._groups)
         observation = np.empty_like(self._observation) if all_move else self._observation.copy()
         reward = np.zeros(self.count, np.float32)
         over = np.zeros(self.count, np.bool_)
         lives, last = self._lives.copy(), []
-        for (_, _, rows, place), (frames, reward[place], ended, _, info) in answers:
+        for (_, _, rows, place), (frames, reward[place], ended, _, info) in results:
             observation[place] = frames[:, 0]
             if ended.any():
                 last.append((rows[ended], info["final_obs"][ended, 0]))
             over[place], lives[place] = ended, info["lives"]
-        return _Answers(observation, reward, over, lives, last)
+        return _Results(observation, reward, over, lives, last)
 
     def _group_steps(self) -> NDArray[np.int64]:
         """The steps of each environment's group, [E]."""

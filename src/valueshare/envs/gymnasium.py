@@ -30,8 +30,8 @@ from valueshare.envs.base import (
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
 TRIED_ACTIONS = 16
-ANSWER = "5 values (observation, reward, terminated, truncated, info)"  # of a step
-# Whatever a stranger's environment raises; by sys.exit it would end a run in silence.
+STEP_VALUES = "5 values (observation, reward, terminated, truncated, info)"  # of a step
+# Whatever a third-party environment raises; by sys.exit it would end a run in silence.
 RAISED = (Exception, SystemExit)
 
 
@@ -80,13 +80,13 @@ class CheckedEnvironment:
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         """The first observation of a new episode."""
         try:
-            answer: Any = self._env.reset(seed=seed)
-            if not isinstance(answer, tuple) or len(answer) != 2:
+            returned: Any = self._env.reset(seed=seed)
+            if not isinstance(returned, tuple) or len(returned) != 2:
                 raise EnvironmentFailed(
-                    f"the environment {self._spec.name} gave a {type(answer).__name__} in its "
+                    f"the environment {self._spec.name} gave a {type(returned).__name__} in its "
                     "reset, where (observation, info) is wanted"
                 )
-            return self._checked(answer[0], "reset")
+            return self._checked(returned[0], "reset")
         except EnvironmentFailed:
             raise
         except RAISED as error:
@@ -125,14 +125,14 @@ class CheckedEnvironment:
             if (given := _other_than_five(error)) is None:
                 raise
             raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave {given} in its step: return {ANSWER}"
+                f"the environment {self._spec.name} gave {given} in its step: return {STEP_VALUES}"
             ) from None
         for name, value in (("terminated", ended), ("truncated", cut)):
             if not _is_flag(value):
                 shown = " ".join(repr(value).split())[:60]
                 raise EnvironmentFailed(
                     f"the environment {self._spec.name} gave {name} {shown} in its step, neither "
-                    f"True nor False: return {ANSWER}"
+                    f"True nor False: return {STEP_VALUES}"
                 )
         return seen, reward, bool(ended), bool(cut)
 
@@ -261,7 +261,7 @@ def _other_than_five(error: Exception) -> str | None:
 
 
 def _failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
-    """What an environment raised; what the handler of a signal raised meanwhile goes on its way.
+    """What an environment raised; exceptions of a signal handler pass through.
 
     Ray's workers exit so when they are sent away, and their task is done again elsewhere.
     """

@@ -1,7 +1,7 @@
 """Atari protocols: everything between the emulator and an agent, as one named value.
 
 Scores under different protocols are not comparable, so a protocol is printed (`described`), stored
-with results (`to_json`, `from_json`) and told from others by its `digest`.
+with results (`to_json`, `from_json`) and identified by its `digest`.
 """
 
 import dataclasses

@@ -80,7 +80,7 @@ class TrainingSettings:
     batch_size: int = _replay(64, "Transitions per update of one agent.", minimum=1)
     replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
     learning_starts: int = _replay(1_000, "Steps before the first update.", minimum=1)
-    replay_device: ReplayDevice | None = _replay(
+    replay_device: ReplayDevice | None = _replay(  # noqa: RUF009 (a field, like the others)
         None, "Memory that holds the replay; left out: that of the training device."
     )
 

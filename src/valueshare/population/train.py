@@ -77,7 +77,7 @@ def train_population(
     should_stop: Callable[[], bool] | None = None,
     on_tick: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Train the agents of one population; with a directory, go on from its last checkpoint.
+    """Train the agents of one population; with a directory, resume from its last checkpoint.
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from
     (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and

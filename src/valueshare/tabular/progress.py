@@ -13,7 +13,7 @@ Advance = Callable[[int], None]  # so many timesteps more are done
 
 @contextmanager
 def shown_progress(timesteps: int, shown: bool) -> Iterator[Advance]:
-    """Show how many of the timesteps are done, as the context's function is told of them."""
+    """Show how many of the timesteps are done, as reported to the context's function."""
     if not shown or not sys.stdout:
         yield lambda _: None
     elif not sys.stdout.isatty():

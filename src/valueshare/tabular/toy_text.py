@@ -22,7 +22,7 @@ class PublishedTable(NamedTuple):
     reward: Floats  # [S, A, S]
     start: Floats  # [S]
     terminal: Flags  # [S]  states that end an episode which enters them ...
-    goes_on: Flags  # [S, S]  ... and where one that enters them goes on all the same: [from, to]
+    continues: Flags  # [S, S]  ... except by these transitions: [from, to]
 
 
 def published_table(env_id: str, **options: Any) -> PublishedTable:
@@ -38,21 +38,21 @@ def published_table(env_id: str, **options: Any) -> PublishedTable:
     transition = np.zeros((states, actions, states))
     paid = np.zeros((states, actions, states))  # probability-weighted reward
     ends = np.zeros((states, states), dtype=np.bool_)  # [from, to]
-    goes_on = np.zeros((states, states), dtype=np.bool_)
+    continues = np.zeros((states, states), dtype=np.bool_)
     for state, choices in table.items():
         for action, outcomes in choices.items():
             for probability, successor, reward, ended in outcomes:
                 transition[state, action, successor] += probability
                 paid[state, action, successor] += probability * reward
-                (ends if ended else goes_on)[state, successor] |= probability > 0
+                (ends if ended else continues)[state, successor] |= probability > 0
     terminal: Flags = np.any(ends, axis=0)
     reward = np.divide(paid, transition, out=np.zeros_like(paid), where=transition > 0)
-    return PublishedTable(transition, reward, start, terminal, goes_on)
+    return PublishedTable(transition, reward, start, terminal, continues)
 
 
 def _make(env_id: str, **options: Any) -> Any:
     try:
-        with warnings.catch_warnings(action="ignore"):  # an old version's name is told below
+        with warnings.catch_warnings(action="ignore"):  # an old version's name is reported below
             return gymnasium.make(env_id, **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         names = ("gridworld", *PUBLISHED)

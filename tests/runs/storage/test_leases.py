@@ -42,7 +42,7 @@ def test_a_lease_runs_out_when_its_owner_is_killed(url: Url) -> None:
     store.write(LEASE, b"")  # cut off while it was written: nothing is known of it
     assert leases._read(store) == {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leases, "LOOK_SECONDS", 0.0)
+        patch.setattr(leases, "POLL_SECONDS", 0.0)
         looks = iter([{}, {}, {"token": "x", "beat": 1}])
         patch.setattr(leases, "_read", lambda store: next(looks))
         with pytest.raises(InvalidInput, match="another process"):

@@ -37,7 +37,7 @@ class GraphedStep:
         Steps that never run at the same time, and leave their results in tensors made outside, can
         share one `pool` of memory for what they need in between, and one `stream` to be captured
         on. Steps that do run at the same time need streams of their own: cuBLAS has one workspace
-        for each stream, and a graph goes on using that of its capture, wherever it is replayed.
+        for each stream, and a graph keeps using that of its capture, wherever it is replayed.
         """
         stream = new_stream(self._device) if stream is None else stream
         stream.wait_stream(torch.cuda.current_stream(self._device))
