@@ -58,7 +58,7 @@ def print_plan(
 
     plans = [runs.split(piece.plan) for piece in pieces]
     needs, refusal = _memory(plans, execution, runs, at_once=not running.plan)
-    goes_on = any(piece.begun for piece in pieces)
+    resumed = any(piece.begun for piece in pieces)
     seconds = 0.0
     for piece, plan, memory in zip(pieces, plans, needs, strict=True):
         populations = list(plan.populations.values())
@@ -71,7 +71,7 @@ def print_plan(
             f"{evaluation_steps(settings):,} of evaluation"
         )
         print(f"  memory: {memory}")
-        if goes_on or (refusal and not running.rate):  # what does not fit cannot be measured
+        if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
             continue
         if execution.launcher.launcher == "ray":  # each run says so itself when it begins
             if running.plan and (line := runs.estimate(plan, None, measure=True)) is not None:

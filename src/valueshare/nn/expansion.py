@@ -57,8 +57,8 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
 
     The linear layer becomes `Sequential(linear, MeanExpansion(k))`, under every name it has, with
     the same weights (not copies), so an optimiser that already holds them still works. Its entries
-    in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for a bare linear
-    layer, the `Sequential`. "Last" is the order in which the layers were registered: name another
+    in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for a bare
+    linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name another
     one with `after="path.to.layer"`. A network whose outputs are probabilities is refused, as far
     as its modules tell.
     """

@@ -145,11 +145,11 @@ class FiniteMDP:
         """
         from valueshare.tabular.toy_text import published_table
 
-        transition, reward, start, terminal, goes_on = published_table(env_id, **options)
+        transition, reward, start, terminal, continues = published_table(env_id, **options)
         mdp = cls(transition, reward, start, terminal, discount, name=env_id)
         # A state either ends every episode that enters it or none. Rows that no episode can visit
         # (Taxi has some: the passenger waits where she wants to go) may say otherwise.
-        if goes_on[np.ix_(mdp.visitable, terminal)].any():
+        if continues[np.ix_(mdp.visitable, terminal)].any():
             raise InvalidInput(f"{env_id} has a state that ends only some episodes that enter it")
         return mdp
 

@@ -22,5 +22,5 @@ def url() -> Iterator[Url]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases are renewed after 50 ms and expire after a second."""
-    for name, seconds in (("RENEW", 0.05), ("LEASE", 1.0), ("SETTLE", 0.05), ("LOOK", 0.02)):
+    for name, seconds in (("RENEW", 0.05), ("LEASE", 1.0), ("SETTLE", 0.05), ("POLL", 0.02)):
         monkeypatch.setattr(leases, f"{name}_SECONDS", seconds)
