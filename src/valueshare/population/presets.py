@@ -78,8 +78,9 @@ def lunarlander() -> Preset:
 def cartpole() -> Preset:
     """CartPole-v1 for a CPU, 50,000 steps.
 
-    The step size falls to 0: with a constant one, agents that learn fast forget again. Found on
-    seeds 400 to 407, where all agents scored 500 in the last evaluation, for k = 0 and k = 2.
+    The step size falls to 0: with a constant one, agents that learn fast forget again. Chosen from
+    nine settings on seeds 400 to 407 and 500 to 515; then it scored 499.6 in the last evaluation of
+    seeds 600 to 615. Of the same settings, hidden layers of 64 units were less reliable.
 
     Values reach 10. With kappa = 20 IQN squares its errors like DQN does; its outputs are then
     expectiles rather than quantiles.
@@ -87,12 +88,11 @@ def cartpole() -> Preset:
     return _classic(
         TrainingSettings(
             steps=50_000,
-            hidden=(64, 64),
             observation_scale=2.0,
             reward_scale=0.1,
-            batch_size=512,
+            batch_size=256,
             replay_capacity=20_000,
-            update_interval=16,
+            update_interval=8,
             target_update_interval=160,
             step_size_schedule="linear",
             quantiles=8,
@@ -100,7 +100,7 @@ def cartpole() -> Preset:
             acting_quantiles=8,
             kappa=20.0,
         ),
-        AgentSettings(step_size=5e-3, epsilon_end=0.3, epsilon_steps=5_000),
+        AgentSettings(step_size=2.5e-3, epsilon_end=0.3, epsilon_steps=5_000),
     )
 
 
