@@ -33,7 +33,7 @@ class Import(NamedTuple):
 
 def rows() -> list[list[str]]:
     """The rooms of the table, a row each, from the top: `cli/` is cli, `errors.py` errors."""
-    table = (ROOT / "docs" / "architecture.md").read_text().split("## The rooms")[1]
+    table = (ROOT / "docs" / "architecture.md").read_text().split("## The packages")[1]
     cells = re.findall(r"^\| (`.*?) \|", table.split("\n## ")[0], re.MULTILINE)
     return [[name.strip("`").removesuffix(".py").rstrip("/") for name in cell.split(", ")]
             for cell in cells]  # fmt: skip

@@ -108,6 +108,15 @@ class Progress(Struct, frozen=True):
     attempts: Count = 0
 
 
+class StoredLease(Struct, frozen=True):
+    """The lease of a run at an address, which its owner renews."""
+
+    token: str
+    beat: Annotated[int, Meta(ge=0, le=10**12)]
+    seconds: Annotated[float, Meta(ge=0, le=3_600)]  # without a renewal, until it expires
+    renewed: Annotated[float, Meta(ge=0, le=10**12)]  # by the owner's clock, since 1970
+
+
 class Invalid(ValueError):
     """A value that does not fit its type; the message says where and why."""
 

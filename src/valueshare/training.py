@@ -380,6 +380,10 @@ def _check_stored(folder: Path, plan: Plan, execution: ExecutionOptions) -> None
 def _poll_stop(execution: ExecutionOptions) -> None:
     """Call `should_stop` before anything is written: from then on, signals are requests to stop."""
     if execution.should_stop is not None:
+        if not callable(execution.should_stop):
+            raise InvalidInput(
+                f"should_stop = {execution.should_stop!r}: give a function without arguments"
+            )
         execution.should_stop()
 
 

@@ -31,7 +31,7 @@ class Loop(NamedTuple):
 
 
 def loop_rate(
-    part: PopulationSpec,
+    spec: PopulationSpec,
     device: str,
     compiled: bool,
     seconds: float = 4.0,
@@ -39,19 +39,19 @@ def loop_rate(
     threads: int | None = None,
     groups: int | None = None,
 ) -> float:
-    """Agent-steps a second of training the agents of `part`, measured shortly with a small replay.
+    """Agent-steps per second of training the agents of `spec`, measured with a small replay.
 
     The emulators and learning cost what they cost in the run; only sampling is flattered. What was
     held for it is free afterwards.
     """
     place = checked_device(device)
-    small = max(2_048, part.settings.batch_size)
-    settings = replace(part.settings, replay_capacity=small)
-    groups = None if groups is None else min(groups, part.agents.height)
+    small = max(2_048, spec.settings.batch_size)
+    settings = replace(spec.settings, replay_capacity=small)
+    groups = None if groups is None else min(groups, spec.agents.height)
     how = Loop("loop", groups, settings.delayed_actor)
 
     def measured() -> float:  # what it holds has no name outside
-        population = population_of(part.agents, settings, place)
+        population = population_of(spec.agents, settings, place)
         engine = training_engine(population, initial_state(population), how, compiled, threads)
         try:
             loop = TrainingLoop(engine, settings.learning_starts - 2 * settings.update_interval)

@@ -58,7 +58,8 @@ def parts_of(engine: Engine) -> Parts:
             if t % settings.target_update_interval == 0:
                 loop.update_target()
             if t % settings.update_interval == 0:
-                loop.learn()
+                for _ in range(settings.gradient_steps):
+                    loop.learn()
             engine.state.step.add_(1)  # or every update would sample the same transitions
 
         return Parts(engine.population.size, learn, loop.act, loop.store)

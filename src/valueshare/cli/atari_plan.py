@@ -62,7 +62,7 @@ def print_plan(
     seconds = 0.0
     for piece, plan, memory in zip(pieces, plans, needs, strict=True):
         populations = list(plan.populations.values())
-        sizes = [part.agents.height for part in populations]
+        sizes = [spec.agents.height for spec in populations]
         settings = populations[0].settings
         own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
         steps = how_many(settings.steps, "step")

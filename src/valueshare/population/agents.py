@@ -6,6 +6,7 @@ What may differ between the agents of one population is a column here; what they
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice, product
@@ -54,7 +55,10 @@ def agent_table(
     """
     seeds = listed_seeds(seeds)
     if len(set(seeds)) != len(seeds) or not seeds:
-        raise InvalidInput(f"{len(seeds)} seeds: give at least 1, each once")
+        if not seeds:
+            raise InvalidInput("no seeds: give at least 1")
+        ((repeated, _),) = Counter(seeds).most_common(1)
+        raise InvalidInput(f"seed {repeated} is given twice: give each once")
     if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
         raise InvalidInput(f"seeds to {max(seeds)}: write numbers of at most 64 bits, signed")
     if not listed(k):

@@ -86,12 +86,15 @@ def make_engine(
     if evaluates:
         rows = np.repeat(names, copies(settings))
         playing = _environments(population, rows, threads, evaluation=True)
-        check_evaluation(settings, playing.spec.episode_limit)
     make = _process if asynchronous else _training_environments
-    training: list[Environments] = []
-    try:
+    with ExitStack() as on_failure:  # or processes of environments would keep running
+        training: list[Environments] = []
+        if playing is not None:
+            on_failure.callback(playing.close)
+            check_evaluation(settings, playing.spec.episode_limit)
         for share in np.array_split(names, groups):
             training.append(make(population, share, max(1, threads // groups)))
+            on_failure.callback(training[-1].close)
         executor: Executor
         if groups == 1 and population.device.type == "cpu" and not asynchronous:
             executor = Loop(population, state, training[0], compiled=compiled)
@@ -100,10 +103,7 @@ def make_engine(
         evaluation = None
         if playing is not None:
             evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
-    except BaseException:
-        for each in training:  # or their processes would keep running
-            each.close()
-        raise
+        on_failure.pop_all()
     return Engine(population, state, executor, evaluation)
 
 

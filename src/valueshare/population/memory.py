@@ -2,8 +2,8 @@
 
 The memory of this process and its libraries is measured. The size of the state is exact: it is
 built on the meta device, where tensors have shapes and no bytes. Temporary memory while learning is
-estimated from the tensors that one agent's backward pass saves and from its weights; docs/
-training.md compares the estimates with measurements.
+estimated from the tensors that one agent's backward pass saves and from its weights;
+docs/settings.md compares the estimates with measurements.
 """
 
 import math

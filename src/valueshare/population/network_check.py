@@ -161,7 +161,14 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     observation, *taus = (value.unsqueeze(0) for value in inputs)
     way = "see docs/training.md, networks of your own"
     with _one_line("run as a population", way), torch.no_grad():
-        outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
+        try:
+            outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
+        except RuntimeError as error:
+            if "random operation" not in str(error):
+                raise
+            raise InvalidInput(
+                "the network draws random numbers in forward, as Dropout does: leave out what does"
+            ) from error
     for name, value in before.items():
         if not torch.equal(value, weights.buffers[name]):
             raise InvalidInput(

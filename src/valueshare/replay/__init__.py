@@ -1,1 +1,1 @@
-"""Experience replay: rings of transitions on the training device."""
+"""Experience replay: rings of transitions on the training device, the host or the disk."""

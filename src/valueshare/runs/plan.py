@@ -15,6 +15,7 @@ import polars as pl
 from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
+from valueshare.errors import InvalidInput
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -140,6 +141,10 @@ def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """The first setting in which two configurations differ, in words; None where none does."""
+    try:
+        checked(stored, TrainingConfig)
+    except Invalid as error:
+        raise InvalidInput(f"config.json is damaged ({error}): choose another --out") from error
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
     if there != here:
         return f"env is {', '.join(there)} there and {', '.join(here)} here"

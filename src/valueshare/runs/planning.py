@@ -51,7 +51,10 @@ def make_plan(
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
-    _check_is_read(algorithms, k, settings)
+    # Listed once: from Python, a list of values may be an iterator.
+    coefficients = listed(k)
+    settings |= {name: listed(settings[name]) for name in PER_AGENT if name in settings}
+    _check_is_read(algorithms, coefficients, settings)
     network_name = None if network is None else _factory_name(network)
     first_seed = whole("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
@@ -72,7 +75,9 @@ def make_plan(
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(name, algorithms, seeds=seeds, k=listed(k), own=_combinations(preset, settings))
+        agent_table(
+            name, algorithms, seeds=seeds, k=coefficients, own=_combinations(preset, settings)
+        )
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -201,7 +206,7 @@ def _notes_on_k(plan: Plan) -> list[str]:
 
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
     names = [name for name in PER_AGENT if name in given]
-    values = [listed(given[name]) for name in names]
+    values = [given[name] for name in names]
     for name, several in zip(names, values, strict=True):
         if not several:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
@@ -231,9 +236,7 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _check_is_read(
-    algorithms: Sequence[str], k: float | Sequence[float], given: dict[str, Any]
-) -> None:
+def _check_is_read(algorithms: Sequence[str], k: Sequence[float], given: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
     with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.samples.learn]
     readers_of = {
@@ -241,7 +244,7 @@ def _check_is_read(
         "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
         **dict.fromkeys(_QUANTILE_SETTINGS, with_quantiles),
     }
-    values = given | {"k": [one for one in listed(k) if one != 0]}
+    values = given | {"k": [one for one in k if one != 0]}
     for name, readers in readers_of.items():
         shown = ", ".join(f"{one}" for one in listed(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):

@@ -10,7 +10,7 @@
     tensorboard/             events, with --tensorboard
 
 It appears whole, with everything but records, checkpoints and events; those are written by
-`population.checkpoint`, each file whole or not at all.
+`population.checkpoints`, each file whole or not at all.
 """
 
 import re
@@ -48,6 +48,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import AGENTS, PLAN_FILES, PROVENANCE
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
+from valueshare.setting import whole
 from valueshare.text import how_many
 
 # Everything that a run writes, at an address too.
@@ -80,6 +81,7 @@ class Run:
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
+        agent = whole("agent", agent)
         if isinstance(self.folder, Path):
             return read_weights(self.folder, agent)
         with working_copy(self.folder) as copy:

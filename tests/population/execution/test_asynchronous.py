@@ -358,7 +358,7 @@ def test_work_behind_a_word_waits_until_it_is_written() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("groups", "lag"), [(1, True), (3, True), (3, False)])
-def test_led_and_walked_are_the_same_on_a_gpu(groups: int, lag: bool) -> None:
+def test_asynchronous_groups_equal_threaded_ones_on_a_gpu(groups: int, lag: bool) -> None:
     with made(groups, processes=False, device="cuda", lag=lag) as engine:
         expected, serial = trained(engine)
     with made(groups, processes=True, device="cuda", lag=lag) as engine:

@@ -135,7 +135,7 @@ def test_killed_and_resumed(
     assert (there / "lease.json").exists()
     code, out, err = cli("resume", url)
     assert (code, err) == (0, "")
-    assert "was left by a process, or is in use: waiting up to 2 s" in out
+    assert "has a lease: waiting up to 2 s" in out
     assert_same_end(there, uninterrupted)
     assert not (there / "lease.json").exists()
     origin = json.loads((there / "provenance.json").read_text())

@@ -15,10 +15,10 @@ from valueshare.population.execution.grouped import GroupedPopulation
 from valueshare.population.execution.groups import Group
 from valueshare.population.execution.learner import is_due, update_due
 from valueshare.population.loop import OnStep
+from valueshare.replay.transitions import SPARE
 
-# Steps that may be launched and not yet made, and steps that may be stored after that of an update
-# which has yet to sample: below `SPARE` of replay.
-AHEAD = 8
+AHEAD = 8  # most steps that are launched ahead of the environments
+assert AHEAD < SPARE, "an update samples as of its step, at most SPARE steps ago"
 
 
 def run_asynchronously(

@@ -14,8 +14,11 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
+from msgspec.structs import asdict
+
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.schema import StoredLease, checked
 
 LEASE = "lease.json"
 RENEW_SECONDS = 10.0
@@ -92,7 +95,7 @@ def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
     patience = float(first.get("seconds", LEASE_SECONDS))
     deadline = time.monotonic() + patience
     on_note(
-        f"{store.url} was left by a process, or is in use: waiting up to {patience:.0f} s to see"
+        f"{store.url} has a lease: waiting up to {patience:.0f} s to see whether its owner is alive"
     )
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
@@ -108,12 +111,11 @@ def _refused(store: Store) -> InvalidInput:
 
 
 def _read(store: Store, *, patient: bool = True) -> dict[str, Any] | None:
-    """The lease; empty where it is incomplete, None where there is none."""
+    """The lease; empty where it is incomplete or damaged, None where there is none."""
     text = store.read(LEASE, patient=patient)
     if text is None:
         return None
     try:
-        values = json.loads(text)
+        return asdict(checked(json.loads(text), StoredLease))
     except ValueError:
         return {}
-    return values if isinstance(values, dict) else {}
