@@ -82,9 +82,7 @@ def shifted(layer: Convolution, image: Tensor) -> Tensor:
     columns = patch_weights(layer.weight, layer.stride) * layer.scale
     outputs = columns.shape[-1]
     places = columns.reshape(m * m, -1, outputs).transpose(0, 1).reshape(-1, m * m * outputs)
-    products = (grid.flatten(0, -2).to(columns.dtype) @ places).reshape(
-        *grid.shape[:-1], m, m, outputs
-    )
+    products = (grid.flatten(0, -2).to(columns.dtype) @ places).reshape(*grid.shape[:-1], m, m, outputs)
     total: Tensor = layer.bias
     for i in range(m):
         for j in range(m):

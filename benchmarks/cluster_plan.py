@@ -52,9 +52,7 @@ def stops_scaling(seconds: Sequence[float]) -> int:
 
 def tasks(options: argparse.Namespace) -> dict[str, float]:
     """Seconds of every population, by name."""
-    study = atari_study(
-        "atari57", AtariOptions(scale="paper", agents_at_once=options.agents_at_once)
-    )
+    study = atari_study("atari57", AtariOptions(scale="paper", agents_at_once=options.agents_at_once))
     found: dict[str, float] = {}
     for run in study.runs:
         for spec in run.plan.populations.values():

@@ -98,9 +98,7 @@ class Command:
                 os.kill(pid, signal.SIGKILL)
         self.wait(30.0)
 
-    def _become(
-        self, folder: Path, environment: Mapping[str, str], prepare: Callable[[], None]
-    ) -> None:
+    def _become(self, folder: Path, environment: Mapping[str, str], prepare: Callable[[], None]) -> None:
         code = 70
         try:
             os.setsid()
@@ -159,9 +157,7 @@ def _imported_by(words: Sequence[str]) -> list[str]:
     try:
 
         def note() -> None:
-            atexit.register(
-                lambda: found.write_text("\n".join(m for m in [*sys.modules] if m not in before))
-            )
+            atexit.register(lambda: found.write_text("\n".join(m for m in [*sys.modules] if m not in before)))
 
         command = Command(words, folder / "said", folder=folder, prepare=note)
         if command.wait(300.0) != 0:

@@ -77,9 +77,7 @@ class Fuzz:
         self.outside = box / "outside" / "file"
         self._make()
         self.results = results_of(self.finished)
-        self.reported = {
-            run: self._report(run) for run in (self.finished, self.partial, self.tabular)
-        }
+        self.reported = {run: self._report(run) for run in (self.finished, self.partial, self.tabular)}
 
     def _make(self) -> None:
         self.empty()
@@ -137,9 +135,7 @@ class Fuzz:
             limited(6.0, 120)()
 
         environment = {"TMPDIR": str(temporary), "COLUMNS": "80"}
-        return Command(
-            words, self.box / "said", folder=self.here, environment=environment, prepare=prepare
-        )
+        return Command(words, self.box / "said", folder=self.here, environment=environment, prepare=prepare)
 
     def command_case(self, rng: random.Random) -> Result:
         words = random_command(rng, self.known)
@@ -147,9 +143,7 @@ class Fuzz:
         if any("{run}" in word for word in words):
             shutil.copytree(run, self.here / "run")
             words = [word.replace("{run}", "run") for word in words]
-        shown = f"valueshare {shlex.join(words)}" + (
-            f"   # run: {run.name}" if "run" in words else ""
-        )
+        shown = f"valueshare {shlex.join(words)}" + (f"   # run: {run.name}" if "run" in words else "")
         command = self.start(words)
         limit = 3.0 if words[0] == "watch" else self.limit
         code = command.wait(limit)
@@ -227,9 +221,7 @@ def results_of(run: Path) -> dict[str, str]:
     states = {path.parent: path for path in sorted(run.glob("checkpoints/*/state-*.safetensors"))}
     files = [*run.glob("records/*.parquet"), *states.values()]
     return {
-        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-        if path.is_file()
+        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()
     }
 
 
@@ -284,11 +276,7 @@ def main() -> None:
     box = tempfile.mkdtemp(prefix="fuzz-")
     try:
         fuzz = Fuzz(Path(box), options.limit)
-        numbers = (
-            range(options.first, options.first + options.cases)
-            if options.case is None
-            else [options.case]
-        )
+        numbers = range(options.first, options.first + options.cases) if options.case is None else [options.case]
         for number in numbers:
             result = fuzz.case(options.seed, number)
             counts[result.kind] += 1
@@ -299,9 +287,7 @@ def main() -> None:
                     flush=True,
                 )
             if options.case is not None:
-                files = [
-                    path.read_text(errors="replace") for path in sorted(Path(box).glob("said.*"))
-                ]
+                files = [path.read_text(errors="replace") for path in sorted(Path(box).glob("said.*"))]
                 print(result.kind, result.shown, *files, sep="\n")
             if (number + 1) % 100 == 0:
                 minutes = (time.monotonic() - began) / 60

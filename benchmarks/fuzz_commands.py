@@ -127,9 +127,7 @@ def random_command(rng: random.Random, known: dict[str, list[Option]]) -> list[s
     for _ in range(rng.choices((0, 1, 2, 3, 4), (1, 10, 5, 3, 1))[0]):
         _change(rng, words, known[name], len(name.split()))
     plain = [word.replace("\0", "") for word in words]
-    return [
-        word.encode(errors="surrogateescape").decode(errors="surrogateescape") for word in plain
-    ]
+    return [word.encode(errors="surrogateescape").decode(errors="surrogateescape") for word in plain]
 
 
 def _change(rng: random.Random, words: list[str], own: list[Option], first: int) -> None:
@@ -163,9 +161,7 @@ def _set(rng: random.Random, words: list[str], option: Option) -> None:
     values = [rng.choice(option.values) for _ in range(rng.choices((0, 1, 2, 3), (1, 12, 2, 1))[0])]
     if option.is_flag and rng.random() < 0.7:
         values = []
-    given = (
-        [f"{flag}={values[0]}", *values[1:]] if values and rng.random() < 0.2 else [flag, *values]
-    )
+    given = [f"{flag}={values[0]}", *values[1:]] if values and rng.random() < 0.2 else [flag, *values]
     if flag in words and rng.random() < 0.85:
         start = words.index(flag)
         end = start + 1

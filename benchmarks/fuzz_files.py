@@ -109,9 +109,7 @@ def _replace(rng: random.Random, path: Path, outside: Path) -> str:
     kept = outside.with_name("kept" + path.suffix)
     shutil.copyfile(path, kept)
     path.unlink()
-    kind = rng.choice(
-        ("copy", "outside", "zero", "dangling", "loop", "folder", "fifo", "socket", "device")
-    )
+    kind = rng.choice(("copy", "outside", "zero", "dangling", "loop", "folder", "fifo", "socket", "device"))
     if kind == "folder":
         path.mkdir()
         (path / "x").write_text("x")

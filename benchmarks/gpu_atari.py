@@ -138,9 +138,7 @@ def timed(row: Row, options: argparse.Namespace, device: torch.device) -> dict[s
     }
 
 
-def step_of(
-    row: Row, options: argparse.Namespace, device: torch.device
-) -> tuple[GraphedStep, State]:
+def step_of(row: Row, options: argparse.Namespace, device: torch.device) -> tuple[GraphedStep, State]:
     quantiles = row.algorithm == "iqn"
     mean = quantiles or row.algorithm == "rdq"
     settings = TrainingSettings(
@@ -271,12 +269,9 @@ def print_kernels(step: Callable[[], None], ms: float) -> None:
         print(f"  {each:8.1f} us  {event.count // count:4d} x  {event.key[:110]}")
 
 
-def table_of(
-    results: list[dict[str, Any]], options: argparse.Namespace, device: torch.device
-) -> Table:
+def table_of(results: list[dict[str, Any]], options: argparse.Namespace, device: torch.device) -> Table:
     table = Table(
-        title=f"{options.agents} Atari agents, minibatch {options.batch_size}, TF32,"
-        f" {device_name(device)}",
+        title=f"{options.agents} Atari agents, minibatch {options.batch_size}, TF32, {device_name(device)}",
         caption="learning: sample, differentiate, Adam; acting: one observation each",
     )
     for heading in ("row", "step", "convolutions", "ms", "compile s", "peak GB", "remark"):

@@ -54,9 +54,7 @@ def main() -> None:
             for groups in (1, *options.groups):
                 if groups > 1:  # the parts alone are the same
                     population.release(options.device)
-                    loop = measured(
-                        seconds=options.seconds / 2, groups=groups, only=("whole loop",)
-                    )
+                    loop = measured(seconds=options.seconds / 2, groups=groups, only=("whole loop",))
                     timing = replace(timing, ms={**timing.ms, **loop.ms})
                 seconds = time.perf_counter() - began
                 rows.append(row_of(timing, groups, compiled, options.tf32, seconds))
@@ -87,9 +85,7 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def row_of(
-    timing: Timing, groups: int, compiled: bool, tf32: bool, seconds: float
-) -> dict[str, Any]:
+def row_of(timing: Timing, groups: int, compiled: bool, tf32: bool, seconds: float) -> dict[str, Any]:
     return {
         "agents": timing.agents,
         "groups": groups,

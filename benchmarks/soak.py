@@ -170,12 +170,7 @@ class Killed:
     def ends(self, command: Command) -> int | None:
         """How a command has ended by itself; with 0, or with 1 where a worker was killed."""
         ended = command.ended()
-        if (
-            ended.code == 2
-            and self.ray is not None
-            and self.lost_worker
-            and REFUSED.search(ended.err)
-        ):
+        if ended.code == 2 and self.ray is not None and self.lost_worker and REFUSED.search(ended.err):
             self.counts["refused"] += 1  # a node was killed before the run could begin
         elif ended.code != 0 and not (ended.code == 1 and self.lost_worker):
             self.faults.append(f"{command.words[0]} ended with {ended.code}: {ended.err[-600:]}")
@@ -294,9 +289,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="the table as a file")
     options = parser.parse_args()
     chosen = [scenario for scenario in SCENARIOS if scenario.name in options.only]
-    preload(
-        *([*s.first, "--out", RUN] for s in chosen if s.name not in ("address", "workers", "ray"))
-    )
+    preload(*([*s.first, "--out", RUN] for s in chosen if s.name not in ("address", "workers", "ray")))
     ray = RayCluster() if "ray" in options.only else None
     box = Path(tempfile.mkdtemp(prefix="soak-"))
     try:

@@ -112,9 +112,7 @@ class RayCluster:
 
     def workers(self) -> list[int]:
         """Processes that run a population, or are about to."""
-        return [
-            pid for pid, title in _titles() if title.startswith("ray::") and "IDLE" not in title
-        ]
+        return [pid for pid, title in _titles() if title.startswith("ray::") and "IDLE" not in title]
 
     def stop(self) -> None:
         self._ask("stop")
@@ -150,9 +148,7 @@ def keep_cluster(say: Callable[[str], None]) -> None:
     from ray.cluster_utils import Cluster
 
     node: dict[str, Any] = {"node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
-    cluster: Any = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **node}
-    )
+    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **node})
     nodes = [cluster.add_node(num_cpus=1, **node) for _ in range(2)]
     say(str(cluster.address))
     for line in sys.stdin:

@@ -16,9 +16,7 @@ _CREATE, _MODIFY, _CLOSE, _MOVED, _DELETE = 0x100, 0x2, 0x8, 0x80, 0x200
 _FOLDER = 0x40000000
 _EVENT = struct.Struct("iIII")
 # Times and attempts: of these the name is compared, and nothing that is in them.
-NOT_COMPARED = re.compile(
-    r"provenance\.json|progress/.*\.json|figures/.*|report\.html|summary\.json"
-)
+NOT_COMPARED = re.compile(r"provenance\.json|progress/.*\.json|figures/.*|report\.html|summary\.json")
 
 _ASKED = re.compile(r"\.valueshare-")  # whether all nodes see the folder
 
@@ -89,9 +87,7 @@ def half_written(root: Path) -> set[str]:
     found |= {str(path) for path in root.iterdir() if path.name.startswith(".")}
     for population in root.glob(f"{RUN}/checkpoints/*"):
         done = max((_phase(path) for path in population.glob("checkpoint-*.json")), default=-1)
-        parts = [
-            path for kind in ("state", "replay", "frames") for path in population.glob(f"{kind}-*")
-        ]
+        parts = [path for kind in ("state", "replay", "frames") for path in population.glob(f"{kind}-*")]
         found |= {str(path) for path in parts if _phase(path) > done}
     return found
 

@@ -79,8 +79,7 @@ def upward(found: Iterator[Import]) -> list[str]:
     return [
         str(each)
         for each in own(found)
-        if room(each.module) not in ("", room_of(each.path))
-        and height[room(each.module)] >= height[room_of(each.path)]
+        if room(each.module) not in ("", room_of(each.path)) and height[room(each.module)] >= height[room_of(each.path)]
     ]
 
 

@@ -52,9 +52,7 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     # one before it. The oldest are the spare ones, which are forgotten.
     stacks, oldest = batch.obs_tm1.reshape(10, 2).tolist(), transitions.SPARE
     assert stacks == [[(a - 1) % 4, a % 4] for a in range(oldest, oldest + 10)]
-    assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [
-        (a + 1) % 4 for a in range(oldest, oldest + 10)
-    ]
+    assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [(a + 1) % 4 for a in range(oldest, oldest + 10)]
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in range(oldest, oldest + 10)]
     # And it goes on: the next transition takes the place of the oldest.
     seen = torch.tensor([[9]], dtype=torch.uint8)
@@ -75,9 +73,7 @@ def test_agents_take_the_games_in_turn() -> None:
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
     (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
-    settings = next(
-        iter(run.plan.populations.values())
-    ).settings  # replay starts at 100; an update every 4 steps
+    settings = next(iter(run.plan.populations.values())).settings  # replay starts at 100; an update every 4 steps
     population = population_of(_table(bench, 2), settings, torch.device("cpu"))
     state = initial_state(population)
     engine = training_engine(population, state, LOOPS["lag-halves"], False, 2)
@@ -92,12 +88,8 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_rows_come_as_they_are_known_with_their_ratios(
-    monkeypatch: pytest.MonkeyPatch, asynchronous: bool
-) -> None:
-    monkeypatch.setattr(
-        "valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous
-    )
+def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
+    monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous)
     monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
     said: list[str] = []
     bench = AtariBench(
@@ -221,9 +213,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         (["--loops"], "no loop is given: write some of serial"),
     ],
 )
-def test_bad_input_is_one_line(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["bench", "atari", "--device", "cpu", "--replay-capacity", "100", *words])
     err = capsys.readouterr().err

@@ -42,10 +42,7 @@ def refused(*words: str, cwd: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 # Help.
@@ -84,9 +81,7 @@ def test_help_of_the_process(command: str, named: list[str]) -> None:
         ("bench import", ["import valueshare"]),
     ],
 )
-def test_help_names_everything(
-    command: str, named: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_names_everything(command: str, named: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main([*command.split(), "--help"])
     flowing = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name in named:
@@ -133,9 +128,7 @@ main(sys.argv[1:])
         ("bench layer", "torch"),
     ],
 )
-def test_without_pytorch_a_command_says_what_to_type(
-    words: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pytorch_a_command_says_what_to_type(words: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PYTORCH, *words.split()],
@@ -148,9 +141,7 @@ def test_without_pytorch_a_command_says_what_to_type(
     assert f"-m pip install -c constraints.txt -e '.[{extra}]'" in done.stderr
 
 
-def test_what_to_type_is_in_the_readme_and_holds_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = (ROOT / "README.md").read_text()
     assert ".venv/bin/python -m pip install -c constraints.txt -e '.[train]'" in readme
     monkeypatch.chdir(tmp_path)  # not in the clone
@@ -321,9 +312,7 @@ for name in ("locked/out", "out"):
 """
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     said = done.stdout.splitlines()
     assert [line.rpartition(": ")[2] for line in said] == ["permission denied"] * 2, done.stderr
     assert contents(tmp_path) == {"locked": None}
@@ -428,9 +417,7 @@ atexit.register(os.kill, os.getpid(), signal.SIGINT)
 sys.argv[1:] = ["--version"]
 run()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -462,9 +449,7 @@ def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
         "tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path
     )
     monkeypatch.setenv("PYTHONPATH", ".")
-    assert "state 0, action 0 sum to 0.9, not 1" in refused(
-        "tabular", "--env", "tables:Leaky-v0", *QUICK, cwd=tmp_path
-    )
+    assert "state 0, action 0 sum to 0.9, not 1" in refused("tabular", "--env", "tables:Leaky-v0", *QUICK, cwd=tmp_path)
     assert not (tmp_path / "results").exists()
     done = run("tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

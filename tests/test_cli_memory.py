@@ -19,9 +19,7 @@ class PanicError(BaseException):
     """What a library raises that is no `Exception`."""
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("std::bad_alloc"), PanicError("capacity overflow")]
-)
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), PanicError("capacity overflow")])
 def test_a_command_that_runs_out_of_memory_says_so(
     error: BaseException, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
@@ -42,9 +40,7 @@ def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, cli:
         cli("bench", "import")
 
 
-def test_training_that_runs_out_says_what_was_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_that_runs_out_says_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> bool:
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes")
 

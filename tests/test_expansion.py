@@ -107,17 +107,13 @@ def test_expand_is_the_matrix_and_contract_solves_it(q: Vector, k: float) -> Non
 @given(x=vectors(), k=any_k, dtype=st.sampled_from(list(EPS)), negate=st.booleans())
 @example(x=np.ones(1000), k=1, dtype=BFLOAT16, negate=False)  # 256 + 1 = 256 in bfloat16
 @example(x=np.full(1000, 0.1), k=32_768, dtype=np.dtype(np.float32), negate=True)
-def test_rounding_stays_within_its_bound(
-    x: Vector, k: float, dtype: np.dtype[np.generic], negate: bool
-) -> None:
+def test_rounding_stays_within_its_bound(x: Vector, k: float, dtype: np.dtype[np.generic], negate: bool) -> None:
     z = (-x if negate else x).astype(dtype)
     exact_z = z.astype(np.float64)
     mean = math.fsum(exact_z) / len(z)
     q = vs.expand(z, k)
     assert q.dtype == dtype
-    np.testing.assert_allclose(
-        q.astype(np.float64), exact_z + k * mean, rtol=0, atol=rounding(z, k)
-    )
+    np.testing.assert_allclose(q.astype(np.float64), exact_z + k * mean, rtol=0, atol=rounding(z, k))
     # |M_k⁻¹| < 2 in the largest-entry norm, and contracting rounds once more, at the size of q
     back = vs.contract(q, k)
     assert back.dtype == dtype
@@ -131,9 +127,7 @@ def test_condition_number_and_eigenvalues(n: int, k: float) -> None:
     m = vs.matrix(n, k)
     assert np.linalg.cond(m) == pytest.approx(vs.condition_number(k), rel=1e-9)
     eigenvalues = np.linalg.eigvalsh(m)  # ascending: 1 with multiplicity n-1, then k+1
-    np.testing.assert_allclose(
-        eigenvalues, [1] * (n - 1) + [k + 1], rtol=0, atol=1e-13 * n * (k + 1)
-    )
+    np.testing.assert_allclose(eigenvalues, [1] * (n - 1) + [k + 1], rtol=0, atol=1e-13 * n * (k + 1))
     np.testing.assert_allclose(m @ np.ones(n), np.full(n, k + 1), rtol=1e-12)  # along 1
 
 
@@ -152,9 +146,7 @@ def test_matrix_stacks_over_k() -> None:
 def test_norm_minimizing_baseline(q: Vector) -> None:
     """Proposition 3.1, against a numerical minimiser that only sees |u(q, b)|²."""
     size = float(np.abs(q).max())
-    found = optimize.minimize_scalar(
-        lambda b: squared(vs.baseline_residual(q, b)), bracket=(-size, size), tol=1e-10
-    )
+    found = optimize.minimize_scalar(lambda b: squared(vs.baseline_residual(q, b)), bracket=(-size, size), tol=1e-10)
     b = float(vs.norm_minimizing_baseline(q))
     # near its minimum a parabola is flat: rounding |u|² by eps moves the minimiser by sqrt(eps)
     assert b == pytest.approx(found.x, rel=0, abs=1e-6 * size)
@@ -178,9 +170,7 @@ def test_norm_reducing_interval(q: Vector, position: float) -> None:
 
 @properties
 @given(q=vectors(), fraction=st.floats(0.001, 0.999))
-def test_every_baseline_between_zero_and_the_mean_reduces_the_norm(
-    q: Vector, fraction: float
-) -> None:
+def test_every_baseline_between_zero_and_the_mean_reduces_the_norm(q: Vector, fraction: float) -> None:
     low, high = vs.norm_reducing_interval(q)
     assert low < fraction * q.mean() < high
 
@@ -196,9 +186,7 @@ def test_a_vector_of_mean_zero_has_no_norm_reducing_baseline() -> None:
 def test_residuals_shrink_from_zero_to_the_mean(q: Vector, fraction: float, step: float) -> None:
     """Propositions A.2 and A.3: |mean| and norm of q - b both fall from b = 0 to b = mean(q)."""
     mean = math.fsum(q) / len(q)
-    before, after = (
-        vs.baseline_residual(q, f * mean)[:-1] for f in (fraction, min(1, fraction + step))
-    )
+    before, after = (vs.baseline_residual(q, f * mean)[:-1] for f in (fraction, min(1, fraction + step)))
     assert abs(math.fsum(after)) < abs(math.fsum(before))
     assert squared(after) < squared(before)
 

@@ -73,9 +73,7 @@ def numbers(x: Any) -> Reference:
     k=st.sampled_from([[0.0, 1.0], [18.0, 0.5], [1000.0, 32_768.0]]),
     seed=st.integers(0, 2**32),
 )
-def test_the_same_numbers_in_kind(
-    library: str, name: str, dtype: str, n: int, k: list[float], seed: int
-) -> None:
+def test_the_same_numbers_in_kind(library: str, name: str, dtype: str, n: int, k: list[float], seed: int) -> None:
     """Entry errors stay within (4 eps + n eps_sum) (k+1) max|q|, for sums of n made in float32
     or better: eps_sum is float32's, or float64's. (Derived in test_expansion.py.)"""
     draws = np.random.default_rng(seed).normal(1, 2, (2, n))

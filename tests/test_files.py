@@ -58,18 +58,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_bytes_before_the_name_and_the_name_before_the_return(
-    tmp_path: Path, log: list[str]
-) -> None:
+def test_bytes_before_the_name_and_the_name_before_the_return(tmp_path: Path, log: list[str]) -> None:
     write_whole(tmp_path / "file", [b"x"])
     name = log[0].removeprefix("sync ")
     assert re.fullmatch(r"file\.[0-9a-f]{16}\.partial", name)
     assert log == [f"sync {name}", f"rename {name} file", f"sync {tmp_path.name}"]
 
 
-def test_a_results_folder_is_synced_with_all_that_is_in_it_before_it_moves(
-    tmp_path: Path, log: list[str]
-) -> None:
+def test_a_results_folder_is_synced_with_all_that_is_in_it_before_it_moves(tmp_path: Path, log: list[str]) -> None:
     from valueshare.runs.directory import results_folder
 
     with results_folder(tmp_path / "new" / "out", {"valueshare": "1"}) as staging:
@@ -85,9 +81,7 @@ def test_a_results_folder_is_synced_with_all_that_is_in_it_before_it_moves(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_keeps_the_old_file(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_old_file(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_whole(path, [b"old"])
 
@@ -133,9 +127,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "file").is_symlink()
 
 
-def test_a_name_that_is_taken_is_not_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can guess the name. If somebody could, the link would still not be followed."""
     outside = tmp_path / "outside"
     monkeypatch.setattr("secrets.token_hex", lambda count: "0" * 2 * count)

@@ -130,9 +130,7 @@ def test_the_summary_is_that_of_the_records(summary: dict[str, Any], runs: pl.Da
         means = {}
         for k in (0.0, row["k"]):
             own = runs.filter(
-                (pl.col("step_reward") == row["step_reward"])
-                & (pl.col("step") == row["regime"])
-                & (pl.col("k") == k)
+                (pl.col("step_reward") == row["step_reward"]) & (pl.col("step") == row["regime"]) & (pl.col("k") == k)
             )
             at: dict[float, list[Any]] = {}
             for size, episodes in own.select("step_size", "episodes").iter_rows():
@@ -148,21 +146,15 @@ def test_the_summary_is_that_of_the_records(summary: dict[str, Any], runs: pl.Da
         assert row["ci95_low"] <= row["increase_percent"] <= row["ci95_high"]
 
 
-def test_norms_are_those_of_the_best_step_size_at_the_end(
-    result: Path, summary: dict[str, Any]
-) -> None:
+def test_norms_are_those_of_the_best_step_size_at_the_end(result: Path, summary: dict[str, Any]) -> None:
     norms = pl.read_parquet(result / "records" / "norms.parquet")
     ends = [row for row in summary["figure"] if row["regime"] == 5_000]
     chosen = norms.select("step_reward", "k", "step_size").unique(maintain_order=True).rows()
     assert chosen == [(row["step_reward"], row["k"], row["best_step_size"]) for row in ends]
     assert norms.group_by("step_reward", "k").len()["len"].to_list() == [61] * 8
     reward, k, size = chosen[2]
-    table = sweep(
-        gridworld(step_reward=reward), k=k, step_size=size, seeds=8, steps=5_000, record_at=[2_500]
-    )
-    at = norms.filter(
-        (pl.col("step_reward") == reward) & (pl.col("k") == k) & (pl.col("step") == 2_500)
-    )
+    table = sweep(gridworld(step_reward=reward), k=k, step_size=size, seeds=8, steps=5_000, record_at=[2_500])
+    at = norms.filter((pl.col("step_reward") == reward) & (pl.col("k") == k) & (pl.col("step") == 2_500))
     for name in ("norm_q", "norm_u", "norm_z"):
         values = table[name].to_numpy()
         assert at[name].item() == pytest.approx(values.mean())
@@ -193,9 +185,7 @@ def test_the_page_stands_alone(result: Path) -> None:
     assert not page.tags & {"script", "link", "iframe", "object"}
     prefix = "data:image/svg+xml;base64,"
     drawings = [base64.b64decode(source.removeprefix(prefix)) for source in page.sources]
-    assert drawings == [
-        (result / "figures" / f"{name}.svg").read_bytes() for name in ("gridworld", "norms")
-    ]
+    assert drawings == [(result / "figures" / f"{name}.svg").read_bytes() for name in ("gridworld", "norms")]
     assert "url(" not in page.text
 
 

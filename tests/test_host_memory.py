@@ -30,9 +30,7 @@ for limit in (3_000_000_000, 2_000_000_000):
 def test_a_limit_of_the_address_space_is_a_limit_of_what_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
     three, two = map(int, done.stdout.split())
     assert three - two == pytest.approx(10**9, rel=0.01)
     assert 10**9 < three < 3 * 10**9

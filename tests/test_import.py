@@ -14,9 +14,7 @@ HEAVY = ("torch", "jax", "matplotlib", "numba", "polars", "gymnasium", "scipy", 
 def modules_after(statement: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after a statement."""
     script = f"{statement}; import sys, json; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
 

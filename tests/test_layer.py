@@ -71,9 +71,7 @@ def test_the_gradient_is_the_symmetric_matrix() -> None:
     assert gradient.tolist() == [0.5, 1.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("k", "shown"), [(0, "k=0"), (18, "k=18"), (0.1, "k=0.1"), (32_768, "k=32768")]
-)
+@pytest.mark.parametrize(("k", "shown"), [(0, "k=0"), (18, "k=18"), (0.1, "k=0.1"), (32_768, "k=32768")])
 def test_repr_shows_k(k: float, shown: str) -> None:
     assert repr(MeanExpansion(k)) == f"MeanExpansion({shown})"
     assert repr(MeanExpansion(k).to("meta")) == "MeanExpansion(k=one per agent)"
@@ -305,9 +303,7 @@ def test_an_activation_registered_last_is_no_output_where_the_layer_is_named() -
 
 @pytest.mark.parametrize("network", ["net", None, 3, nn.Linear])
 def test_only_modules_are_networks(network: object) -> None:
-    with pytest.raises(
-        vs.InvalidInput, match=r"^module is given as \w+: give a torch\.nn\.Module$"
-    ):
+    with pytest.raises(vs.InvalidInput, match=r"^module is given as \w+: give a torch\.nn\.Module$"):
         append_mean_expansion(network, 3)  # type: ignore[arg-type]
 
 
@@ -358,9 +354,7 @@ def test_the_benchmark_times_the_nature_network(capsys: pytest.CaptureFixture[st
     assert f"{timings[2].ratio:.3f}" in printed
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"), [((0, 1, 1), "repeats"), ((1, -1, 1), "batch"), ((1, 1, 0), "actions")]
-)
+@pytest.mark.parametrize(("settings", "named"), [((0, 1, 1), "repeats"), ((1, -1, 1), "batch"), ((1, 1, 0), "actions")])
 def test_the_benchmark_refuses_empty_settings(settings: tuple[int, int, int], named: str) -> None:
     with pytest.raises(vs.InvalidInput, match=rf"^{named} = -?\d: write a whole number from 1"):
         measure(*settings)

@@ -89,9 +89,7 @@ def changed(content: bytes, old: int, new: int) -> bytes:
         lambda content: content[:4] + b"\x00" * 200 + content[204:],  # the first page's header
     ],
 )
-def test_metadata_that_is_wrong_is_refused(
-    tmp_path: Path, change: Callable[[bytes], bytes]
-) -> None:
+def test_metadata_that_is_wrong_is_refused(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     TABLE.write_parquet(tmp_path / "t", statistics=False)
     (tmp_path / "t").write_bytes(change((tmp_path / "t").read_bytes()))
     with pytest.raises(InvalidMetadata):

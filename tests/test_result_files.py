@@ -50,9 +50,7 @@ def test_the_limit_is_of_all_files_together(tmp_path: Path) -> None:
         read_results(tmp_path, max_result_size=limit)
 
 
-def test_what_does_not_fit_into_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TABLE.write_parquet(tmp_path / "t.parquet")
     monkeypatch.setattr(result_files, "free_bytes", lambda: 1_000)
     with pytest.raises(InvalidInput, match=r"needs about .* and 1.0 kB are free"):
@@ -67,9 +65,7 @@ def test_memory_is_that_of_all_files_together(monkeypatch: pytest.MonkeyPatch) -
         limit.take(Path(name), 10**8)
         free -= 10**8
     # 3 x 400 MB are needed, of which 300 MB are held already.
-    with pytest.raises(
-        InvalidInput, match=r"900.0 MB of memory beside 300.0 MB .* 700.0 MB are free"
-    ):
+    with pytest.raises(InvalidInput, match=r"900.0 MB of memory beside 300.0 MB .* 700.0 MB are free"):
         limit.take(Path("d"), 10**8)
 
 
@@ -122,9 +118,7 @@ def test_arrays_are_those_that_numpy_wrote(tmp_path: Path) -> None:
         (b"", "is no array of NumPy's"),
     ],
 )
-def test_headers_of_arrays_that_lie_are_found_out(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_headers_of_arrays_that_lie_are_found_out(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_arrays(npz(tmp_path / "a.npz", a=content), ["a"])
 

@@ -84,9 +84,7 @@ def run(program: str, *words: str) -> tuple[int, str]:
         ("valueshare.training", signal.SIGTERM, 75),
     ],
 )
-def test_while_libraries_are_loaded(
-    module: str, number: signal.Signals, code: int, tmp_path: Path
-) -> None:
+def test_while_libraries_are_loaded(module: str, number: signal.Signals, code: int, tmp_path: Path) -> None:
     program = WHILE_IT_IS_IMPORTED.format(module=module, signal=number.name)
     out = tmp_path / "out"
     found = run(program, "reproduce", "lunarlander", "--scale", "smoke", "--out", str(out))

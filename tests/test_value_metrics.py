@@ -29,9 +29,7 @@ def test_returns_against_the_sum_written_out() -> None:
     rng = np.random.default_rng(0)
     rewards, final = rng.normal(size=40), 2.5
     for t, found in enumerate(discounted_returns(rewards, 0.97, final)):
-        expected = (
-            sum(0.97 ** (i - t) * rewards[i] for i in range(t, 40)) + 0.97 ** (40 - t) * final
-        )
+        expected = sum(0.97 ** (i - t) * rewards[i] for i in range(t, 40)) + 0.97 ** (40 - t) * final
         assert found == pytest.approx(expected, abs=1e-12)
 
 

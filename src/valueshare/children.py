@@ -107,9 +107,7 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
-def serve(
-    work: Callable[[str], object], on_message: Callable[[str], None] = lambda line: None
-) -> None:
+def serve(work: Callable[[str], object], on_message: Callable[[str], None] = lambda line: None) -> None:
     """Call `work` with the first line on stdin, and end the process with it, or when stdin ends.
 
     The parent has the other end of stdin, which closes when the parent ends, however that happens.

@@ -117,9 +117,7 @@ def refuse_links(folder: Path, *names: str) -> None:
 def refuse_link(path: Path) -> None:
     """Refuse a path inside a run folder that is a symbolic link."""
     if path.is_symlink():
-        raise InvalidInput(
-            f"{path} is a symbolic link: a run folder must hold its own files; replace it by a copy"
-        )
+        raise InvalidInput(f"{path} is a symbolic link: a run folder must hold its own files; replace it by a copy")
 
 
 def write_json(path: Path, values: Any) -> str:

@@ -35,11 +35,7 @@ def resident_bytes() -> int:
 def free_bytes() -> int | None:
     """Memory that this process could still get, in bytes; None where it is unknown."""
     available = _available()
-    limits = (
-        _installed() if available is None else available,
-        _left_in_group(),
-        _left_of_addresses(),
-    )
+    limits = (_installed() if available is None else available, _left_in_group(), _left_of_addresses())
     return min((value for value in limits if value is not None), default=None)
 
 

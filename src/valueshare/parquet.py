@@ -128,9 +128,7 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: in
             found += count
         place += length + inside
     if place != first + packed or found != values:
-        raise InvalidMetadata(
-            f"the pages of a column have {found:,} values, and it says {values:,}"
-        )
+        raise InvalidMetadata(f"the pages of a column have {found:,} values, and it says {values:,}")
     physical = _whole(kind, 1)
     width = _whole(kind, 2) if physical == FIXED else WIDTHS.get(physical, 16)
     return unpacked + values * max(1, width)

@@ -16,9 +16,7 @@ RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
 _log = logging.getLogger(__name__)
 
 
-def read_tables(
-    folder: Path, *, skip_damaged: bool = False, limit: SizeLimit | None = None
-) -> list[pl.DataFrame]:
+def read_tables(folder: Path, *, skip_damaged: bool = False, limit: SizeLimit | None = None) -> list[pl.DataFrame]:
     """The records of every finished phase of every population, a table each.
 
     A phase is finished when a manifest names its files. The records of one that was cut off before

@@ -61,9 +61,7 @@ class SizeLimit:
             )
 
 
-def read_parquet(
-    file: Path, limit: SizeLimit | None = None, *, columns: Sequence[str] | None = None
-) -> pl.DataFrame:
+def read_parquet(file: Path, limit: SizeLimit | None = None, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """A Parquet file's table; `InvalidInput` where it is too large, or its metadata is wrong."""
     limit = SizeLimit() if limit is None else limit
     open_regular(file).close()
@@ -88,9 +86,7 @@ def read_csv(file: Path, separator: str, limit: SizeLimit | None = None) -> pl.D
     return pl.read_csv(file, separator=separator, infer_schema_length=None)
 
 
-def read_arrays(
-    file: Path, names: Sequence[str], limit: SizeLimit | None = None
-) -> list[np.ndarray[Any, Any]]:
+def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None) -> list[np.ndarray[Any, Any]]:
     """Arrays of an npz file by name; `KeyError` where one is not there."""
     limit = SizeLimit() if limit is None else limit
     arrays = []
@@ -124,14 +120,9 @@ def read_arrays(
     return arrays
 
 
-def _array_header(
-    file: Path, name: str, stream: Any
-) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _array_header(file: Path, name: str, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether it is in Fortran's order, and type of an array in NumPy's format."""
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         version = np.lib.format.read_magic(stream)
         return read[version](stream)
@@ -142,8 +133,7 @@ def _array_header(
 def _check_columns(file: Path, count: int) -> None:
     if count > MOST_COLUMNS:
         raise InvalidInput(
-            f"{file} has {count:,} columns and at most {MOST_COLUMNS:,} are read: leave out those "
-            "that are no results"
+            f"{file} has {count:,} columns and at most {MOST_COLUMNS:,} are read: leave out those that are no results"
         )
 
 

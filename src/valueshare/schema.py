@@ -200,8 +200,7 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
     found = config.get("format")
     if type(found) is not int:
         raise InvalidInput(
-            f"{folder / CONFIG} is damaged: its format is {found!r}, not {FORMAT}; put it "
-            "back as it was"
+            f"{folder / CONFIG} is damaged: its format is {found!r}, not {FORMAT}; put it back as it was"
         )
     if found == FORMAT:
         return

@@ -112,15 +112,11 @@ def resume(
     """
     _check_launcher(launcher)
     location = shard_folder(resolve_location(folder), launcher.own_shard)
-    execution = ExecutionOptions(
-        network, threads, tensorboard, progress, should_stop, groups, launcher
-    )
+    execution = ExecutionOptions(network, threads, tensorboard, progress, should_stop, groups, launcher)
     return _resume(location, execution)
 
 
-def select_shard(
-    plan: Plan, folder: str | Location, launcher: LauncherOptions
-) -> tuple[Plan, Location]:
+def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) -> tuple[Plan, Location]:
     """The plan to run and its location: the whole in the folder, or a shard in one within it."""
     _check_launcher(launcher)
     shard = launcher.own_shard
@@ -136,11 +132,7 @@ def select_shard(
 
 
 def start(
-    plan: Plan,
-    folder: str | Location,
-    command: str,
-    execution: ExecutionOptions,
-    deviations: Sequence[str] = (),
+    plan: Plan, folder: str | Location, command: str, execution: ExecutionOptions, deviations: Sequence[str] = ()
 ) -> Run:
     """Start the run of a plan in a new folder or at an address, after all checks.
 
@@ -163,12 +155,8 @@ def start(
         with launcher_for(execution.launcher) as launcher:
             plan = launcher.split(plan)
             _announce(console, plan, work, execution, launcher, begun=False)
-            with run_folder.created(
-                work.folder, plan, command, tensorboard=events, deviations=deviations
-            ):
-                return _launch(
-                    plan, work, execution, console, launcher, lambda: check_unfilled(work.copy)
-                )
+            with run_folder.created(work.folder, plan, command, tensorboard=events, deviations=deviations):
+                return _launch(plan, work, execution, console, launcher, lambda: check_unfilled(work.copy))
 
 
 def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
@@ -192,9 +180,7 @@ def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
 def launcher_for(options: LauncherOptions) -> AbstractContextManager[Launcher]:
     """The launcher that the options name; it leaves a cluster when the context ends."""
     if options.launcher == "local":
-        return nullcontext(
-            LocalLauncher(options) if options.workers == 1 else ProcessLauncher(options)
-        )
+        return nullcontext(LocalLauncher(options) if options.workers == 1 else ProcessLauncher(options))
     from valueshare.runs.workers.ray import connected
 
     return connected(options)
@@ -222,9 +208,7 @@ def check_device(plan: Plan, launcher: LauncherOptions) -> None:
         checked_device(plan.device)
 
 
-def _resume(
-    location: Location, execution: ExecutionOptions, command: str = "valueshare resume"
-) -> Run:
+def _resume(location: Location, execution: ExecutionOptions, command: str = "valueshare resume") -> Run:
     console = Console(quiet=not execution.progress)
     run_folder.check_links(location)
     with _workspace(location, execution) as work:
@@ -323,21 +307,14 @@ def _launch(
         run = launch(plan, work.folder, execution, console, launcher)
         if lease.lost:
             raise InvalidInput(
-                f"{copy.url} was taken by another process, as this one did not renew its lease: "
-                "let it end, then resume"
+                f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
             )
         copy.push(lambda name: name.startswith("tensorboard/"))
         return replace(run, folder=copy.url)
 
 
 def _announce(
-    console: Console,
-    plan: Plan,
-    work: _Workspace,
-    execution: ExecutionOptions,
-    launcher: Launcher,
-    *,
-    begun: bool,
+    console: Console, plan: Plan, work: _Workspace, execution: ExecutionOptions, launcher: Launcher, *, begun: bool
 ) -> None:
     """Refuse a plan that cannot be run; print what will be, and how long it will take."""
     if execution.tensorboard:
@@ -381,9 +358,7 @@ def _poll_stop(execution: ExecutionOptions) -> None:
     """Call `should_stop` before anything is written: from then on, signals are requests to stop."""
     if execution.should_stop is not None:
         if not callable(execution.should_stop):
-            raise InvalidInput(
-                f"should_stop = {execution.should_stop!r}: give a function without arguments"
-            )
+            raise InvalidInput(f"should_stop = {execution.should_stop!r}: give a function without arguments")
         execution.should_stop()
 
 

@@ -20,9 +20,7 @@ class Norms(NamedTuple):
     z_norm: Floats
 
 
-def discounted_returns(
-    rewards: ArrayLike, discount: ArrayLike, final_value: ArrayLike = 0.0
-) -> Floats:
+def discounted_returns(rewards: ArrayLike, discount: ArrayLike, final_value: ArrayLike = 0.0) -> Floats:
     """G_t = r_t + discount_t·G_{t+1}, with G_T = final_value; time is the first axis.
 
     `discount` is a number, or one a step (0 where an episode terminates, so that one array may
@@ -38,9 +36,7 @@ def discounted_returns(
     return returns
 
 
-def overestimation(
-    q_values: ArrayLike, rewards: ArrayLike, discount: float, final_value: ArrayLike = 0.0
-) -> Floats:
+def overestimation(q_values: ArrayLike, rewards: ArrayLike, discount: float, final_value: ArrayLike = 0.0) -> Floats:
     """Q(s_t, a_t) minus the discounted return that followed, at each step of one whole episode.
 
     `final_value` is the value of the last state where a time limit cut the episode off, and 0 where

@@ -35,6 +35,4 @@ def two_algorithms() -> pl.DataFrame:
                 for step in (10, 20, 30):
                     score = level * gain * step / 30 * np.exp(0.4 * rng.standard_normal())
                     rows.append((f"Game{game:02d}", algorithm, 0.0, seed, step, score))
-    return pl.DataFrame(
-        rows, schema=["env", "algorithm", "k", "seed", "step", "score"], orient="row"
-    )
+    return pl.DataFrame(rows, schema=["env", "algorithm", "k", "seed", "step", "score"], orient="row")

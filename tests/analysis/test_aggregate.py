@@ -28,9 +28,7 @@ def test_bootstrap_means_are_means_of_draws_with_replacement() -> None:
 def test_intervals_agree_with_scipy() -> None:
     rng = np.random.default_rng(1)
     groups = {0.0: rng.exponential(10, 120), 4.0: rng.normal(3, 5, 120), 8.0: rng.normal(0, 1, 30)}
-    table = pl.DataFrame(
-        {"k": np.repeat(list(groups), [120, 120, 30]), "value": np.concatenate([*groups.values()])}
-    )
+    table = pl.DataFrame({"k": np.repeat(list(groups), [120, 120, 30]), "value": np.concatenate([*groups.values()])})
     found = mean_intervals(table, ["k"], resamples=20_000)
     assert found["k"].to_list() == [0.0, 4.0, 8.0]
     assert found["agents"].to_list() == [120, 120, 30]
@@ -54,9 +52,7 @@ def test_intervals_depend_on_the_numbers_and_the_seed_alone() -> None:
     rng = np.random.default_rng(0)
     table = pl.DataFrame({"k": np.repeat([0.0, 1.0], 20), "value": rng.normal(size=40)})
     found = mean_intervals(table, ["k"], resamples=500)
-    assert found.equals(
-        mean_intervals(table.sample(fraction=1, shuffle=True, seed=3), ["k"], resamples=500)
-    )
+    assert found.equals(mean_intervals(table.sample(fraction=1, shuffle=True, seed=3), ["k"], resamples=500))
     alone = mean_intervals(table.filter(pl.col("k") == 1), ["k"], resamples=500)
     # To rounding: a matrix product of one row adds in another order.
     assert_frame_equal(alone, found.filter(pl.col("k") == 1), rel_tol=1e-12)

@@ -70,9 +70,7 @@ def naive(x: np.ndarray, y: np.ndarray, steps: Sequence[int], draws: int) -> lis
             seeds, points = side.shape[1:]
             drawn = np.stack([game[rng.integers(seeds, size=seeds)] for game in side])
             lines.append([iqm(drawn[:, :, t]) for t in range(points)])
-        there = [
-            step for step, value in zip(steps, lines[0], strict=True) if value >= max(lines[1])
-        ]
+        there = [step for step, value in zip(steps, lines[0], strict=True) if value >= max(lines[1])]
         found.append(min(there, default=np.inf))
     return sorted(found)
 
@@ -110,9 +108,7 @@ def test_the_interval_is_that_of_a_naive_bootstrap(rising: pl.DataFrame) -> None
     assert (row["games"], row["runs_x"], row["runs_y"]) == (3, 12, 12)
 
 
-def test_many_evaluations_are_resampled_in_pieces(
-    rising: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_evaluations_are_resampled_in_pieces(rising: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sample_efficiency_interval(rising, "ib", "dqn", resamples=4_000).table
     monkeypatch.setattr(efficiency, "ROOM", 16 * 10 * 500)
     pieces = sample_efficiency_interval(rising, "ib", "dqn", resamples=4_000).table

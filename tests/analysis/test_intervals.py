@@ -70,11 +70,7 @@ def test_one_environment_is_the_plain_bootstrap_of_scipy(tidy: Tidy) -> None:
 def test_intervals_cover_as_often_as_they_say(tidy: Tidy) -> None:
     """300 studies of 4 games x 30 seeds with mean 10: about 95 % of the intervals hold 10."""
     rng = np.random.default_rng(4)
-    scores = {
-        (f"study {i:03d}", f"G{g}"): rng.normal(10, 1 + g, 30).tolist()
-        for i in range(300)
-        for g in range(4)
-    }
+    scores = {(f"study {i:03d}", f"G{g}"): rng.normal(10, 1 + g, 30).tolist() for i in range(300) for g in range(4)}
     table = bootstrap_interval(tidy(scores), "mean", resamples=2_000).table
     held = ((table["ci95_low"] <= 10) & (table["ci95_high"] >= 10)).sum()
     # Percentile intervals of 30 are a little narrow: 0.94 and three standard errors of 0.0137.
@@ -88,9 +84,7 @@ def test_the_order_of_rows_changes_nothing(two_algorithms: pl.DataFrame) -> None
     assert not iqm_curves(two_algorithms, resamples=1_000, seed=1).table.equals(found)
 
 
-def test_curves_are_the_intervals_of_every_step(
-    two_algorithms: pl.DataFrame, ended: pl.DataFrame
-) -> None:
+def test_curves_are_the_intervals_of_every_step(two_algorithms: pl.DataFrame, ended: pl.DataFrame) -> None:
     curves = iqm_curves(two_algorithms, resamples=2_000).table
     assert curves.columns == [
         *("algorithm", "k", "step", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
@@ -187,9 +181,7 @@ def test_a_difference_by_a_naive_bootstrap(ended: pl.DataFrame) -> None:
     columns, drawn = np.arange(11), []
     for _ in range(2_000):
         one, other = (m[rng.integers(5, size=(5, 11)), columns] for m in (better, plain))
-        drawn.append(
-            stats.trim_mean(one, 0.25, axis=None) - stats.trim_mean(other, 0.25, axis=None)
-        )
+        drawn.append(stats.trim_mean(one, 0.25, axis=None) - stats.trim_mean(other, 0.25, axis=None))
     low, high = np.quantile(drawn, (0.025, 0.975))
     assert row["difference"] == pytest.approx(iqm(better) - iqm(plain), rel=1e-12)
     # 2,000 draws: 0.06 standard errors, a sixty-fifth of the width.
@@ -225,9 +217,7 @@ def test_bad_tables_are_refused(two_algorithms: pl.DataFrame, ended: pl.DataFram
     with pytest.raises(InvalidInput, match=r"several rows of one run .*: give each run once"):
         bootstrap_interval(pl.concat([ended, ended]))
     with pytest.raises(InvalidInput, match=r"several rows .*: add 'step_size' to `by`"):
-        bootstrap_interval(
-            pl.concat([ended.with_columns(step_size=pl.lit(size)) for size in (0.1, 0.2)])
-        )
+        bootstrap_interval(pl.concat([ended.with_columns(step_size=pl.lit(size)) for size in (0.1, 0.2)]))
     with pytest.raises(InvalidInput, match="no column 'gap': choose one of env, algorithm"):
         bootstrap_interval(ended, column="gap")
     with pytest.raises(InvalidInput, match="no rows"):

@@ -8,11 +8,7 @@ from valueshare.analysis import run_auc, shared_evaluations
 
 
 def table(*curves: tuple[str, str, int, dict[int, float | None]]) -> pl.DataFrame:
-    rows = [
-        (env, name, seed, step, score)
-        for env, name, seed, own in curves
-        for step, score in own.items()
-    ]
+    rows = [(env, name, seed, step, score) for env, name, seed, own in curves for step, score in own.items()]
     names = ["env", "algorithm", "seed", "step", "score"]
     return pl.DataFrame(rows, names, orient="row", infer_schema_length=None)
 
@@ -36,9 +32,7 @@ def test_curves_are_cut_to_the_evaluations_of_both() -> None:
         ("Alien", "y", 0, 10), ("Pong", "y", 0, 10), ("Pong", "y", 0, 30),
         ("Pong", "y", 1, 10), ("Pong", "y", 1, 30),
     ]  # fmt: skip
-    assert notes == (
-        "x and y are compared at the evaluations that both have: Freeway 0 of 2, Pong 2 of 5",
-    )
+    assert notes == ("x and y are compared at the evaluations that both have: Freeway 0 of 2, Pong 2 of 5",)
     # All runs have a value now, over the same points: (2 + 5) / 2, (7 + 9) / 2, (8 + 10) / 2.
     areas = run_auc(kept.with_columns(env=pl.lit("No") + "_" + pl.col("env"))).table
     assert areas.filter(pl.col("env") == "No_Pong")["score"].to_list() == [3.5, 8.0, 9.0]

@@ -105,9 +105,7 @@ def test_means_of_games_and_pairs_are_what_naive_ones_are() -> None:
 
 
 def test_a_function_of_ones_own() -> None:
-    own = resampled(
-        VALUES, SIZES, lambda rows: stats.trim_mean(rows, 0.25, axis=-1), resamples=1_100, seed=2
-    )
+    own = resampled(VALUES, SIZES, lambda rows: stats.trim_mean(rows, 0.25, axis=-1), resamples=1_100, seed=2)
     ours = resampled(VALUES, SIZES, "iqm", resamples=1_100, seed=2)
     np.testing.assert_allclose(own, ours, rtol=1e-12, atol=1e-12)
     with pytest.raises(InvalidInput, match="must reduce the last axis"):

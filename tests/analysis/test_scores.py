@@ -82,9 +82,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
 def test_the_command_prints_games_iqm_and_the_caveat(said: Callable[[], list[str]]) -> None:
     paper_table()
     lines = said()
-    assert lines[0].split() == [
-        *("game", "DQN", "Dueling", "DQN", "IB-DQN(1)", "IB-DQN(n)", "RDQ", "IQN", "IB-IQN(n)")
-    ]
+    assert lines[0].split() == [*("game", "DQN", "Dueling", "DQN", "IB-DQN(1)", "IB-DQN(n)", "RDQ", "IQN", "IB-IQN(n)")]
     assert lines[2].split()[:2] == ["Alien", "3,446.7"]
     assert len([line for line in lines[2:] if line[:1].isupper()]) == 57 + 1 + 3
     found = next(line for line in lines if line.startswith("IQM ")).split()[1:]

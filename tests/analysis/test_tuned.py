@@ -65,9 +65,7 @@ def test_every_moment_chooses_for_itself() -> None:
 
 def test_row_order_changes_nothing() -> None:
     table = runs(KNOWN)
-    assert tuned_increase(table.sample(fraction=1, shuffle=True, seed=1)).equals(
-        tuned_increase(table)
-    )
+    assert tuned_increase(table.sample(fraction=1, shuffle=True, seed=1)).equals(tuned_increase(table))
 
 
 def test_among_equals_the_smallest_step_size_is_chosen() -> None:
@@ -84,9 +82,7 @@ def test_the_reference_is_the_smallest_k() -> None:
 
 def test_negative_scores() -> None:
     """From -20 to -15 is an increase, by 5 of 20: 25 %; to -30, a decrease by 50 %."""
-    table = tuned_increase(
-        runs({(0.0, 0.1): [-20, -20], (1.0, 0.1): [-15, -15], (2.0, 0.1): [-30, -30]})
-    )
+    table = tuned_increase(runs({(0.0, 0.1): [-20, -20], (1.0, 0.1): [-15, -15], (2.0, 0.1): [-30, -30]}))
     assert row(table, 1.0)["increase_percent"] == pytest.approx(25.0)
     assert row(table, 2.0)["increase_percent"] == pytest.approx(-50.0)
     assert row(table, 1.0)["ci95_low"] == pytest.approx(25.0)  # no spread, no width
@@ -109,9 +105,7 @@ def samples() -> tuple[Floats, Floats]:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_interval_is_that_of_a_naive_bootstrap(
-    samples: tuple[Floats, Floats], sign: float
-) -> None:
+def test_the_interval_is_that_of_a_naive_bootstrap(samples: tuple[Floats, Floats], sign: float) -> None:
     """Draw seeds with replacement for both k, form the percentage, take its quantiles."""
     plain, shared = (sign * x for x in samples)
     rng = np.random.default_rng(99)
@@ -133,9 +127,7 @@ def test_the_interval_is_about_that_of_scipy(samples: tuple[Floats, Floats]) -> 
     def increase(a: Floats, b: Floats, axis: int = -1) -> Any:
         return 100 * (b.mean(axis=axis) / a.mean(axis=axis) - 1)
 
-    theirs = stats.bootstrap(
-        samples, increase, method="percentile", rng=np.random.default_rng(5)
-    ).confidence_interval
+    theirs = stats.bootstrap(samples, increase, method="percentile", rng=np.random.default_rng(5)).confidence_interval
     ours = row(tuned_increase(runs({(0.0, 0.1): plain.tolist(), (1.0, 0.1): shared.tolist()})), 1)
     width = theirs.high - theirs.low
     assert ours["ci95_low"] == pytest.approx(theirs.low, abs=0.06 * width)
@@ -241,9 +233,7 @@ def test_both_ways_takes_the_scores_together() -> None:
 def test_choosing_on_the_scored_seeds_flatters() -> None:
     """Pure noise at 40 step sizes: the best of them looks better than the 100 it is."""
     rng = np.random.default_rng(7)
-    noise: Scores = {
-        (0.0, round(0.02 * (i + 1), 2)): rng.normal(100, 10, size=8).tolist() for i in range(40)
-    }
+    noise: Scores = {(0.0, round(0.02 * (i + 1), 2)): rng.normal(100, 10, size=8).tolist() for i in range(40)}
     same = row(tuned_increase(runs(noise)), 0.0)["mean_score"]
     half = pl.col("seed") < 4
     crossed = tuned_increase(runs(noise), choose=half, score=~half, both_ways=True)

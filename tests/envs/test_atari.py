@@ -26,9 +26,7 @@ from valueshare.errors import InvalidInput
 
 
 def test_spec_of_a_game() -> None:
-    expected = EnvironmentSpec(
-        "ALE/MsPacman-v5", "ale", (84, 84), np.dtype(np.uint8), 18, 27_000, stack=4
-    )
+    expected = EnvironmentSpec("ALE/MsPacman-v5", "ale", (84, 84), np.dtype(np.uint8), 18, 27_000, stack=4)
     assert expected.network_shape == (4, 84, 84)
     for name in ("MsPacman", "ms_pacman", "MsPacman-v5", "ALE/MsPacman-v5"):
         assert environment_spec(name) == expected
@@ -265,10 +263,7 @@ def test_no_ops_from_none_to_the_most() -> None:
 
 
 def test_nothing_is_printed() -> None:
-    code = (
-        "from valueshare.envs import make_environments as m\n"
-        "m('Freeway', 1, protocol='nature-2015').reset([1])"
-    )
+    code = "from valueshare.envs import make_environments as m\nm('Freeway', 1, protocol='nature-2015').reset([1])"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert (ran.stdout, ran.stderr) == (b"", b"")
 
@@ -301,9 +296,7 @@ def test_the_57_games_start_and_move() -> None:
 def test_raw_steps_go_to_the_emulators_by_their_own_indices() -> None:
     # Two copies with one seed: what one makes of the actions by itself, the other is told.
     names, seeds = ["Pong", "Skiing"], [3, 4]
-    by_hand, raw = (
-        AtariEnvironments(names, atari_protocol(), threads=1, lockstep=True) for _ in range(2)
-    )
+    by_hand, raw = (AtariEnvironments(names, atari_protocol(), threads=1, lockstep=True) for _ in range(2))
     by_hand.reset(seeds)
     raw.reset(seeds)
     # Skiing has no FIRE (1) and calls ALE's 3 its second; Pong has all 18.
@@ -312,6 +305,4 @@ def test_raw_steps_go_to_the_emulators_by_their_own_indices() -> None:
     for chosen in actions[:-1]:
         by_hand.step(chosen)
         raw.raw_step(raw.emulator_actions(chosen))
-    np.testing.assert_array_equal(
-        raw.step(actions[-1]).observation, by_hand.step(actions[-1]).observation
-    )
+    np.testing.assert_array_equal(raw.step(actions[-1]).observation, by_hand.step(actions[-1]).observation)

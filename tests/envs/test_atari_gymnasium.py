@@ -79,9 +79,7 @@ def test_seven_games_at_once_play_as_gymnasiums() -> None:
     environments = make_environments(GAMES, len(GAMES), lockstep=True, threads=2)
     plain = [Plain(game) for game in GAMES]
     first = environments.reset(seeds)
-    np.testing.assert_array_equal(
-        first, [env.reset(seed) for env, seed in zip(plain, seeds, strict=True)]
-    )
+    np.testing.assert_array_equal(first, [env.reset(seed) for env, seed in zip(plain, seeds, strict=True)])
     ends, rewarded = np.zeros(len(GAMES), int), np.zeros(len(GAMES), bool)
     for actions in np.random.default_rng(0).integers(0, 18, (500, len(GAMES))):
         result = environments.step(actions)
@@ -129,9 +127,7 @@ def test_the_same_transitions_as_plain_loops(limit: int) -> None:
     def check(seeds: list[int], draw: int, still: float) -> None:
         generator = np.random.default_rng(draw)
         last = environments.reset(seeds)
-        np.testing.assert_array_equal(
-            last, [env.reset(seed) for env, seed in zip(plain, seeds, strict=True)]
-        )
+        np.testing.assert_array_equal(last, [env.reset(seed) for env, seed in zip(plain, seeds, strict=True)])
         for actions in generator.integers(0, 18, ({1: 8, 17: 40, 200: 300}[limit], 3)):
             active = generator.random(3) >= still
             result = environments.step(actions, active)

@@ -34,9 +34,7 @@ class Counter(gymnasium.Env[NDArray[np.float64], np.int64]):
         self.seen[:] = (0.0 if seed is not None else self.seen[0] + 1.0), 0.0
         return self.seen, {}
 
-    def step(
-        self, action: np.int64
-    ) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
         assert action in (3, 4)
         self.seen[1] += action - 2
         reward = 10.0 * self.seen[0] + self.seen[1]

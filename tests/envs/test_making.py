@@ -142,7 +142,5 @@ def test_envpool_is_loaded_without_jax() -> None:
     """Importing it would take seconds of every command, for nothing."""
     code = "from valueshare.envs import environment_spec as spec; import sys; spec('CartPole-v1')"
     shown = "print('envpool' in sys.modules, 'jax' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True)
     assert done.stdout == "True False\n"

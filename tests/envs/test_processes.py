@@ -58,9 +58,7 @@ def test_steps_are_those_of_environments_here() -> None:
     assert ended > 0  # so that final observations and starts were compared
 
 
-@pytest.mark.parametrize(
-    ("games", "protocol"), [(MIX, "machado-2018"), (["Breakout"], "nature-2015")]
-)
+@pytest.mark.parametrize(("games", "protocol"), [(MIX, "machado-2018"), (["Breakout"], "nature-2015")])
 def test_games_are_mixed_and_lives_end_episodes_as_here(games: list[str], protocol: str) -> None:
     spec = environment_spec(games, protocol=protocol)
     apart = EnvironmentProcess(games, spec, threads=2, protocol=protocol)
@@ -190,9 +188,7 @@ def test_actions_that_do_not_exist_end_it(pong: EnvironmentProcess) -> None:
 @pytest.fixture
 def three() -> Iterator[list[EnvironmentProcess]]:
     spec = environment_spec("Pong", protocol="machado-2018")
-    made = [
-        EnvironmentProcess(["Pong"], spec, threads=1, protocol="machado-2018") for _ in range(3)
-    ]
+    made = [EnvironmentProcess(["Pong"], spec, threads=1, protocol="machado-2018") for _ in range(3)]
     for process in made:
         process.reset([0])
     yield made
@@ -289,9 +285,7 @@ made.reset([0])
 print(made._child._process.pid, flush=True)
 time.sleep(60)
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         process.kill()

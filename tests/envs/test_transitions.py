@@ -56,9 +56,7 @@ def plain_envpool(env_id: str, seed: int, limit: int) -> Reference:
     env_seed = int(mix_to_int32(np.array([seed], np.uint64))[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pool = envpool.make_gymnasium(
-            env_id, num_envs=1, num_threads=1, seed=[env_seed], max_episode_steps=10**6
-        )
+        pool = envpool.make_gymnasium(env_id, num_envs=1, num_threads=1, seed=[env_seed], max_episode_steps=10**6)
         first = pool.reset()[0][0]
     steps = 0
 
@@ -88,9 +86,7 @@ def assert_row(result: StepResult, row: int, expected: Row) -> None:
     assert (got.terminated, got.truncated) == (expected.terminated, expected.truncated)
 
 
-def walk(
-    environments: Environments, seeds: list[int], actions: NDArray[np.int64]
-) -> list[StepResult]:
+def walk(environments: Environments, seeds: list[int], actions: NDArray[np.int64]) -> list[StepResult]:
     """Reset, then actions [T, E]; the first result holds the first observation alone."""
     first = environments.reset(seeds)
     nothing = np.zeros(len(seeds), np.float32)
@@ -120,9 +116,7 @@ def test_the_same_transitions_as_plain_loops(backend: Backend, env_id: str, limi
     )
     def check(seeds: list[int], draw: int, always_active: bool) -> None:
         nonlocal terminated, truncated
-        environments = make_environments(
-            env_id, len(seeds), backend=backend, threads=2, episode_limit=limit
-        )
+        environments = make_environments(env_id, len(seeds), backend=backend, threads=2, episode_limit=limit)
         actions = random_actions(env_id, 200, len(seeds), draw)
         active = np.random.default_rng(draw).random(actions.shape) < 0.7
         plain = [PLAIN[backend](env_id, seed, limit) for seed in seeds]

@@ -23,9 +23,7 @@ from valueshare.runs.planning import make_plan
 
 Cli = Callable[..., tuple[int, str, str]]
 PAPER = AtariOptions(scale="paper")
-OVERLAP = (
-    "an update samples the transitions up to the step before, because learning overlaps the games"
-)
+OVERLAP = "an update samples the transitions up to the step before, because learning overlaps the games"
 
 
 @pytest.fixture(autouse=True)
@@ -151,9 +149,7 @@ def test_the_other_studies_are_the_papers() -> None:
 
 
 def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> None:
-    options = AtariOptions(
-        scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal"
-    )
+    options = AtariOptions(scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal")
     (run,) = atari_study("atari57", options).runs
     by_game = {spec.label: set(spec.agents["k"]) for spec in run.plan.populations.values()}
     assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
@@ -213,10 +209,7 @@ def test_other_algorithms_values_and_games_are_said() -> None:
     (said,) = (words for words in beta.deviations if "beta" in words)
     assert said == "beta = 0.001, 0.5 instead of 1e-05, 0.0001, 0.001, 0.01, 0.1"
     small = atari_study("atari-sensitivity", AtariOptions(scale="small"))
-    assert (
-        "ib-dqn with k = 0, 1, 32, 1024 instead of 0, 1, 32, 64, 128, 256, 512, 1024"
-        in small.deviations
-    )
+    assert "ib-dqn with k = 0, 1, 32, 1024 instead of 0, 1, 32, 64, 128, 256, 512, 1024" in small.deviations
 
 
 def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
@@ -319,9 +312,7 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     assert "holds a run with other settings" in err
 
 
-def test_a_plan_is_printed_and_nothing_is_run(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 200 * 10**9)
     out = tmp_path / "study"
     words = ("reproduce", "atari-sensitivity", "--scale", "paper", "--out", out, "--plan")

@@ -181,18 +181,14 @@ def population_gradients(algorithm: str, functional: bool, image: bool) -> dict[
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("image", [False, True], ids=["vector", "image"])
 @pytest.mark.parametrize("functional", [False, True], ids=["autograd", "func"])
-def test_each_agents_gradient_is_the_one_it_has_alone(
-    algorithm: str, functional: bool, image: bool
-) -> None:
+def test_each_agents_gradient_is_the_one_it_has_alone(algorithm: str, functional: bool, image: bool) -> None:
     gradients = population_gradients(algorithm, functional, image)
     online, target = networks_of(algorithm, 0, image), networks_of(algorithm, 50, image)
     batch, tau = batch_of(image=image), taus_of(algorithm)
     for i in range(P):
         own_tau = None if tau is None else Taus(*(x[i : i + 1] for x in tau))
         settings = LossSettings(BETA[i : i + 1])
-        loss, _ = ALGORITHMS[algorithm].loss(
-            alone(online[i]), alone(target[i]), row(batch, i), settings, own_tau
-        )
+        loss, _ = ALGORITHMS[algorithm].loss(alone(online[i]), alone(target[i]), row(batch, i), settings, own_tau)
         loss.mean().backward()  # type: ignore[no-untyped-call]
         for name, p in online[i].named_parameters():
             assert p.grad is not None

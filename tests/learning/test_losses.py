@@ -115,9 +115,7 @@ def naive_quantile_loss(theta: Array, tau: Array, target: Array, kappa: float) -
 
 def test_quantile_loss_by_hand() -> None:
     # e = (3-1, 0-1) = (2, -1): huber (1.5, 0.5), weights (0.25, 0.75) -> mean (0.375+0.375)/2
-    loss = quantile_huber_loss(
-        torch.tensor([1.0]), torch.tensor([0.25]), torch.tensor([3.0, 0.0]), 1.0
-    )
+    loss = quantile_huber_loss(torch.tensor([1.0]), torch.tensor([0.25]), torch.tensor([3.0, 0.0]), 1.0)
     assert loss.item() == 0.375
 
 

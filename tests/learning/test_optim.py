@@ -20,9 +20,7 @@ torch.set_num_threads(1)
 
 def stacked(seed: int, scale: float = 1.0) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return {
-        name: scale * torch.randn(P, *shape, generator=generator) for name, shape in SHAPES.items()
-    }
+    return {name: scale * torch.randn(P, *shape, generator=generator) for name, shape in SHAPES.items()}
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 100.0])
@@ -30,8 +28,7 @@ def test_adam_is_torch_adam_of_each_agent_alone(scale: float) -> None:
     parameters = stacked(0)
     alone = [{name: p[i].clone() for name, p in parameters.items()} for i in range(P)]
     optimizers = [
-        torch.optim.Adam(agent.values(), lr=STEP_SIZE[i].item(), eps=3.125e-4)
-        for i, agent in enumerate(alone)
+        torch.optim.Adam(agent.values(), lr=STEP_SIZE[i].item(), eps=3.125e-4) for i, agent in enumerate(alone)
     ]
     moments = zero_moments(parameters)
     for t in range(20):
@@ -124,9 +121,7 @@ def copies(*trees: Any) -> Any:
 
 @pytest.mark.parametrize("update", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
-def test_frozen_agents_keep_everything_and_the_others_go_on(
-    update: Callable[..., None], poison: float
-) -> None:
+def test_frozen_agents_keep_everything_and_the_others_go_on(update: Callable[..., None], poison: float) -> None:
     parameters = stacked(2)
     moments = zero_moments(parameters)
     for t in range(3):

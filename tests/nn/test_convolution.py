@@ -70,9 +70,7 @@ def test_shifts_give_what_the_usual_layer_gives(layer: tuple[int, ...]) -> None:
     expected = images.reshape(2, 3, *images.shape[1:])
     same(found.movedim(-1, -3), expected)
     inputs = [x, usual.weight]
-    for a, b in zip(
-        gradients(found.movedim(-1, -3), inputs), gradients(expected, inputs), strict=True
-    ):
+    for a, b in zip(gradients(found.movedim(-1, -3), inputs), gradients(expected, inputs), strict=True):
         same(a, b)
 
 

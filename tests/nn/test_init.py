@@ -41,10 +41,7 @@ def test_biases_of_convolutions_hidden_and_output_layers() -> None:
 
 def test_every_layer_named_output_has_the_last_bias() -> None:
     streams = nn.ModuleDict(
-        {
-            name: nn.ModuleDict({"hidden": nn.Linear(2, 2), "output": nn.Linear(2, 1)})
-            for name in "ab"
-        }
+        {name: nn.ModuleDict({"hidden": nn.Linear(2, 2), "output": nn.Linear(2, 1)}) for name in "ab"}
     )
     initialize_(streams, Biases(hidden=0.1, output=0.7))
     for name, parameter in streams.named_parameters():

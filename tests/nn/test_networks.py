@@ -18,9 +18,7 @@ torch.set_num_threads(1)
 VECTOR, IMAGE = (8,), (4, 84, 84)
 
 
-def network_of(
-    algorithm: str, shape: Sequence[int], k: float = 0.0, seed: int = 0, actions: int = 4
-) -> nn.Module:
+def network_of(algorithm: str, shape: Sequence[int], k: float = 0.0, seed: int = 0, actions: int = 4) -> nn.Module:
     hidden = (16, 12) if len(shape) == 1 else (512,)
     torch.manual_seed(seed)
     return ALGORITHMS[algorithm].build(NetworkShape(tuple(shape), actions, hidden), k)
@@ -49,9 +47,7 @@ def layer(s: dict[str, Any], name: str, x: Any) -> Any:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("shape", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_a_population_gives_each_agent_its_own_outputs(
-    algorithm: str, shape: tuple[int, ...]
-) -> None:
+def test_a_population_gives_each_agent_its_own_outputs(algorithm: str, shape: tuple[int, ...]) -> None:
     ks = [0.0, 1.0, 18.0] if ALGORITHMS[algorithm].uses_k else [0.0] * 3
     networks = [network_of(algorithm, shape, k, seed) for seed, k in enumerate(ks)]
     parameters, buffers = stack_module_state(networks)
@@ -214,9 +210,7 @@ def test_published_biases(algorithm: str) -> None:
     ("algorithm", "initialization"),
     [*((name, "pytorch") for name in ALGORITHMS), ("iqn", "paper"), ("ib-iqn", "paper")],
 )
-def test_pytorch_s_default_initialization(
-    algorithm: str, initialization: str, observation: tuple[int, ...]
-) -> None:
+def test_pytorch_s_default_initialization(algorithm: str, initialization: str, observation: tuple[int, ...]) -> None:
     """Weights and biases uniform in ±1/sqrt(fan-in): kaiming_uniform_ with a = sqrt(5)."""
     hidden = (256,) if observation == IMAGE else (256, 256)
     shape = NetworkShape(observation, 18, hidden, initialization=initialization)

@@ -76,9 +76,7 @@ class Film(gymnasium.Env[Frame, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(3)
         self.left, self.before = 0, 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Frame, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
         super().reset(seed=seed)
         self.left, self.before = int(self.np_random.integers(12, 24)), 0
         return self._frame(), {}

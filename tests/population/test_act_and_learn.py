@@ -255,9 +255,7 @@ class Own(nn.Module):
 
     def __init__(self, inputs: int, actions: int, k: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, actions), MeanExpansion(k)
-        )
+        self.layers = nn.Sequential(nn.Linear(inputs, 8), nn.Tanh(), nn.Linear(8, actions), MeanExpansion(k))
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
         q: torch.Tensor = self.layers(observation)
@@ -285,9 +283,7 @@ def test_a_users_own_network_learns(optimizer: Literal["adam", "rmsprop"]) -> No
 
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "iqn"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules, on import
-def test_every_step_can_be_traced_as_one_graph(
-    algorithm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_step_can_be_traced_as_one_graph(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first half of compilation, which refuses what it cannot trace; it takes seconds."""
     compile_ = torch.compile
 
@@ -313,6 +309,4 @@ def test_compiled_steps_are_the_eager_ones() -> None:
     # so short a run are the same.
     assert torch.equal(eager.state.replay.action, compiled.state.replay.action)
     for name, value in eager.state.online.parameters.items():
-        torch.testing.assert_close(
-            compiled.state.online.parameters[name], value, rtol=1e-3, atol=1e-5
-        )
+        torch.testing.assert_close(compiled.state.online.parameters[name], value, rtol=1e-3, atol=1e-5)

@@ -41,10 +41,7 @@ def test_populations_share_environment_network_and_loss() -> None:
     names = ["dqn", "double-dqn", "ib-dqn", "dueling-dqn", "iqn", "ib-iqn", "ib-double-dqn", "rdq"]
     table = agent_table(["A", "B"], names, seeds=[0, 1], k=2.0)
     groups = populations(table)
-    found = [
-        (g["env"].unique().to_list(), g["algorithm"].unique(maintain_order=True).to_list())
-        for g in groups
-    ]
+    found = [(g["env"].unique().to_list(), g["algorithm"].unique(maintain_order=True).to_list()) for g in groups]
     shared = [
         ["dqn", "ib-dqn"],
         ["double-dqn", "ib-double-dqn"],

@@ -60,9 +60,7 @@ def _stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valueshare.population.train.environment_spec", spec)
 
 
-def train(
-    env: str = "tests/Film-v0", settings: TrainingSettings = SETTINGS, **options: Any
-) -> Trained:
+def train(env: str = "tests/Film-v0", settings: TrainingSettings = SETTINGS, **options: Any) -> Trained:
     table = agent_table(env, "dqn", seeds=[0, 1, 2], own=OWN)
     return train_population(table, settings, network=network, **options)
 
@@ -100,9 +98,7 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("place", ["cpu", "disk"])
 @pytest.mark.parametrize("lag", [False, True])
-def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(
-    tmp_path: Path, place: ReplayDevice, lag: bool
-) -> None:
+def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, place: ReplayDevice, lag: bool) -> None:
     settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
     here = train(settings=settings)
     there = train(
@@ -124,14 +120,10 @@ def test_groups_that_take_turns_give_the_same_run(groups: int, place: ReplayDevi
 
 @pytest.mark.parametrize("stop_after", [25, 110, 190])
 @pytest.mark.parametrize("place", [None, "disk"])
-def test_resumed_is_uninterrupted(
-    tmp_path: Path, place: ReplayDevice | None, stop_after: int
-) -> None:
+def test_resumed_is_uninterrupted(tmp_path: Path, place: ReplayDevice | None, stop_after: int) -> None:
     ticks = iter(range(10**9))
     settings = dataclasses.replace(SETTINGS, replay_device=place, delayed_actor=True)
-    stopped = train(
-        settings=settings, directory=tmp_path, should_stop=lambda: next(ticks) >= stop_after
-    )
+    stopped = train(settings=settings, directory=tmp_path, should_stop=lambda: next(ticks) >= stop_after)
     assert not stopped.finished
     # Where the replay is may change from one part of a run to the next.
     settings = dataclasses.replace(settings, replay_device="cpu" if place is None else None)

@@ -84,9 +84,7 @@ def test_different_seeds_start_from_different_weights() -> None:
     torch.manual_seed(5)
     untouched = torch.rand(1)
     torch.manual_seed(5)
-    parameters = initial_state(
-        make_population(table, SETTINGS, spec, torch.device("cpu"))
-    ).online.parameters
+    parameters = initial_state(make_population(table, SETTINGS, spec, torch.device("cpu"))).online.parameters
     assert torch.equal(torch.rand(1), untouched)  # the global generator was left as it was
     weights = [value for name, value in parameters.items() if name.endswith("weight")]
     assert all(not torch.equal(w[0], w[1]) for w in weights)

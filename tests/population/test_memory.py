@@ -34,9 +34,7 @@ CPU = torch.device("cpu")
 def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
     plan = make_plan("CartPole-v1", algorithm, seeds=5, steps=20_000, checkpoint_interval=5_000)
     (spec,) = plan.populations.values()
-    population = make_population(
-        spec.agents, spec.settings, environment_spec("CartPole-v1"), CPU, None
-    )
+    population = make_population(spec.agents, spec.settings, environment_spec("CartPole-v1"), CPU, None)
     state = sum(tensor.nbytes for tensor in all_tensors(initial_state(population)))
     need = memory.need(spec)
     passing = need.agents * need.per_agent - state
@@ -47,12 +45,8 @@ def test_what_is_needed_holds_the_state_and_little_more(algorithm: str) -> None:
 
 
 def test_replay_dominates_and_is_counted_by_hand() -> None:
-    (spec,) = make_plan(
-        "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6
-    ).populations.values()
-    (half,) = make_plan(
-        "CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2
-    ).populations.values()
+    (spec,) = make_plan("CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6).populations.values()
+    (half,) = make_plan("CartPole-v1", "dqn", seeds=1, steps=10**6, replay_capacity=10**6 // 2).populations.values()
     # Half a million transitions: 24 bytes each, and 1.125 rows of 4 floats.
     assert memory.need(spec).per_agent - memory.need(half).per_agent == pytest.approx(
         500_000 * (24 + 1.125 * 16), rel=0.01
@@ -121,9 +115,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
         ("iqn", {"seeds": 4, "hidden": [256, 256], "batch_size": 128}),  # quantiles
     ],
 )
-def test_the_peak_is_what_was_said(
-    tmp_path: Path, algorithm: str, settings: dict[str, Any]
-) -> None:
+def test_the_peak_is_what_was_said(tmp_path: Path, algorithm: str, settings: dict[str, Any]) -> None:
     asked = json.dumps(["CartPole-v1", algorithm, settings])
     done = subprocess.run(
         [sys.executable, "-c", COMPARED, asked],
@@ -141,8 +133,7 @@ def test_the_peak_is_what_was_said(
 def test_quantiles_are_counted(name: str) -> None:
     settings: list[dict[str, Any]] = [{}, {name: 10**6}, {name: 10**12}]
     usual, many, too_many = (
-        memory.need(make_plan("CartPole-v1", "iqn", seeds=1, **own).populations["population-0"])
-        for own in settings
+        memory.need(make_plan("CartPole-v1", "iqn", seeds=1, **own).populations["population-0"]) for own in settings
     )
     # 64 states of a batch, a million quantiles of each, and 64 units in float32 at least.
     assert many.per_agent - usual.per_agent > 64 * 10**6 * 64 * 4
@@ -229,9 +220,7 @@ def test_advice_is_on_what_needs_most(
     free: int, settings: dict[str, Any], advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    (spec,) = make_plan(
-        "CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings
-    ).populations.values()
+    (spec,) = make_plan("CartPole-v1", "dqn", seeds=1_000, steps=50_000, **settings).populations.values()
     with pytest.raises(memory.DoesNotFit, match=re.escape(advice)) as caught:
         memory.check(memory.need(spec), CPU)
     assert caught.value.one_fits == ("0 would fit" not in str(caught.value))

@@ -47,9 +47,7 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
     compared = 0
     for name, *shown in ([cell.strip() for cell in row] for row in rows):
         if name.count("`") == 2 and name != "`eval_episode_limit`":
-            assert [_number(cell) for cell in shown] == [
-                _setting(p, name.strip("`")) for p in presets
-            ]
+            assert [_number(cell) for cell in shown] == [_setting(p, name.strip("`")) for p in presets]
             compared += 1
     assert compared >= 18
 

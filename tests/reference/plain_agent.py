@@ -63,9 +63,7 @@ class Deviations:
     """Differences from the paper's order of events; with the defaults there are none."""
 
     update_after_next_action: bool = False  # the copy and update of step t wait for action t + 1
-    checkpoint_interval: int | None = (
-        None  # truncate the episode every so many steps, reset with a seed
-    )
+    checkpoint_interval: int | None = None  # truncate the episode every so many steps, reset with a seed
     delayed_actor_weights: bool = False  # act with the weights from before the latest update
     sample_with_replacement: bool = False  # within a minibatch
 
@@ -146,9 +144,7 @@ class PlainAgent:
         self.online = Network(algorithm, obs_size, self.n, settings.hidden, k).double()
         self.target = copy.deepcopy(self.online)
         self.actor = copy.deepcopy(self.online) if deviations.delayed_actor_weights else self.online
-        self.optimizer = torch.optim.Adam(
-            self.online.parameters(), lr=settings.step_size, eps=settings.adam_epsilon
-        )
+        self.optimizer = torch.optim.Adam(self.online.parameters(), lr=settings.step_size, eps=settings.adam_epsilon)
         self.replay: list[Transition] = []  # oldest first
         self.actions: list[int] = []
         self.updates = 0

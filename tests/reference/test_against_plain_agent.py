@@ -61,13 +61,9 @@ TRAINING = TrainingSettings(
     eval_episodes=1,
     eval_episode_limit=5,
 )
-OWN = AgentSettings(
-    step_size=2**-6, discount=31 / 32, epsilon_end=1 / 16, epsilon_steps=256, beta=2**-6
-)
+OWN = AgentSettings(step_size=2**-6, discount=31 / 32, epsilon_end=1 / 16, epsilon_steps=256, beta=2**-6)
 # What the engine does otherwise than the paper; docs/training.md lists it.
-AS_THE_ENGINE = Deviations(
-    update_after_next_action=True, checkpoint_interval=PHASE, sample_with_replacement=True
-)
+AS_THE_ENGINE = Deviations(update_after_next_action=True, checkpoint_interval=PHASE, sample_with_replacement=True)
 # Before and after: the first update and the target copies at 180, 270, 360 and 450, and the end of
 # a phase. Later: the replay is full, and a difference would have grown.
 STEPS = (180, 181, 270, 271, 272, 273, PHASE, PHASE + 1, 360, 361, 450, 451, 2 * PHASE)
@@ -112,9 +108,7 @@ def double_network(algorithm: str) -> Callable[[NetworkShape, float], nn.Module]
     return build
 
 
-def engine_weights(
-    table: pl.DataFrame, settings: TrainingSettings, steps: Sequence[int], **how: Any
-) -> Watched:
+def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Sequence[int], **how: Any) -> Watched:
     """The weights of every agent at each of these steps, before the update of that step; and 0."""
     env, algorithm = table["env"][0], table["algorithm"][0]
     population = make_population(
@@ -188,9 +182,7 @@ def plain_agents(
             target_quantiles=settings.target_quantiles,
             acting_quantiles=settings.acting_quantiles,
         )
-        seeds = [
-            stream_key(row["seed"], f"environment/{phase}") & (2**64 - 1) for phase in range(9)
-        ]
+        seeds = [stream_key(row["seed"], f"environment/{phase}") & (2**64 - 1) for phase in range(9)]
         agent = kind(
             gymnasium.make(row["env"]),
             row["algorithm"],
@@ -227,9 +219,7 @@ def check_equal(agents: Sequence[PlainAgent], found: Watched) -> None:
 
 def _close(found: Sequence[Tensor], expected: Sequence[Tensor], where: str) -> None:
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(
-            one, other, rtol=1e-5, atol=1e-9, msg=lambda text: f"{where}: {text}"
-        )
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-9, msg=lambda text: f"{where}: {text}")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -314,10 +304,7 @@ COMBINED = (
 @pytest.mark.parametrize(
     ("executor", "algorithm"),
     [
-        *(
-            pytest.param(name, "ib-dqn", marks=[pytest.mark.slow] if name in COMBINED else [])
-            for name in EXECUTORS
-        ),
+        *(pytest.param(name, "ib-dqn", marks=[pytest.mark.slow] if name in COMBINED else []) for name in EXECUTORS),
         *(
             pytest.param(name, "iqn", marks=pytest.mark.slow)
             for name in ("replay on the host", "delayed actor weights", "several gradient steps")
@@ -371,12 +358,8 @@ class LateEpsilon(PlainAgent):
             self.settings = s
 
 
-@pytest.mark.parametrize(
-    "kind", [CopiesAfterTheUpdate, SamplesOneFewer, SamplesOneMore, LateEpsilon]
-)
-def test_the_comparison_notices_events_out_of_order(
-    kind: type[PlainAgent], ib_dqn: Watched
-) -> None:
+@pytest.mark.parametrize("kind", [CopiesAfterTheUpdate, SamplesOneFewer, SamplesOneMore, LateEpsilon])
+def test_the_comparison_notices_events_out_of_order(kind: type[PlainAgent], ib_dqn: Watched) -> None:
     table = table_of("ib-dqn")
     with pytest.raises(AssertionError, match="step"):
         check_equal(plain_agents(table, TRAINING, ib_dqn[0], kind=kind), ib_dqn)

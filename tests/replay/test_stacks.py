@@ -160,9 +160,7 @@ def test_a_stack_by_hand() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(history=ticks, cut=st.integers(0, 60), size=st.integers(1, 4), capacity=st.integers(1, 20))
-def test_packed_segments_restore_every_live_stack(
-    history: list[Tick], cut: int, size: int, capacity: int
-) -> None:
+def test_packed_segments_restore_every_live_stack(history: list[Tick], cut: int, size: int, capacity: int) -> None:
     rows, shape = capacity + size + 4, (2, 3)
     before, _ = play(history[:cut], size, capacity, rows, shape)
     replay, _ = play(history, size, capacity, rows, shape)

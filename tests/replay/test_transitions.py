@@ -55,9 +55,7 @@ ticks = st.lists(
 )
 
 
-def play(
-    history: list[tuple[tuple[int, ...], int]], capacity: int, rows: int
-) -> tuple[Transitions, list[Naive]]:
+def play(history: list[tuple[tuple[int, ...], int]], capacity: int, rows: int) -> tuple[Transitions, list[Naive]]:
     """The same history in both; every observation, of every agent, is a number of its own."""
     replay = transitions.empty(AGENTS, capacity, (), rows=rows)
     naive = [Naive(capacity, rows) for _ in range(AGENTS)]
@@ -112,8 +110,7 @@ def wholes(batch: Batch, agent: int) -> list[Whole]:
         batch.obs_t,
     )
     return [
-        Whole(o, int(a), r, round(d, 6), n)
-        for o, a, r, d, n in zip(*(c[agent].tolist() for c in columns), strict=True)
+        Whole(o, int(a), r, round(d, 6), n) for o, a, r, d, n in zip(*(c[agent].tolist() for c in columns), strict=True)
     ]
 
 

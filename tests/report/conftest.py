@@ -38,9 +38,7 @@ class Visit:
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("dialog", self._dismiss)
-        self.page.on(
-            "requestfailed", lambda request: self.refused.append((request.url, request.failure))
-        )
+        self.page.on("requestfailed", lambda request: self.refused.append((request.url, request.failure)))
         self.page.on("request", lambda request: self.asked.append(request.url))
 
     def _dismiss(self, dialog: Any) -> None:

@@ -23,9 +23,7 @@ from valueshare.report.figures.style import save
 FEW = 200  # resamples
 
 
-def figures_for(
-    results: Results, names: Sequence[str] = (), *, resamples: int = FEW
-) -> dict[str, Figure]:
+def figures_for(results: Results, names: Sequence[str] = (), *, resamples: int = FEW) -> dict[str, Figure]:
     return {one.name: one.figure for one in drawn_from(results, names, resamples=resamples)}
 
 
@@ -63,15 +61,11 @@ def test_the_figures_of_an_atari_study(atari: Results) -> None:
 
 def test_the_changes_are_those_of_the_runs(atari: Results) -> None:
     """Bars against naive arithmetic: the pair is DQN and IB-DQN(n), not IB-DQN(1)."""
-    figures = figures_for(
-        atari, ["auc-change", "overestimation-reduction", "action-gap-increase"], resamples=FEW
-    )
+    figures = figures_for(atari, ["auc-change", "overestimation-reduction", "action-gap-increase"], resamples=FEW)
     base = {row["game"]: row for row in atari_baselines().to_dicts()}
 
     def mean(env: str, algorithm: str, k: float, column: str) -> float:
-        own = atari.table.filter(
-            (pl.col("env") == env) & (pl.col("algorithm") == algorithm) & (pl.col("k") == k)
-        )
+        own = atari.table.filter((pl.col("env") == env) & (pl.col("algorithm") == algorithm) & (pl.col("k") == k))
         return float(np.mean(own[column].to_numpy()))
 
     def bars(name: str) -> dict[str, float]:
@@ -84,14 +78,10 @@ def test_the_changes_are_those_of_the_runs(atari: Results) -> None:
         scale = base[env]["human"] - base[env]["random"]
         plain, layer = (mean(env, a, k, "score") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0)))
         assert bars("auc-change")[env] == pytest.approx((layer - plain) / scale)
-        plain, layer = (
-            mean(env, a, k, "overestimation") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0))
-        )
+        plain, layer = (mean(env, a, k, "overestimation") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0)))
         reduction = 100 * (plain - layer) / abs(plain)
         assert bars("overestimation-reduction")[env] == pytest.approx(reduction)
-        plain, layer = (
-            mean(env, a, k, "relative_action_gap") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0))
-        )
+        plain, layer = (mean(env, a, k, "relative_action_gap") for a, k in (("dqn", 0.0), ("ib-dqn", 18.0)))
         assert bars("action-gap-increase")[env] == pytest.approx(min(layer - plain, 0.01))
 
 
@@ -108,9 +98,7 @@ def test_a_sweep_over_k_on_one_environment() -> None:
 
 def test_dqn_is_the_sweeps_k_0() -> None:
     plain = pl.col("k") == 0
-    named = sweep("Pong").with_columns(
-        algorithm=pl.when(plain).then(pl.lit("dqn")).otherwise("algorithm")
-    )
+    named = sweep("Pong").with_columns(algorithm=pl.when(plain).then(pl.lit("dqn")).otherwise("algorithm"))
     (axes,) = figures_for(results(named), ["sensitivity"])["sensitivity"].axes
     assert list(np.asarray(axes.lines[0].get_xdata(orig=True))) == [0.0, 4.0, 64.0]
 
@@ -181,9 +169,7 @@ def test_a_game_that_has_not_come_so_far_ends_the_curve(atari: Results) -> None:
 
 def test_the_caption_says_how_much_sooner(atari: Results) -> None:
     (drawn,) = drawn_from(atari, ["iqm"], resamples=FEW)
-    found = re.findall(
-        r"(\S+) reaches the best of (\S+) at (\S+) \[(\S+), (\S+)\] of", drawn.caption
-    )
+    found = re.findall(r"(\S+) reaches the best of (\S+) at (\S+) \[(\S+), (\S+)\] of", drawn.caption)
     assert [pair[:2] for pair in found] == [("IB-DQN(n)", "DQN"), ("IB-IQN(n)", "IQN")]
 
 
@@ -227,9 +213,7 @@ def test_rmsprop_runs_of_a_tidy_table(tmp_path: Path) -> None:
     assert needs["iqm-rmsprop"] == "runs with RMSprop beside others"
 
 
-@pytest.mark.parametrize(
-    ("protocol", "label"), [("machado-2018", "IB-DQN(n)"), ("nature-2015", "IB-DQN(18)")]
-)
+@pytest.mark.parametrize(("protocol", "label"), [("machado-2018", "IB-DQN(n)"), ("nature-2015", "IB-DQN(18)")])
 def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) -> None:
     table = synthetic_results(2, 1, 2).drop("source")
     settings = {env: {"atari_protocol": protocol} for env in table["env"].unique()}
@@ -240,9 +224,7 @@ def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) ->
 
 
 def test_unknown_and_impossible_figures_are_refused_in_one_line(atari: Results) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"no figure 'iqn': choose of iqm, .*auc-change, .*geometry"
-    ):
+    with pytest.raises(InvalidInput, match=r"no figure 'iqn': choose of iqm, .*auc-change, .*geometry"):
         figures_for(atari, ["iqn"])
     with pytest.raises(InvalidInput, match="iqm needs Atari games"):
         figures_for(results(sweep()), ["iqm"])

@@ -85,9 +85,7 @@ def test_what_cannot_be_compared_is_said_in_the_verdict() -> None:
     """Two algorithms are not one, whatever is missing of them."""
     apart = {("There" if key[1] == "dqn" else "Here", *key[1:]): own for key, own in TWO.items()}
     found = find_verdict(data_of(apart))
-    assert found.sentences == [
-        "IB-DQN(4) and DQN have no evaluation at the same step of the same environment."
-    ]
+    assert found.sentences == ["IB-DQN(4) and DQN have no evaluation at the same step of the same environment."]
     ragged = {key: [own[0], None] if key[3] else [None, own[1]] for key, own in TWO.items()}
     assert find_verdict(data_of(ragged)).sentences == [
         "IB-DQN(4) and DQN cannot be compared: no run of one has all evaluations that both have."
@@ -113,8 +111,7 @@ def test_headlines_count_all_comparisons() -> None:
     first, second = headlines([compared(found, number) for number in range(4)])
     assert first.startswith("The largest gain: IB-DQN(2) scores higher than IB-DQN(0)")
     assert second == (
-        "Of 4 comparisons with IB-DQN(0): higher 2 times (k = 1, 2); lower once (IB-DQN(8)); "
-        "unclear once (IB-DQN(4))."
+        "Of 4 comparisons with IB-DQN(0): higher 2 times (k = 1, 2); lower once (IB-DQN(8)); unclear once (IB-DQN(4))."
     )
     assert headlines([]) == ["There is one algorithm, and nothing to compare it with."]
 
@@ -128,9 +125,7 @@ def test_headlines_count_all_comparisons() -> None:
         (Interval(0.0, 0.0, 0.0), "0.00 [0.00, 0.00]"),
     ],
 )
-def test_intervals_are_written_with_the_digits_they_are_worth(
-    interval: Interval, text: str
-) -> None:
+def test_intervals_are_written_with_the_digits_they_are_worth(interval: Interval, text: str) -> None:
     assert written(interval) == text
 
 

@@ -21,20 +21,14 @@ from valueshare.report.folder import filled_whole
 from valueshare.signals import EXIT_CODES
 
 SCORES = [
-    ("Catch", name, seed, step, seed + step / 10)
-    for name in ("PPO", "A2C")
-    for seed in (0, 1)
-    for step in (0, 10, 20)
+    ("Catch", name, seed, step, seed + step / 10) for name in ("PPO", "A2C") for seed in (0, 1) for step in (0, 10, 20)
 ]
 COLUMNS = ["environment", "algorithm", "seed", "step", "score"]
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
     """Everything below a folder, with the contents of files."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @pytest.fixture
@@ -104,9 +98,7 @@ def test_a_folder_that_cannot_be_written_to(
         ("taken", "taken/report.html: is a directory; choose another --out"),
     ],
 )
-def test_places_that_are_taken(
-    tmp_path: Path, refused: Callable[[str], str], out: str, said: str
-) -> None:
+def test_places_that_are_taken(tmp_path: Path, refused: Callable[[str], str], out: str, said: str) -> None:
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "figures").write_text("a file")
     (tmp_path / "taken" / "report.html").mkdir(parents=True)
@@ -114,27 +106,21 @@ def test_places_that_are_taken(
 
 
 @pytest.mark.parametrize("out", ["records", "checkpoints/population-0", "progress", "tensorboard"])
-def test_what_a_run_keeps_for_itself(
-    tmp_path: Path, refused: Callable[[str], str], out: str
-) -> None:
+def test_what_a_run_keeps_for_itself(tmp_path: Path, refused: Callable[[str], str], out: str) -> None:
     (tmp_path / "run" / "records").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text('{"kind": "training"}')
     (tmp_path / "link").symlink_to("run")
     kept = out.partition("/")[0]
     for name in ("run", "link"):
         where = tmp_path / name / out
-        assert f"{where} is where a run keeps its {kept}: choose another" in refused(
-            f"{name}/{out}"
-        )
+        assert f"{where} is where a run keeps its {kept}: choose another" in refused(f"{name}/{out}")
     assert "config.json is a file: choose another --out" in refused("run/config.json")
     (tmp_path / "loop").symlink_to("loop")
     assert "choose another --out" in refused("loop")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may write anywhere")
-def test_a_folder_in_the_report_without_permission(
-    tmp_path: Path, refused: Callable[[str], str]
-) -> None:
+def test_a_folder_in_the_report_without_permission(tmp_path: Path, refused: Callable[[str], str]) -> None:
     (tmp_path / "out" / "tables").mkdir(parents=True, mode=0o500)
     assert "out: permission denied; choose another --out" in refused("out")
 

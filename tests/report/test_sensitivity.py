@@ -45,9 +45,7 @@ def make_run(folder: Path, *, seeds: int = 4, k: tuple[float, ...] = K, **extra:
     (folder / "records").mkdir(parents=True)
     agents.with_columns(pl.col("agent").cast(pl.Int64)).write_parquet(folder / "agents.parquet")
     schema = {"diverged_at": pl.Int64, "relative_action_gap": pl.Float64, "score": pl.Float64}
-    table = pl.DataFrame(records, schema_overrides=schema).with_columns(
-        pl.col("agent").cast(pl.Int64)
-    )
+    table = pl.DataFrame(records, schema_overrides=schema).with_columns(pl.col("agent").cast(pl.Int64))
     for step, part in table.partition_by("step", as_dict=True).items():
         part.write_parquet(folder / "records" / f"population-0-{step[0]:06d}.parquet")
     return folder
@@ -130,9 +128,7 @@ def test_the_same_run_gives_the_same_files(tmp_path: Path) -> None:
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*")]
     assert len(files) == 5 * 3 + 3  # figures in three formats; summary, scores, page
     for file in files:
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), (
-            file
-        )
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
 def test_missing_evaluations_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -54,9 +54,7 @@ def test_final_scores_are_means_of_three_evaluations_over_seeds() -> None:
     table = pl.DataFrame(rows, ["env", "algorithm", "seed", "step", "score"], orient="row")
     found, notes = tables.mean_scores(table)
     # (1+2+3)/3 = 2 and (4+5+9)/3 = 6; the third seed ended before the last three.
-    assert found.to_dicts() == [
-        {"env": "Pong", "algorithm": "dqn", "k": 0.0, "score": 4.0, "seeds": 2}
-    ]
+    assert found.to_dicts() == [{"env": "Pong", "algorithm": "dqn", "k": 0.0, "score": 4.0, "seeds": 2}]
     assert "1 of 3 runs lack evaluations" in notes[0]
 
 
@@ -93,10 +91,7 @@ def test_names_stay_text() -> None:
     evil = r"<script>|a_b\input{x}%&$#~^*"
     table = tables.score_table(means([(evil, evil, 0.0, 1.0)]))
     tex = tables.to_latex(table)
-    assert (
-        r"<script>|a\_b\textbackslash{}input\{x\}\%\&\$\#\textasciitilde{}\textasciicircum{}*"
-        in tex
-    )
+    assert r"<script>|a\_b\textbackslash{}input\{x\}\%\&\$\#\textasciitilde{}\textasciicircum{}*" in tex
     row = tables.to_markdown(table).splitlines()[2]
     assert "<" not in row
     assert row.count("|") - row.count(r"\|") == 3  # the bars of two cells
@@ -127,8 +122,6 @@ def test_scores_beside_the_published_ones() -> None:
     assert dqn["published_human_normalized"] == pytest.approx((19.8 + 20.7) / (14.6 + 20.7))
     assert double["published"] is None  # the paper did not run it
     assert montezuma["percent"] is None  # of 0
-    assert "| Pong | Double DQN | 3 | 20 | – | – |" in tables.frame_to_markdown(
-        tables.beside_published(own, 18)
-    )
+    assert "| Pong | Double DQN | 3 | 20 | – | – |" in tables.frame_to_markdown(tables.beside_published(own, 18))
     with pytest.raises(InvalidInput, match="no Atari game"):
         tables.beside_published(own.filter(pl.col("env") == "CartPole-v1"))

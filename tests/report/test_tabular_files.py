@@ -26,10 +26,7 @@ GRID = [(i, k, size) for i, study in enumerate(SMOKE) for k in study.k for size 
 @given(st.integers(1, len(GRID)))
 def test_shards_are_an_exact_partition_in_order(count: int) -> None:
     shards = [shard_cells(SMOKE, Shard(number, count)) for number in range(1, count + 1)]
-    pairs = [
-        [(cell.study, k, size) for cell in cells for k in cell.k for size in cell.step_sizes]
-        for cells in shards
-    ]
+    pairs = [[(cell.study, k, size) for cell in cells for k in cell.k for size in cell.step_sizes] for cells in shards]
     assert [pair for own in pairs for pair in own] == GRID
     assert max(map(len, pairs)) - min(map(len, pairs)) <= 1
     timesteps = sum(cell_timesteps(SMOKE, cells) for cells in shards)
@@ -134,9 +131,7 @@ def test_one_study_in_shards(tmp_path: Path) -> None:
     assert result.figure.equals(whole.figure, null_equal=True)
 
 
-def test_what_cannot_be_put_together(
-    sharded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_put_together(sharded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*words: object) -> str:
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:

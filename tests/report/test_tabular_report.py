@@ -26,9 +26,7 @@ def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFi
     norms: dict[str, list[Any]] = {"step_reward": [None], "k": [1.0], "step": [0]}
     names = ("norm_q", "norm_u", "norm_z")
     norms |= {name: [1.0] for name in (*names, *(f"{n}_error" for n in names))}
-    pl.DataFrame(norms, schema_overrides={"step_reward": pl.Float64}).write_parquet(
-        study / "records" / "norms.parquet"
-    )
+    pl.DataFrame(norms, schema_overrides={"step_reward": pl.Float64}).write_parquet(study / "records" / "norms.parquet")
     report((study,), figures=("gridworld",))
     assert (study / "report" / "figures" / "gridworld.svg").is_file()
     assert "note: read me" in capsys.readouterr().out

@@ -284,15 +284,11 @@ def test_a_run_that_never_learns_says_so(
         (["--k", "0", "4", "--shard", "1/2"], []),  # has k = 0 alone
     ],
 )
-def test_sharing_no_value_is_said(
-    words: list[str], noted: list[str], cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_sharing_no_value_is_said(words: list[str], noted: list[str], cli: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = cli("train", "--env", "CartPole-v1", "--seeds", "1", *words, "--plan")
     assert code == 0
     said = [line for line in out.splitlines() if line.startswith("note: ")]
-    assert said == [
-        f"note: {note}: to share value across actions, give a k above 0" for note in noted
-    ]
+    assert said == [f"note: {note}: to share value across actions, give a k above 0" for note in noted]
 
 
 @pytest.mark.parametrize(

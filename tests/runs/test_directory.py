@@ -174,9 +174,7 @@ def test_results_that_came_meanwhile_are_not_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("config", [None, "no JSON {", "[1, 2]"])
-def test_a_folder_of_something_else_is_never_touched(
-    tmp_path: Path, overwrite: bool, config: str | None
-) -> None:
+def test_a_folder_of_something_else_is_never_touched(tmp_path: Path, overwrite: bool, config: str | None) -> None:
     target = tmp_path / "photos"
     target.mkdir()
     (target / "cat.jpg").write_text("cat")
@@ -241,9 +239,7 @@ def test_impossible_places_are_refused_in_one_line(tmp_path: Path, name: str, me
     assert tree(tmp_path) == {"file": "a file"}
 
 
-def test_a_folder_without_permission_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `stat` answers a user who may not look there; root, who may, never meets it."""
 
     def forbidden(self: Path, **_: Any) -> bool:
@@ -367,9 +363,7 @@ def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path) -> Non
     for before in (set(), {"old.txt"}):  # beside the folder, and in it
         for name in before:
             (tmp_path / "out" / name).write_text("old")
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=False
-        )
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=False)
         assert done.returncode == -signal.SIGKILL
         assert any(path.name.startswith(".") for path in tmp_path.rglob("*"))
         with filled_whole(tmp_path / "out") as folder:

@@ -18,14 +18,10 @@ from valueshare.runs.planning import make_plan
 from valueshare.runs.variants import label, variant_columns, variant_scores
 
 # 4 agents of ib-dqn (population 1) and 2 of double-dqn (population 2), 1,000 steps each.
-PLAN = make_plan(
-    "CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_interval=100
-)
+PLAN = make_plan("CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 8], seeds=2, steps=1_000, eval_interval=100)
 
 
-def records(
-    step: int, scores: dict[int, float | None], diverged: int | None = None
-) -> pl.DataFrame:
+def records(step: int, scores: dict[int, float | None], diverged: int | None = None) -> pl.DataFrame:
     table = pl.DataFrame(
         {
             "agent": list(scores),
@@ -72,9 +68,7 @@ def test_lines_where_there_is_no_terminal() -> None:
     clock.now = 71.0
     shown.on_step(ONE, 450)  # a minute later, within a phase
     assert (
-        file.getvalue()
-        .splitlines()[-1]
-        .startswith("CartPole-v1 | population 1 of 2 | 4 agents at step 450 of 1,000 |")
+        file.getvalue().splitlines()[-1].startswith("CartPole-v1 | population 1 of 2 | 4 agents at step 450 of 1,000 |")
     )
 
 
@@ -159,9 +153,7 @@ def test_only_who_has_a_beta_is_named_with_it() -> None:
 
 def test_what_a_sweep_varies_makes_groups_of_its_own() -> None:
     # Presets of the two environments differ in more than that: within one, only step_size does.
-    plan = make_plan(
-        ["CartPole-v1", "LunarLander-v3"], "ib-dqn", k=[4], seeds=2, step_size=[1e-3, 1e-4]
-    )
+    plan = make_plan(["CartPole-v1", "LunarLander-v3"], "ib-dqn", k=[4], seeds=2, step_size=[1e-3, 1e-4])
     scores: dict[int, float | None] = dict(enumerate([10.0, 20.0, 1.0, 3.0, *[0.0] * 4]))
     rows = variant_scores(plan.agents, records(100, scores)).to_dicts()
     assert [(label(row), row["agents"], row["score"]) for row in rows] == [

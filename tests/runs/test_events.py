@@ -50,8 +50,7 @@ def expected(folder: Path) -> dict[str, list[tuple[int, Any]]]:
     means = table.agg(pl.col("score").mean()).sort("k", "step")
     return {
         f"score/CartPole-v1 ib-dqn k={k:g}": [
-            (row["step"], pytest.approx(row["score"], rel=1e-6))
-            for row in means.filter(pl.col("k") == k).to_dicts()
+            (row["step"], pytest.approx(row["score"], rel=1e-6)) for row in means.filter(pl.col("k") == k).to_dicts()
         ]
         for k in (0.0, 4.0)
     }
@@ -83,20 +82,14 @@ def test_events_go_on_and_a_gap_is_filled(
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 100
     with elsewhere(monkeypatch):
         valueshare.resume(folder, should_stop=after(2, folder))
-    assert "note: TensorBoard is not installed here, so no events are written" in (
-        capsys.readouterr().out
-    )
+    assert "note: TensorBoard is not installed here, so no events are written" in (capsys.readouterr().out)
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # a gap
     assert valueshare.resume(folder, progress=False).finished
     assert scores(folder) == expected(folder)
-    assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [
-        *(0, 100, 200, 300, 400)
-    ]
+    assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [*(0, 100, 200, 300, 400)]
 
 
-def test_events_of_a_run_that_was_finished_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_of_a_run_that_was_finished_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
     begin(folder, tensorboard=True, progress=False)
     with elsewhere(monkeypatch):
@@ -118,8 +111,6 @@ def test_asked_for_on_the_way(tmp_path: Path) -> None:
 
 def test_events_that_nobody_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    valueshare.train(
-        "CartPole-v1", out=folder, progress=False, should_stop=after(1, folder), **QUICK
-    )
+    valueshare.train("CartPole-v1", out=folder, progress=False, should_stop=after(1, folder), **QUICK)
     assert valueshare.resume(folder, progress=False).finished
     assert not (folder / "tensorboard").exists()

@@ -26,9 +26,7 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
     tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    run = valueshare.train(
-        "CartPole-v1", "dqn", out=folder, seeds=1, should_stop=lambda: True, **tiny
-    )
+    run = valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, should_stop=lambda: True, **tiny)
     assert not run.finished
     assert not is_held(folder)
     log: list[str] = []

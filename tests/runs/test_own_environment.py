@@ -191,9 +191,7 @@ def test_what_no_wrapper_of_gymnasium_takes_apart() -> None:
         ("LateStepQuits", f"{QUIT}step"),
     ],
 )
-def test_what_fails_later_leaves_a_run_that_can_go_on(
-    kind: str, message: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_what_fails_later_leaves_a_run_that_can_go_on(kind: str, message: str, tmp_path: Path, cli: Cli) -> None:
     env, folder = f"own_countdown:own/{kind}-v0", tmp_path / "run"
     code, _, err = cli("train", "--env", env, *WORDS, "--out", folder)
     assert (code, err.count("\n")) == (1, 1)
@@ -279,9 +277,7 @@ def test_nor_is_the_first_one_of_an_episode() -> None:
 def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     env = "own_countdown:own/LateStep-v0"
     options = {**QUICK, "progress": True}
-    run = valueshare.train(
-        env, out=tmp_path / "run", launcher=LauncherOptions(workers=2), **options
-    )
+    run = valueshare.train(env, out=tmp_path / "run", launcher=LauncherOptions(workers=2), **options)
     assert not run.finished
     reason = f"the environment {env} {RAISED}step"
     assert run.failures == dict.fromkeys(("population-0-0", "population-0-1"), reason)

@@ -114,9 +114,7 @@ def test_what_cannot(network: Any, algorithm: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_one_that_does_not_fit_is_never_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_does_not_fit_is_never_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 100 * 10**6)
     built: list[str] = []
 
@@ -158,12 +156,8 @@ def starts_from_number(shape: NetworkShape, k: float) -> nn.Module:
         lambda s, k: linear(2, Constant(torch.from_numpy(np.ones(2, "f4"))), MeanExpansion(k)),
     ],
 )
-def test_what_needs_numbers_is_built_with_them(
-    network: Any, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    run = valueshare.train(
-        "CartPole-v1", k=[0, 4], seeds=1, network=network, out=tmp_path / "run", **tiny
-    )
+def test_what_needs_numbers_is_built_with_them(network: Any, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    run = valueshare.train("CartPole-v1", k=[0, 4], seeds=1, network=network, out=tmp_path / "run", **tiny)
     assert run.finished
 
 

@@ -13,9 +13,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, config, difference, from_config
 from valueshare.runs.planning import default_folder, described, families, make_plan
 
-SETTINGS = TrainingSettings(
-    steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100
-)
+SETTINGS = TrainingSettings(steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100)
 
 
 def game(name: str, actions: int = 18, backend: Backend = "ale") -> EnvironmentSpec:
@@ -34,11 +32,7 @@ def plan(specs: list[EnvironmentSpec], changed: dict[str, TrainingSettings]) -> 
 
 def shared(made: Plan, algorithm: str = "ib-dqn") -> list[list[str]]:
     """The environments of each population of an algorithm."""
-    return [
-        spec.agents["env"].to_list()
-        for spec in made.populations.values()
-        if algorithm in spec.agents["algorithm"]
-    ]
+    return [spec.agents["env"].to_list() for spec in made.populations.values() if algorithm in spec.agents["algorithm"]]
 
 
 def test_games_of_one_kind_share_a_population() -> None:
@@ -68,9 +62,7 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
         *(["Small"], ["Long"], ["Lag"]),
         *(["A-v1"], ["B-v1"]),
     ]
-    assert {spec.settings.steps for spec in made.populations.values() if spec.env == "Long"} == {
-        2_000
-    }
+    assert {spec.settings.steps for spec in made.populations.values() if spec.env == "Long"} == {2_000}
 
 
 def test_families_are_stored_where_there_are_any() -> None:

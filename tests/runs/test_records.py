@@ -96,9 +96,7 @@ def test_damage_is_found_by_the_checksum_and_said(folder: Path) -> None:
         steps(folder)
 
 
-def test_a_real_run_does_not_show_what_it_will_run_again(
-    uninterrupted: Path, tmp_path: Path
-) -> None:
+def test_a_real_run_does_not_show_what_it_will_run_again(uninterrupted: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(uninterrupted, tmp_path / "run")
     whole = open_run(folder).records
     assert whole.height == 30  # 6 agents x 5 evaluations

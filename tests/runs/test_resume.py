@@ -179,9 +179,7 @@ def test_asked_to_end_before_it_could_begin(
 
 
 @pytest.mark.slow
-def test_asked_again_and_again(
-    long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same
-) -> None:
+def test_asked_again_and_again(long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same) -> None:
     folder = tmp_path / "run"
     process = start(*LONG, "--out", folder)
     wait_for_phases(folder, process, 2)
@@ -211,9 +209,7 @@ def test_a_run_that_does_not_end_is_ended() -> None:
             assert ended.value.exit_code == 75
 
 
-def test_ended_by_somebody_else(
-    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_by_somebody_else(small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that was cancelled, say: a run that is not finished never ends with 0."""
     monkeypatch.setattr(local, "run_population", lambda *task: False)
     code, _, err = cli(*small, "--out", tmp_path / "run")
@@ -381,9 +377,7 @@ def refused(cli: Cli, *words: object) -> str:
     return err
 
 
-def test_what_a_kill_after_the_last_phase_has_left_goes(
-    uninterrupted: Path, tmp_path: Path, cli: Cli
-) -> None:
+def test_what_a_kill_after_the_last_phase_has_left_goes(uninterrupted: Path, tmp_path: Path, cli: Cli) -> None:
     """The last phase is committed, then old files are deleted: it was killed between the two."""
     folder = tmp_path / "run"
     shutil.copytree(uninterrupted, folder)
@@ -430,9 +424,7 @@ def test_old_checkpoints_stay_while_another_process_holds_the_run(
     assert not old.exists()
 
 
-def test_what_cannot_be_resumed(
-    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_resumed(small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "there is no training run" in refused(cli, tmp_path / "nowhere")
     assert "there is no training run" in refused(cli, tmp_path)
     folder = tmp_path / "run"
@@ -440,9 +432,7 @@ def test_what_cannot_be_resumed(
     before = (folder / "config.json").read_text()
     files = sorted(path for path in folder.rglob("*"))
 
-    assert "a run resumes with its own settings: leave out --batch-size" in refused(
-        cli, folder, "--batch-size", "16"
-    )
+    assert "a run resumes with its own settings: leave out --batch-size" in refused(cli, folder, "--batch-size", "16")
     edited(folder, format=FORMAT + 1, valueshare="9.0")
     assert f"(valueshare 9.0), in run-folder format {FORMAT + 1}" in refused(cli, folder)
     edited(folder, **json.loads(before) | {"device": "cuda:9"})

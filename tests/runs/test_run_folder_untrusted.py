@@ -243,9 +243,7 @@ def test_a_report_that_is_elsewhere(name: str, run: Path, outside: Path, cli: Cl
     assert tree(run.parent) == before
 
 
-def test_a_report_of_other_results_that_is_elsewhere(
-    tmp_path: Path, outside: Path, cli: Cli
-) -> None:
+def test_a_report_of_other_results_that_is_elsewhere(tmp_path: Path, outside: Path, cli: Cli) -> None:
     rows = [("Catch", "PPO", seed, step, 1.0) for seed in (0, 1) for step in (0, 10)]
     columns = ["environment", "algorithm", "seed", "step", "score"]
     (tmp_path / "theirs").mkdir()

@@ -105,12 +105,8 @@ def test_settings_that_do_not_fit(case: str, folder: Path, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", "5", "", '{"format": 1', '{"a": ' * 50_000])
-@pytest.mark.parametrize(
-    "command", [["resume"], ["report"], ["play", "--agent", "0", "--video", "x.mp4"]]
-)
-def test_a_configuration_that_is_no_object(
-    text: str, command: list[str], folder: Path, cli: Cli
-) -> None:
+@pytest.mark.parametrize("command", [["resume"], ["report"], ["play", "--agent", "0", "--video", "x.mp4"]])
+def test_a_configuration_that_is_no_object(text: str, command: list[str], folder: Path, cli: Cli) -> None:
     (folder / "config.json").write_text(text)
     words = refused(cli, command[0], folder, *command[1:])
     assert "config.json is damaged" in words
@@ -225,9 +221,7 @@ def test_progress_that_does_not_fit_is_none(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> None:
     """Python reads them, and could not write them again as JSON: provenance.json is."""
-    (tmp_path / "provenance.json").write_text(
-        f'{{"resumed": [], "machine": {{"cores": {number}}}}}'
-    )
+    (tmp_path / "provenance.json").write_text(f'{{"resumed": [], "machine": {{"cores": {number}}}}}')
     with pytest.raises(Invalid, match="is no number"):
         read_object(tmp_path / "provenance.json")
     note_resumption(tmp_path, "valueshare resume run", "cpu")  # begins anew

@@ -26,10 +26,7 @@ Cli = Callable[..., tuple[int, str, str]]
 def plan(long: int = 1_000) -> Plan:
     """6 agents in 2 populations on CartPole, and 6 in 2 on Acrobot with as many steps as given."""
     made = make_plan(["CartPole-v1", "Acrobot-v1"], ["ib-dqn", "double-dqn"], k=[0, 4], seeds=2)
-    settings = {
-        env: replace(own, steps=1_000 if env == "CartPole-v1" else long)
-        for env, own in made.settings.items()
-    }
+    settings = {env: replace(own, steps=1_000 if env == "CartPole-v1" else long) for env, own in made.settings.items()}
     return replace(made, settings=settings)
 
 
@@ -82,9 +79,7 @@ def test_a_split_keeps_the_order_and_is_stored() -> None:
         *("population-2-0", "population-2-1", "population-3"),
     ]
     assert agents(fine) == agents(PLAN)
-    assert (
-        max(spec.agents.height for spec in fine.populations.values()) == 2
-    )  # 4 in halves, not 3 and 1
+    assert max(spec.agents.height for spec in fine.populations.values()) == 2  # 4 in halves, not 3 and 1
     again = from_config(config(fine), fine.agents)
     assert [spec.name for spec in again.populations.values()] == names
     assert split(fine, 100).chunks == fine.chunks  # never back to larger ones
@@ -95,9 +90,7 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
     tiny |= {"k": [0, 4], "seeds": 2}
 
     def train(out: Path, **options: Any) -> Run:
-        return valueshare.train(
-            "CartPole-v1", "ib-dqn", out=out, launcher=LauncherOptions(**options), **tiny
-        )
+        return valueshare.train("CartPole-v1", "ib-dqn", out=out, launcher=LauncherOptions(**options), **tiny)
 
     whole = train(tmp_path / "whole").records
     assert whole.height == 4 * 3
@@ -116,24 +109,18 @@ def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, A
         train(tmp_path / "all", shard="2/3")
     with pytest.raises(InvalidInput, match="holds a run with other settings"):
         valueshare.train("CartPole-v1", "ib-dqn", out=tmp_path / "all" / folders[0], **tiny)
-    again = valueshare.resume(
-        tmp_path / "all", launcher=LauncherOptions(shard="2/3"), progress=False
-    )
+    again = valueshare.resume(tmp_path / "all", launcher=LauncherOptions(shard="2/3"), progress=False)
     assert again.finished
 
 
-@pytest.mark.parametrize(
-    ("small", "large", "where"), [(1, 2, "2 is in none"), (2, 1, "2 is in two")]
-)
+@pytest.mark.parametrize(("small", "large", "where"), [(1, 2, "2 is in none"), (2, 1, "2 is in two")])
 def test_shards_of_different_tables(
     small: int, large: int, where: str, tmp_path: Path, tiny: dict[str, Any], cli: Cli
 ) -> None:
     """Of 4 agents and of 8: 0 and 1 with 4 to 7, or 2 and 3 with 0 to 3."""
     for shard, ks in ((small, [0, 4]), (large, [1, 2, 8, 16])):
         launcher = LauncherOptions(shard=f"{shard}/2")
-        valueshare.train(
-            "CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", launcher=launcher, **tiny
-        )
+        valueshare.train("CartPole-v1", k=ks, seeds=2, out=tmp_path / "all", launcher=launcher, **tiny)
     code, out, err = cli("report", tmp_path / "all")
     assert (code, out) == (2, "")
     assert err == (

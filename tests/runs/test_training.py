@@ -78,9 +78,7 @@ def test_the_command_of_the_provenance_makes_the_same_plan(
 ) -> None:
     words = json.loads((uninterrupted / "provenance.json").read_text())["command"].split()
     cli(*words[1:], "--out", tmp_path / "again")
-    stored = [
-        json.loads((f / "config.json").read_text()) for f in (uninterrupted, tmp_path / "again")
-    ]
+    stored = [json.loads((f / "config.json").read_text()) for f in (uninterrupted, tmp_path / "again")]
     assert stored[0] == stored[1]
 
 
@@ -119,24 +117,15 @@ def test_presets_are_by_environment_and_settings_replace_them() -> None:
 
 
 def test_seeds_and_lists_are_crossed() -> None:
-    plan = make_plan(
-        "CartPole-v1", "ib-dqn", k=[0, 2], seeds=2, first_seed=5, step_size=[0.1, 0.2], discount=0.5
-    )
+    plan = make_plan("CartPole-v1", "ib-dqn", k=[0, 2], seeds=2, first_seed=5, step_size=[0.1, 0.2], discount=0.5)
     rows = plan.agents.select("k", "step_size", "seed", "discount").rows()
-    assert rows == [
-        (k, step_size, seed, 0.5) for k in (0, 2) for step_size in (0.1, 0.2) for seed in (5, 6)
-    ]
+    assert rows == [(k, step_size, seed, 0.5) for k in (0, 2) for step_size in (0.1, 0.2) for seed in (5, 6)]
     assert make_plan("CartPole-v1", seeds=[3, 9]).agents["seed"].to_list() == [3, 9]
 
 
 def test_the_phase_is_the_evaluation_interval_unless_given() -> None:
-    assert (
-        make_plan("CartPole-v1", eval_interval=700).settings["CartPole-v1"].checkpoint_interval
-        == 700
-    )
-    given = make_plan("CartPole-v1", eval_interval=700, checkpoint_interval=100).settings[
-        "CartPole-v1"
-    ]
+    assert make_plan("CartPole-v1", eval_interval=700).settings["CartPole-v1"].checkpoint_interval == 700
+    given = make_plan("CartPole-v1", eval_interval=700, checkpoint_interval=100).settings["CartPole-v1"]
     assert (given.eval_interval, given.checkpoint_interval) == (700, 100)
     by_steps = make_plan("CartPole-v1", eval_timesteps=500).settings["CartPole-v1"]
     assert (by_steps.eval_episodes, by_steps.eval_timesteps) == (0, 500)
@@ -158,9 +147,7 @@ def test_a_network_of_ones_own(tmp_path: Path, tiny: dict[str, Any]) -> None:
     tiny |= {"seeds": 2, "network": Linear}
     folder = tmp_path / "own"
     ticks = iter(range(10**6))
-    run = valueshare.train(
-        "CartPole-v1", "dqn", out=folder, should_stop=lambda: next(ticks) > 50, **tiny
-    )
+    run = valueshare.train("CartPole-v1", "dqn", out=folder, should_stop=lambda: next(ticks) > 50, **tiny)
     assert not run.finished
     with pytest.raises(valueshare.InvalidInput, match=r"a network of its own.*Linear"):
         valueshare.resume(folder, progress=False)
@@ -173,9 +160,7 @@ def test_a_network_of_ones_own(tmp_path: Path, tiny: dict[str, Any]) -> None:
     assert torch.equal(module.values.weight, whole.weights(1)["values.weight"])
 
 
-def test_diverged_agents_are_counted_at_the_end(
-    tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_diverged_agents_are_counted_at_the_end(tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
     words = [
         "train",
         "--env",
@@ -232,16 +217,13 @@ def test_a_folder_that_is_there_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_weights_are_those_of_the_newest_whole_checkpoint(
-    tmp_path: Path, uninterrupted: Path
-) -> None:
+def test_weights_are_those_of_the_newest_whole_checkpoint(tmp_path: Path, uninterrupted: Path) -> None:
     folder = shutil.copytree(uninterrupted, tmp_path / "run")
     states = folder / "checkpoints" / "population-0"
     run = valueshare.open_run(str(folder))  # a string will do
     name = min(name for name in run.weights(0) if name.endswith(".weight"))
     expected = {
-        phase: load_file(states / f"state-{phase:06d}.safetensors")[f"online.parameters.{name}"]
-        for phase in (2, 3)
+        phase: load_file(states / f"state-{phase:06d}.safetensors")[f"online.parameters.{name}"] for phase in (2, 3)
     }
     # Written by a phase that was cut off before its manifest: not finished.
     shutil.copy(states / "state-000002.safetensors", states / "state-000004.safetensors")

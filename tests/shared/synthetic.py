@@ -30,9 +30,7 @@ ALGORITHMS = (  # algorithm, k, speed of learning, overestimation, action gap
 )
 
 
-def synthetic_results(
-    games: int = 57, seeds: int = 5, points: int = 200, seed: int = 0
-) -> pl.DataFrame:
+def synthetic_results(games: int = 57, seeds: int = 5, points: int = 200, seed: int = 0) -> pl.DataFrame:
     """A tidy table of made-up results: games x 7 algorithms x seeds x evaluation points.
 
     The same arguments give the same table.
@@ -40,8 +38,7 @@ def synthetic_results(
     known = atari_baselines()
     if not (1 <= games <= known.height and seeds >= 1 and points >= 1):
         raise InvalidInput(
-            f"games = {games}, seeds = {seeds}, points = {points}: write numbers >= 1, and at most "
-            f"{known.height} games"
+            f"games = {games}, seeds = {seeds}, points = {points}: write numbers >= 1, and at most {known.height} games"
         )
     known = known.head(games)
     rng = np.random.default_rng(seed)
@@ -65,13 +62,7 @@ def synthetic_results(
     noise = 1 + 0.06 * rng.standard_normal(shape)
     score = random + (end - random) * risen * of_seed(0.08) * noise
     overestimation = (
-        5
-        * of_game(1.0)
-        * (
-            over * of_pair(0.3) * of_seed(0.25) * time**0.5
-            - 0.15
-            + 0.04 * rng.standard_normal(shape)
-        )
+        5 * of_game(1.0) * (over * of_pair(0.3) * of_seed(0.25) * time**0.5 - 0.15 + 0.04 * rng.standard_normal(shape))
     )
     relative_gap = 0.003 * of_game(0.6) * gap * of_pair(0.3) * of_seed(0.2)
     relative_gap = relative_gap * np.exp(0.05 * rng.standard_normal(shape))

@@ -207,9 +207,7 @@ def test_learning_is_gradient_descent_through_expand(
 
 @pytest.mark.parametrize("power", [0.0, 0.6])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_without_sharing_it_is_the_textbook_rule(
-    algorithm: str, power: float, wilderness: FiniteMDP
-) -> None:
+def test_without_sharing_it_is_the_textbook_rule(algorithm: str, power: float, wilderness: FiniteMDP) -> None:
     settings = (wilderness, algorithm, 0.0, 0.2, 3_000)
     expected = reference(*settings, by_the_textbook, power=power)
     np.testing.assert_allclose(residuals_after(*settings, power=power), expected, atol=1e-9)
@@ -251,9 +249,7 @@ def test_q_learning_finds_the_optimal_values(fork: FiniteMDP, k: float, epsilon:
 
 @pytest.mark.parametrize("k", [0.0, 2.0])
 @pytest.mark.parametrize("algorithm", ["sarsa", "expected-sarsa"])
-def test_sarsa_finds_the_values_of_its_own_policy(
-    fork: FiniteMDP, algorithm: str, k: float
-) -> None:
+def test_sarsa_finds_the_values_of_its_own_policy(fork: FiniteMDP, algorithm: str, k: float) -> None:
     """The fixed point of eps-greedy in its own values, by iteration: not v*, and far from it."""
     epsilon, live = 0.5, ~fork.terminal
     expected_reward = (fork.transition * fork.reward).sum(axis=-1)
@@ -297,8 +293,7 @@ def test_ties_are_broken_uniformly(epsilon: float, k: float) -> None:
     """The first step of many runs: all values are 0, then the action taken is the lowest."""
     mdp = gridworld(step_reward=-1.0)
     first = [
-        residuals_after(mdp, "q-learning", k, 0.5, 1, epsilon=epsilon, seed=seed)[20].argmin()
-        for seed in range(400)
+        residuals_after(mdp, "q-learning", k, 0.5, 1, epsilon=epsilon, seed=seed)[20].argmin() for seed in range(400)
     ]
     assert stats.chisquare(np.bincount(first, minlength=4)).pvalue > 1e-3
 

@@ -94,9 +94,7 @@ def test_successors_are_the_transitions_packed() -> None:
             for state, p, r in zip(*(part[s, a] for part in packed), strict=True)
             if p > 0
         }
-        assert listed == {
-            t: (transition[s, a, t], mdp.reward[s, a, t]) for t in np.flatnonzero(transition[s, a])
-        }
+        assert listed == {t: (transition[s, a, t], mdp.reward[s, a, t]) for t in np.flatnonzero(transition[s, a])}
 
 
 def test_visitable_states_are_those_an_episode_can_be_in() -> None:
@@ -247,9 +245,7 @@ def published(outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Finit
 
 def test_rewards_of_one_successor_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ways to state 1, of 1/8 paying 4 and of 3/8 paying 8: 1/2, and (1/8·4 + 3/8·8) / 1/2."""
-    mdp = published(
-        [(0.5, 0, -1.0, False), (0.125, 1, 4.0, True), (0.375, 1, 8.0, True)], monkeypatch
-    )
+    mdp = published([(0.5, 0, -1.0, False), (0.125, 1, 4.0, True), (0.375, 1, 8.0, True)], monkeypatch)
     assert mdp.transition[0, 0].tolist() == [0.5, 0.5]
     assert mdp.reward[0, 0].tolist() == [-1.0, 7.0]
 

@@ -41,7 +41,5 @@ def test_no_list_of_seeds_is_made_before_it_is_known_to_fit(seeds: Any) -> None:
 
 
 def test_every_algorithm_is_another_one() -> None:
-    tables = [
-        sweep(gridworld(), name, k=1.6, step_size=0.5, seeds=4, steps=2_000) for name in ALGORITHMS
-    ]
+    tables = [sweep(gridworld(), name, k=1.6, step_size=0.5, seeds=4, steps=2_000) for name in ALGORITHMS]
     assert len({tuple(table["norm_q"].to_list()) for table in tables}) == 3

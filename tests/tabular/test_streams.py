@@ -75,9 +75,7 @@ def test_draws_are_uniform_across_runs_and_streams() -> None:
     """First draws of neighbouring seeds, in each of the three streams, and their correlation."""
     seeds = np.arange(4_000)
     keys = run_keys(seeds, np.full(4_000, 1.6), np.full(4_000, 0.1)).tolist()
-    streams = np.array(
-        [[bits(mix(key ^ stream), 1) / 2**64 for key in keys] for stream in (1, 2, 3)]
-    )
+    streams = np.array([[bits(mix(key ^ stream), 1) / 2**64 for key in keys] for stream in (1, 2, 3)])
     for stream in streams:
         assert stats.kstest(stream, "uniform").pvalue > 1e-3
     between = np.corrcoef(streams)[np.triu_indices(3, 1)]
@@ -94,11 +92,7 @@ def key_of(seed: int, k: float, step_size: float) -> int:
     return key
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2**63 - 1), st.floats(0, 1e6), st.floats(1e-6, 1)), min_size=1
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.floats(0, 1e6), st.floats(1e-6, 1)), min_size=1))
 def test_a_key_is_decided_by_its_run_alone(runs: list[tuple[int, float, float]]) -> None:
     seeds, ks, sizes = (np.array(column) for column in zip(*runs, strict=True))
     keys = run_keys(seeds.astype(np.int64), ks, sizes)

@@ -33,9 +33,7 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> None:
     assert_frame_equal(one.sort(RUN), other.sort(RUN), check_exact=True)
 
 
-def swept(
-    k: Any = KS, step_size: Any = SIZES, seeds: Any = SEEDS, steps: int = 700, **options: Any
-) -> pl.DataFrame:
+def swept(k: Any = KS, step_size: Any = SIZES, seeds: Any = SEEDS, steps: int = 700, **options: Any) -> pl.DataFrame:
     return sweep(MDP, k=k, step_size=step_size, seeds=seeds, steps=steps, **options)
 
 
@@ -66,9 +64,7 @@ def test_threads_and_chunks_change_no_bit(
         (12.8, 1.0, [2]),  # diverges, alone
     ],
 )
-def test_order_and_neighbours_change_no_bit(
-    whole: pl.DataFrame, ks: Any, sizes: Any, seeds: list[int]
-) -> None:
+def test_order_and_neighbours_change_no_bit(whole: pl.DataFrame, ks: Any, sizes: Any, seeds: list[int]) -> None:
     part = swept(ks, sizes, seeds)
     expected = whole.join(part.select(RUN), on=RUN, how="semi")
     assert len(expected) == len(part) == np.size(ks) * np.size(sizes) * len(seeds)

@@ -23,9 +23,7 @@ def _one_thread() -> Iterator[None]:
 def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An agent of each architecture: 0 ib-dqn, 1 dueling-dqn, 2 rdq, 3 ib-iqn."""
     out = tmp_path_factory.mktemp("runs") / "cartpole"
-    valueshare.train(
-        "CartPole-v1", ALGORITHMS_PLAYED, k=K, seeds=1, hidden=HIDDEN, out=out, **SHORT
-    )
+    valueshare.train("CartPole-v1", ALGORITHMS_PLAYED, k=K, seeds=1, hidden=HIDDEN, out=out, **SHORT)
     return out
 
 

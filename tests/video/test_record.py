@@ -110,9 +110,7 @@ def test_a_gif(cartpole: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_rendered_is_drawn_as_numbers(
     tmp_path: Path, cartpole: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    assert (
-        make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None
-    )  # EnvPool has none
+    assert make_rendered_env(environment_spec("Catch-v0")).reset(0).image is None  # EnvPool has none
     monkeypatch.setattr(rendering, "_checked_image", lambda _rendered: None)
     command(cartpole, agent=0, video=tmp_path / "bars.mp4", max_steps=5)
     assert "cannot be rendered here" in capsys.readouterr().out
@@ -132,9 +130,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_leaves_nothing(
-    cartpole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_leaves_nothing(cartpole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Overlay.draw
 
     def signalled(overlay: Overlay, taken: RolloutStep) -> NDArray[np.uint8]:
@@ -185,9 +181,7 @@ def test_an_address_is_refused_by_its_name(tmp_path: Path, cli: Callable[..., An
     ):
         code, out, err = cli("play", given, *words)
         assert (code, out) == (2, "")
-        assert err == (
-            f"valueshare: {shown} is an address: copy the run from there, and give its folder\n"
-        )
+        assert err == (f"valueshare: {shown} is an address: copy the run from there, and give its folder\n")
 
 
 def test_before_the_first_phase_is_done(tmp_path: Path) -> None:

@@ -37,9 +37,7 @@ def test_numbers_are_those_of_the_layers(cartpole: Path) -> None:
         caught: dict[str, Any] = {}
 
         def keep(name: str, caught: dict[str, Any]) -> Any:
-            return lambda _module, inputs, output: caught.update(
-                {name: (inputs[0].numpy(), output.numpy())}
-            )
+            return lambda _module, inputs, output: caught.update({name: (inputs[0].numpy(), output.numpy())})
 
         for name, layer in module.named_modules():
             layer.register_forward_hook(keep(name, caught))
@@ -93,9 +91,7 @@ def test_the_episode_is_the_environments(cartpole: Path) -> None:
         x, speed, angle, turning = (float(value) for value in now.observation)
         force = 10.0 if now.action == 1 else -10.0
         pull = (force + 0.05 * turning**2 * np.sin(angle)) / 1.1
-        twist = (9.8 * np.sin(angle) - np.cos(angle) * pull) / (
-            0.5 * (4 / 3 - 0.1 * np.cos(angle) ** 2 / 1.1)
-        )
+        twist = (9.8 * np.sin(angle) - np.cos(angle) * pull) / (0.5 * (4 / 3 - 0.1 * np.cos(angle) ** 2 / 1.1))
         push = pull - 0.05 * twist * np.cos(angle) / 1.1
         after = np.array([speed, push, turning, twist]) * 0.02 + [x, speed, angle, turning]
         np.testing.assert_allclose(later.observation, after, atol=1e-5)

@@ -9,11 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from valueshare.analysis.comparison import (
-        game_differences,
-        performance_profile,
-        probability_of_improvement,
-    )
+    from valueshare.analysis.comparison import game_differences, performance_profile, probability_of_improvement
     from valueshare.analysis.efficiency import sample_efficiency, sample_efficiency_interval
     from valueshare.analysis.importers.results import Results, read_results
     from valueshare.analysis.intervals import bootstrap_interval, difference_interval, iqm_curves

@@ -17,12 +17,7 @@ Floats = NDArray[np.float64]
 
 
 def mean_intervals(
-    table: pl.DataFrame,
-    by: Sequence[str],
-    column: str = "value",
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    table: pl.DataFrame, by: Sequence[str], column: str = "value", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
     """Mean and 95 % interval of a column in each group; a row is one agent (of one step).
 

@@ -13,13 +13,7 @@ from valueshare.errors import InvalidInput
 
 
 def probability_of_improvement(
-    table: pl.DataFrame,
-    x: Selection,
-    y: Selection,
-    *,
-    column: str = "score",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    table: pl.DataFrame, x: Selection, y: Selection, *, column: str = "score", resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
     """How likely a run of x beats one of y on the same environment, averaged over environments.
 
@@ -41,13 +35,7 @@ def probability_of_improvement(
 
 
 def game_differences(
-    table: pl.DataFrame,
-    x: Selection,
-    y: Selection,
-    *,
-    column: str = "score",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    table: pl.DataFrame, x: Selection, y: Selection, *, column: str = "score", resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
     """By how much the mean of x exceeds that of y on every environment that both have.
 
@@ -61,9 +49,7 @@ def game_differences(
     drawn -= game_means(*pair.y, resamples=resamples, seed=seed, stream=2)
     low, high = ends(drawn)
     still = np.minimum(pair.x.sizes, pair.y.sizes) == 1  # one of them does not vary: no interval
-    mean_x, mean_y = (
-        np.array([runs.mean() for runs in side.by_env()]) for side in (pair.x, pair.y)
-    )
+    mean_x, mean_y = (np.array([runs.mean() for runs in side.by_env()]) for side in (pair.x, pair.y))
     with np.errstate(divide="ignore", invalid="ignore"):
         percent = np.where(mean_y == 0, np.nan, 100 * (mean_x - mean_y) / np.abs(mean_y))
     result = pl.DataFrame(
@@ -114,6 +100,4 @@ def performance_profile(
         tables.append(pl.DataFrame(numbers).join(own, how="cross"))
     shown = (*found.by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
     result = pl.concat(tables).select(shown)
-    return Estimate(
-        result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes
-    )
+    return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes)

@@ -28,8 +28,6 @@ def csv_text(table: pl.DataFrame) -> str:
 def without_guards(table: pl.DataFrame) -> pl.DataFrame:
     """A table that was read from CSV, without the apostrophes that `csv_text` puts in front."""
     text = pl.col(pl.String)
-    plain = table.with_columns(
-        pl.when(text.str.contains(_GUARDED)).then(text.str.slice(1)).otherwise(text).name.keep()
-    )
+    plain = table.with_columns(pl.when(text.str.contains(_GUARDED)).then(text.str.slice(1)).otherwise(text).name.keep())
     names = {name: name[1:] for name in table.columns if re.match(_GUARDED, name)}
     return plain.rename(names)

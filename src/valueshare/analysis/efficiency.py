@@ -9,16 +9,7 @@ from numpy.typing import NDArray
 from valueshare.analysis.pairs import Pair, Side
 from valueshare.analysis.resampling import ROOM, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import (
-    Estimate,
-    Selection,
-    chosen,
-    finite,
-    listed,
-    named,
-    require,
-    selection_name,
-)
+from valueshare.analysis.tidy import Estimate, Selection, chosen, finite, listed, named, require, selection_name
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -35,9 +26,7 @@ class Reached(NamedTuple):
     fraction: float | None  # step / last_step
 
 
-def sample_efficiency(
-    curves: pl.DataFrame, x: Selection, reference: Selection, *, column: str = "value"
-) -> Reached:
+def sample_efficiency(curves: pl.DataFrame, x: Selection, reference: Selection, *, column: str = "value") -> Reached:
     """The first evaluation at which the curve of x is at least the reference's maximum.
 
     `curves` has a row per curve and step, as `iqm_curves` returns it. If it has a column `games`,
@@ -51,9 +40,7 @@ def sample_efficiency(
         for who, rows in ((x, own), (reference, other)):
             if rows.is_empty():
                 name = selection_name(who)
-                raise InvalidInput(
-                    f"{name} has no point over all {most} environments: compare others"
-                )
+                raise InvalidInput(f"{name} has no point over all {most} environments: compare others")
     lines = ((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (own, other))
     return _reached(*lines)
 
@@ -78,10 +65,7 @@ def sample_efficiency_interval(
     towards later steps. Runs that lack an evaluation of their side are left out, and noted.
     """
     (steps, lines, pair) = _complete(table, x, reference, column)
-    points = [
-        point_estimates(own, side.sizes, statistic)
-        for own, side in zip(lines, (pair.x, pair.y), strict=True)
-    ]
+    points = [point_estimates(own, side.sizes, statistic) for own, side in zip(lines, (pair.x, pair.y), strict=True)]
     found = _reached((steps[0], points[0]), (steps[1], points[1]))
     numbers: dict[str, object] = {"step": found.step, "ci95_low": None, "ci95_high": None}
     numbers |= {"reached": None, "fraction": found.fraction, "best": found.best}
@@ -90,21 +74,12 @@ def sample_efficiency_interval(
         drawn = _drawn(steps[0], lines, pair, statistic, resamples, seed)
         # No interpolation: an end is an evaluation, or never.
         low, high = np.quantile(drawn, (0.025, 0.975), method="inverted_cdf")
-        numbers["ci95_low"], numbers["ci95_high"] = (
-            float(end) if np.isfinite(end) else None for end in (low, high)
-        )
+        numbers["ci95_low"], numbers["ci95_high"] = (float(end) if np.isfinite(end) else None for end in (low, high))
         numbers["reached"] = float(np.isfinite(drawn).mean())
     return pair.estimate(numbers)
 
 
-def _drawn(
-    steps: Steps,
-    lines: list[Floats],
-    pair: Pair,
-    statistic: Statistic,
-    resamples: int,
-    seed: int,
-) -> Floats:
+def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, resamples: int, seed: int) -> Floats:
     """The step in every resample, infinity where the maximum is not reached. Shape: [R]."""
     at_once = max(1, ROOM // (16 * max(map(len, lines))))
     parts = []
@@ -113,10 +88,7 @@ def _drawn(
         # All evaluations share the draws of a resample: it is runs that are drawn.
         own, other = (
             resampled(values, side.sizes, statistic, resamples=many, seed=seed, stream=stream)
-            for values, side, stream in (
-                (lines[0], pair.x, 2 * index + 1),
-                (lines[1], pair.y, 2 * index + 2),
-            )
+            for values, side, stream in ((lines[0], pair.x, 2 * index + 1), (lines[1], pair.y, 2 * index + 2))
         )  # [T, many] each
         there = own >= other.max(axis=0)
         parts.append(np.where(there.any(axis=0), steps[there.argmax(axis=0)], np.inf))
@@ -130,16 +102,11 @@ def _complete(
     require(table, "env", "seed", "step", column)
     rows = [_curve(table, who, column, ("env", "seed", "step")) for who in (x, reference)]
     steps = [own["step"].unique().sort() for own in rows]
-    whole = [
-        own.filter(pl.len().over("env", "seed") == len(every))
-        for own, every in zip(rows, steps, strict=True)
-    ]
+    whole = [own.filter(pl.len().over("env", "seed") == len(every)) for own, every in zip(rows, steps, strict=True)]
     shared = set(whole[0]["env"]) & set(whole[1]["env"])
     names = selection_name(x), selection_name(reference)
     if not shared:
-        raise InvalidInput(
-            f"{names[0]} and {names[1]} have no environment with runs that have all evaluations"
-        )
+        raise InvalidInput(f"{names[0]} and {names[1]} have no environment with runs that have all evaluations")
     notes, lines, sides = [], [], []
     for name, own, every, kept in zip(names, rows, steps, whole, strict=True):
         kept = kept.filter(pl.col("env").is_in(shared)).sort("env", "seed", "step")
@@ -149,9 +116,7 @@ def _complete(
         left = own.select("env", "seed").unique().join(runs, on=["env", "seed"], how="anti")
         if not left.is_empty():
             places = [named(row) for row in left.sort("env", "seed").to_dicts()]
-            notes.append(
-                f"{name}: {left.height:,} runs lack evaluations or a partner: {listed(places)}"
-            )
+            notes.append(f"{name}: {left.height:,} runs lack evaluations or a partner: {listed(places)}")
         lines.append(values)
         sides.append(Side(values[0], sizes))
     pair = Pair(names, sorted(shared), sides[0], sides[1], tuple(notes))
@@ -167,9 +132,7 @@ def _reached(own: tuple[Steps, Floats], other: tuple[Steps, Floats]) -> Reached:
     return Reached(step, best, best_step, last, step / last if step is not None and last else None)
 
 
-def _curve(
-    curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)
-) -> pl.DataFrame:
+def _curve(curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)) -> pl.DataFrame:
     """The rows of one algorithm that have a number, in the order of their steps."""
     own = finite(chosen(curves, who), column).filter(pl.col(column).is_not_null()).sort("step")
     if own.is_empty():

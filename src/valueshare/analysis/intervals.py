@@ -50,9 +50,7 @@ def iqm_curves(
     A point is over the runs that have a value there; `runs` and `left_out` say how many those are.
     """
     groups = (*compared(table, by), "step")
-    return bootstrap_interval(
-        table, "iqm", by=groups, column=column, resamples=resamples, seed=seed
-    )
+    return bootstrap_interval(table, "iqm", by=groups, column=column, resamples=resamples, seed=seed)
 
 
 def over_all_games(curves: pl.DataFrame) -> Estimate:
@@ -97,11 +95,7 @@ def difference_interval(
     for stream, side in enumerate((pair.x, pair.y), start=1):
         values = side.values[None]
         points.append(float(point_estimates(values, side.sizes, statistic)[0]))
-        drawn.append(
-            resampled(values, side.sizes, statistic, resamples=resamples, seed=seed, stream=stream)[
-                0
-            ]
-        )
+        drawn.append(resampled(values, side.sizes, statistic, resamples=resamples, seed=seed, stream=stream)[0])
     low, high = ends(drawn[0] - drawn[1]) if pair.varied else (None, None)
     return pair.estimate(
         {
@@ -114,9 +108,7 @@ def difference_interval(
     )
 
 
-def _estimated(
-    found: Cells, statistic: Statistic, resamples: int, seed: int
-) -> tuple[Floats, Floats, Floats]:
+def _estimated(found: Cells, statistic: Statistic, resamples: int, seed: int) -> tuple[Floats, Floats, Floats]:
     """Value and ends of every cell; those with the same sizes are resampled together."""
     lists, sizes = found.table["values"].to_list(), found.table["sizes"].to_list()
     alike: dict[tuple[int, ...], list[int]] = {}
@@ -127,16 +119,12 @@ def _estimated(
         values, strata = np.array([lists[index] for index in where]), np.array(shape)
         value[where] = point_estimates(values, strata, statistic)
         if max(shape) > 1:
-            low[where], high[where] = intervals(
-                values, strata, statistic, resamples=resamples, seed=seed
-            )
+            low[where], high[where] = intervals(values, strata, statistic, resamples=resamples, seed=seed)
     return value, low, high
 
 
 def _answer(found: Cells, value: Floats, low: Floats, high: Floats) -> Estimate:
     numbers = {"value": value, "ci95_low": low, "ci95_high": high}
-    table = found.table.with_columns(
-        pl.Series(name, column).fill_nan(None) for name, column in numbers.items()
-    )
+    table = found.table.with_columns(pl.Series(name, column).fill_nan(None) for name, column in numbers.items())
     shown = (*found.by, *numbers, "games", "runs", "left_out")
     return Estimate(table.select(shown), found.notes)

@@ -6,16 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.tidy import (
-    Estimate,
-    Selection,
-    cells,
-    chosen,
-    finite,
-    listed,
-    require,
-    selection_name,
-)
+from valueshare.analysis.tidy import Estimate, Selection, cells, chosen, finite, listed, require, selection_name
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
@@ -61,27 +52,20 @@ def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair
     envs = [set(own["env"]) for own in (_valued(side, column) for side in rows)]
     shared = envs[0] & envs[1]
     if not shared:
-        raise InvalidInput(
-            f"{names[0]} and {names[1]} have no environment in common: compare others"
-        )
+        raise InvalidInput(f"{names[0]} and {names[1]} have no environment in common: compare others")
     notes = [
         f"left out, because {name} alone has them: {listed(sorted(own - shared))}"
         for name, own in zip(names, envs, strict=True)
         if own - shared
     ]
-    both = [
-        own.with_columns(pl.lit(name).alias("algorithm"))
-        for name, own in zip(names, rows, strict=True)
-    ]
+    both = [own.with_columns(pl.lit(name).alias("algorithm")) for name, own in zip(names, rows, strict=True)]
     found = cells(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
     parts = [found.table.filter(pl.col("algorithm") == name) for name in names]
     sides = [Side(*arrays(part)) for part in parts]
     return Pair(names, sorted(shared), sides[0], sides[1], (*notes, *found.notes))
 
 
-def shared_evaluations(
-    table: pl.DataFrame, x: Selection, y: Selection, column: str = "score"
-) -> Estimate:
+def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: str = "score") -> Estimate:
     """The rows of x and y at the evaluations that both have, environment by environment.
 
     One may be far ahead of the other while they train, or evaluated more often: their curves are
@@ -99,10 +83,7 @@ def shared_evaluations(
     notes = []
     if not cut.is_empty():
         places = [f"{env} {few:,} of {most:,}" for env, most, few in cut.iter_rows()]
-        notes.append(
-            f"{names[0]} and {names[1]} are compared at the evaluations that both have: "
-            f"{listed(places)}"
-        )
+        notes.append(f"{names[0]} and {names[1]} are compared at the evaluations that both have: {listed(places)}")
     whole = pl.concat(rows).join(shared, on=["env", "step"], how="semi", maintain_order="left")
     return Estimate(whole, tuple(notes))
 
@@ -112,9 +93,7 @@ def arrays(cell: pl.DataFrame) -> tuple[Floats, Sizes]:
     return cell["values"][0].to_numpy(), cell["sizes"][0].to_numpy()
 
 
-def _sides(
-    table: pl.DataFrame, x: Selection, y: Selection, column: str
-) -> tuple[tuple[str, str], list[pl.DataFrame]]:
+def _sides(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> tuple[tuple[str, str], list[pl.DataFrame]]:
     require(table, "env", "seed", column)
     names = selection_name(x), selection_name(y)
     if names[0] == names[1]:

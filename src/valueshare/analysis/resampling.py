@@ -52,13 +52,7 @@ def ends(drawn: Floats) -> tuple[Floats, Floats]:
 
 
 def resampled(
-    values: Floats,
-    sizes: Sizes,
-    statistic: Statistic,
-    *,
-    resamples: int,
-    seed: int,
-    stream: int = 0,
+    values: Floats, sizes: Sizes, statistic: Statistic, *, resamples: int, seed: int, stream: int = 0
 ) -> Floats:
     """A statistic of every resample of every cell. Shapes: values [C, n], sizes [S] -> [C, R].
 
@@ -110,9 +104,7 @@ def pair_means(weights: Floats, sizes: tuple[Sizes, Sizes], *, resamples: int, s
     return out
 
 
-def count_blocks(
-    sizes: Sizes, *, resamples: int, seed: int, stream: int = 0
-) -> Iterator[tuple[int, Counts]]:
+def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) -> Iterator[tuple[int, Counts]]:
     """How often each run is drawn, block after block: (first resample, counts [n, L])."""
     key, firsts = _start(sizes, resamples, seed, stream)
     for start in range(0, resamples, BLOCK):
@@ -135,9 +127,7 @@ def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, S
     return U64(stream_key(seed, stream)), np.concatenate([[0], np.cumsum(sizes)])
 
 
-def _apply(
-    statistic: Callable[[Floats], Floats], values: Floats, counts: Counts, out: Floats
-) -> None:
+def _apply(statistic: Callable[[Floats], Floats], values: Floats, counts: Counts, out: Floats) -> None:
     n, lanes = counts.shape
     # Every resample has n runs, so the repeated positions fill a rectangle.
     drawn = np.repeat(np.tile(np.arange(n), lanes), counts.T.ravel()).reshape(lanes, n)
@@ -172,9 +162,7 @@ def _draw_counts(key: Any, firsts: Sizes, start: int, lanes: int) -> Counts:
 _draw = njit(cache=True)(_draw_counts)
 
 
-def _trim_and_average(
-    key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: int, high: int, out: Floats
-) -> None:
+def _trim_and_average(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: int, high: int, out: Floats) -> None:
     """Means of the draws number low to high - 1 of each resample, in ascending order."""
     cells, n = ranked.shape
     resamples = out.shape[1]
@@ -196,9 +184,7 @@ def _trim_and_average(
                     after = np.int16(before + row[lane])
                     seen[lane] = after
                     # Of the draws before..after, how many lie within bottom..top.
-                    kept[lane] = np.int16(
-                        min(max(after, bottom), top) - min(max(before, bottom), top)
-                    )
+                    kept[lane] = np.int16(min(max(after, bottom), top) - min(max(before, bottom), top))
                 for lane in range(lanes):
                     total[lane] += np.float64(kept[lane]) * value
             for lane in range(lanes):
@@ -259,9 +245,7 @@ def _weigh_games(key: Any, firsts: Sizes, weighted: Floats, out: Floats) -> None
             out[game, start : start + lanes] = total
 
 
-def _weigh_pairs(
-    key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weights: Floats, out: Floats
-) -> None:
+def _weigh_pairs(key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weights: Floats, out: Floats) -> None:
     resamples = len(out)
     for block in prange((resamples + BLOCK - 1) // BLOCK):
         start = block * BLOCK

@@ -16,8 +16,7 @@ from valueshare.data.games import benchmark_games, letters_of_any_id
 from valueshare.errors import InvalidInput
 
 BASELINES = (
-    "The human and random scores behind human-normalised scores are not from sticky-action runs; "
-    "the agents' are."
+    "The human and random scores behind human-normalised scores are not from sticky-action runs; the agents' are."
 )
 PAPER_FILE = "atari57_paper_scores.csv"
 
@@ -82,9 +81,7 @@ def game_name(env: str) -> str:
     if plain not in known:
         near = difflib.get_close_matches(plain, known, n=3)
         hint = f"did you mean {' or '.join(known[name].name for name in near)}?" if near else ""
-        raise InvalidInput(
-            f"there is no human score of {env!r}: " + (hint or "write one of the 57 Atari games")
-        )
+        raise InvalidInput(f"there is no human score of {env!r}: " + (hint or "write one of the 57 Atari games"))
     return known[plain].name
 
 

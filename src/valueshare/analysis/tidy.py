@@ -14,13 +14,7 @@ from valueshare.errors import InvalidInput
 
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
-RUN = (
-    "env",
-    *VARIANT,
-    *AGENT_SETTINGS,
-    "optimizer",
-    "seed",
-)  # the columns that identify a run, where a table has them
+RUN = ("env", *VARIANT, *AGENT_SETTINGS, "optimizer", "seed")  # the columns that identify a run, where a table has them
 Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 
 
@@ -181,9 +175,7 @@ def _missing(table: pl.DataFrame, by: tuple[str, ...], expected: pl.DataFrame) -
     return notes
 
 
-def _unscored(
-    table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.DataFrame
-) -> list[str]:
+def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.DataFrame) -> list[str]:
     """Rows without a value, points over fewer runs, and games that no resample can vary."""
     owners = [name for name in by if name != "step"]
     notes = []
@@ -203,8 +195,7 @@ def _unscored(
             points = alike["step"].n_unique()
             if rows.height < points:
                 notes.append(
-                    f"{who} has {rows.height:,} of {points:,} points, up to step "
-                    f"{max(rows['step'].to_list()):,}"
+                    f"{who} has {rows.height:,} of {points:,} points, up to step {max(rows['step'].to_list()):,}"
                 )
         alone = max(list(sizes).count(1) for sizes in rows["sizes"].to_list())
         if alone:

@@ -79,11 +79,7 @@ def _best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
     kept = means.filter(~pl.col("out"))
     best = kept.sort("score", "step_size", descending=[True, False]).unique("k", keep="first")
     out = means.group_by("k").agg(pl.col("out").sum())
-    return (
-        out.join(best.select("k", "step_size"), on="k", how="left")
-        .select("k", "step_size", "out")
-        .sort("k")
-    )
+    return out.join(best.select("k", "step_size"), on="k", how="left").select("k", "step_size", "out").sort("k")
 
 
 def _scores(k: float, best: list[pl.DataFrame], scored: list[pl.DataFrame]) -> Floats | None:

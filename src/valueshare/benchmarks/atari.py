@@ -14,20 +14,9 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from valueshare.benchmarks import plain_agent
-from valueshare.benchmarks.atari_loop import (
-    Loop,
-    bare_emulators,
-    paused,
-    population_of,
-    training_engine,
-)
+from valueshare.benchmarks.atari_loop import Loop, bare_emulators, paused, population_of, training_engine
 from valueshare.benchmarks.population import versions_line
-from valueshare.benchmarks.training_loop import (
-    TrainingLoop,
-    fill_with_copies,
-    parts_of,
-    turns_per_second,
-)
+from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies, parts_of, turns_per_second
 from valueshare.envs import atari_game
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
@@ -139,10 +128,7 @@ def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
         rows.append(row)
         say(_shown(row))
 
-    with (
-        on_device(device, tf32=bench.tf32),
-        bare_emulators(agents, settings, bench.threads) as bare,
-    ):
+    with on_device(device, tf32=bench.tf32), bare_emulators(agents, settings, bench.threads) as bare:
         if bench.raw_seconds:
             rate = bench.agents * turns_per_second(bare, bench.raw_seconds, device)
             known(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
@@ -239,11 +225,7 @@ def _raced(training: TrainingLoop, bare: Callable[[], None], name: str, seconds:
 
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
     """Learning of all agents; acting and storing of the first group."""
-    device, settings, size = (
-        engine.population.device,
-        engine.population.settings,
-        engine.population.size,
-    )
+    device, settings, size = (engine.population.device, engine.population.settings, engine.population.size)
     parts, counters = parts_of(engine), count(0, settings.update_interval)
 
     def learning() -> None:
@@ -266,6 +248,4 @@ def _shown(row: Row) -> str:
 
 
 def _line(part: str, *columns: str) -> str:
-    return f"{part:<34}" + "".join(
-        f"{text:>{width}}" for text, width in zip(columns, (10, 15, 18, 19), strict=True)
-    )
+    return f"{part:<34}" + "".join(f"{text:>{width}}" for text, width in zip(columns, (10, 15, 18, 19), strict=True))

@@ -66,19 +66,14 @@ def loop_rate(
     return rate
 
 
-def population_of(
-    agents: pl.DataFrame, settings: TrainingSettings, device: torch.device
-) -> Population:
+def population_of(agents: pl.DataFrame, settings: TrainingSettings, device: torch.device) -> Population:
     specs = [
-        environment_spec(game, "ale", settings.atari_protocol)
-        for game in agents["env"].unique(maintain_order=True)
+        environment_spec(game, "ale", settings.atari_protocol) for game in agents["env"].unique(maintain_order=True)
     ]
     return make_population(agents, settings, specs, device)
 
 
-def training_engine(
-    population: Population, state: State, loop: Loop, compiled: bool, threads: int | None
-) -> Engine:
+def training_engine(population: Population, state: State, loop: Loop, compiled: bool, threads: int | None) -> Engine:
     """All that a training loop needs: nothing for evaluation, which would be compiled too."""
     settings = replace(population.settings, delayed_actor=loop.lag)
     engine = make_engine(

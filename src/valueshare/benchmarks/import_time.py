@@ -14,9 +14,7 @@ REPEATS = 11
 
 def seconds(statement: str, repeats: int = REPEATS) -> list[float]:
     """Seconds of one statement, each time in a new interpreter."""
-    script = (
-        f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
-    )
+    script = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
     runs = (
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         for _ in range(repeats)

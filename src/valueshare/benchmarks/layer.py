@@ -47,9 +47,7 @@ def nature_network(actions: int) -> nn.Module:
     )
 
 
-def measure(
-    repeats: int = 50, batch: int = 32, actions: int = 18, device: str = "cpu"
-) -> list[Timing]:
+def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str = "cpu") -> list[Timing]:
     """Time the network without the layer, the same again, with it (k = `actions`), and it alone."""
     for name, value in [("repeats", repeats), ("batch", batch), ("actions", actions)]:
         if value < 1:

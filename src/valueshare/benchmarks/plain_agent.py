@@ -34,9 +34,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
     online, target = _network().to(device), _network().to(device)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True)
-    before, after = (
-        torch.zeros(REPLAY, 4, 84, 84, dtype=torch.uint8, device=device) for _ in range(2)
-    )
+    before, after = (torch.zeros(REPLAY, 4, 84, 84, dtype=torch.uint8, device=device) for _ in range(2))
     actions = np.zeros(REPLAY, dtype=np.int64)
     numbers = np.zeros((2, REPLAY), dtype=np.float32)  # rewards and discounts
 

@@ -43,9 +43,7 @@ class Gridworld:
         return self.state(), 5.0 if done else self.step_reward, done
 
 
-def completed_episodes(
-    k: float, step_size: float, seed: int, steps: int, step_reward: float
-) -> int:
+def completed_episodes(k: float, step_size: float, seed: int, steps: int, step_reward: float) -> int:
     """Run IBQ(k) with epsilon 0.1 and discount 0.95, and count the episodes it completes."""
     rng = np.random.default_rng(seed)
     environment = Gridworld(step_reward, rng)

@@ -14,12 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from valueshare.benchmarks.training_loop import (
-    TrainingLoop,
-    environments_of,
-    fill_with_copies,
-    parts_of,
-)
+from valueshare.benchmarks.training_loop import TrainingLoop, environments_of, fill_with_copies, parts_of
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
@@ -148,15 +143,7 @@ def run(
     """`valueshare bench population`: measure, and print one table."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     chosen = preset_named(preset)
-    timing = measure(
-        agents,
-        chosen,
-        env=env,
-        device=device,
-        compiled=compiled,
-        seconds=seconds,
-        threads=threads,
-    )
+    timing = measure(agents, chosen, env=env, device=device, compiled=compiled, seconds=seconds, threads=threads)
     settings = chosen.settings
     table = Table(
         title=f"{agents:,} agents on {env}, {device}{', compiled' if compiled else ''}",
@@ -185,13 +172,7 @@ def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -
 
 
 def _engine(
-    agents: int,
-    preset: Preset,
-    env: str,
-    device: torch.device,
-    compiled: bool,
-    threads: int | None,
-    groups: int,
+    agents: int, preset: Preset, env: str, device: torch.device, compiled: bool, threads: int | None, groups: int
 ) -> Engine:
     k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
     # All actions random, as in the environments' part: episodes are then equally long in both.
@@ -199,12 +180,7 @@ def _engine(
     table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
     population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
     engine = make_engine(
-        population,
-        initial_state(population),
-        compiled=compiled,
-        threads=threads,
-        groups=groups,
-        evaluates=False,
+        population, initial_state(population), compiled=compiled, threads=threads, groups=groups, evaluates=False
     )
     seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
     engine.executor.reset(seeds)

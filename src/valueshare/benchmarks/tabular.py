@@ -38,10 +38,7 @@ def run() -> None:
 
     k, step_size = 3.2, study.step_sizes[37]
     began = time.perf_counter()
-    plain = [
-        completed_episodes(k, step_size, seed, study.steps, study.step_reward)
-        for seed in range(PLAIN_RUNS)
-    ]
+    plain = [completed_episodes(k, step_size, seed, study.steps, study.step_reward) for seed in range(PLAIN_RUNS)]
     slow = PLAIN_RUNS * study.steps / (time.perf_counter() - began)
     chosen = (pl.col("k") == k) & (pl.col("step_size") == step_size)
     same = table.filter(chosen & (pl.col("step") == study.steps))["episodes"].to_numpy()

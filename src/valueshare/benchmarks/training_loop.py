@@ -30,10 +30,7 @@ class TrainingLoop:
 
     def steps_per_second(self, seconds: float) -> float:
         """Over about `seconds` in stretches, each long enough that its ends cost nothing."""
-        device, every = (
-            self.engine.population.device,
-            self.engine.population.settings.update_interval,
-        )
+        device, every = (self.engine.population.device, self.engine.population.settings.update_interval)
         rate = every * turns_per_second(lambda: self.run(every), seconds / 10, device)
         stretch = max(1, round(seconds / 2 * rate))
         return stretch * turns_per_second(lambda: self.run(stretch), seconds * 0.9, device)

@@ -18,13 +18,7 @@ from valueshare.cli.atari import (
     reproduce_atari_rmsprop,
     reproduce_atari_sensitivity,
 )
-from valueshare.cli.bench import (
-    bench_atari,
-    bench_import,
-    bench_layer,
-    bench_population,
-    bench_tabular,
-)
+from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
 from valueshare.cli.lunarlander import reproduce_lunarlander
 from valueshare.cli.messages import message
 from valueshare.cli.paper_table import paper_table

@@ -30,22 +30,12 @@ GROUPS = {
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0.")]
-AutoDevice = Annotated[
-    str, _execution(help="cpu, cuda or cuda:0; auto: the GPU where there is one.")
-]
-Compile = Annotated[
-    bool, _execution(help="Compile the step of the agents; takes a minute, then it is faster.")
-]
-Tf32 = Annotated[
-    bool, _execution(help="CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas.")
-]
+AutoDevice = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU where there is one.")]
+Compile = Annotated[bool, _execution(help="Compile the step of the agents; takes a minute, then it is faster.")]
+Tf32 = Annotated[bool, _execution(help="CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas.")]
 Threads = Annotated[int, _execution(help="Threads of the environments; 0: one per core.")]
 AgentGroups = Annotated[
-    int,
-    _execution(
-        help="Groups of agents, each at its own pace; 0: four where emulators run beside a GPU, "
-        "else one."
-    ),
+    int, _execution(help="Groups of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.")
 ]
 TensorBoard = Annotated[bool, _execution(help="Write TensorBoard events too.")]
 Overwrite = Annotated[bool, _execution(help="Run again, and replace the results in that folder.")]

@@ -13,13 +13,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import GROUPS, LOCAL, LauncherArguments, lasting, writable
 from valueshare.cli.atari_plan import Piece, StudyExecution, print_plan
-from valueshare.cli.training import (
-    FAILED,
-    command_line,
-    holds_run,
-    run_and_report,
-    training_library,
-)
+from valueshare.cli.training import FAILED, command_line, holds_run, run_and_report, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
@@ -70,10 +64,7 @@ def reproduce_atari_sensitivity(
 
 
 def reproduce_atari_rmsprop(
-    *,
-    study: Study = DEFAULT,
-    running: ExecutionArguments = HERE,
-    launcher: LauncherArguments = LOCAL,
+    *, study: Study = DEFAULT, running: ExecutionArguments = HERE, launcher: LauncherArguments = LOCAL
 ) -> None:
     """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games."""
     _reproduce("atari-rmsprop", study, running, launcher)
@@ -120,10 +111,7 @@ def _reproduce(
     pieces = _pieces(study, whole, launcher, look=not running.plan)
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
-            threads=running.threads or None,
-            should_stop=stop,
-            groups=running.groups or None,
-            launcher=launcher,
+            threads=running.threads or None, should_stop=stop, groups=running.groups or None, launcher=launcher
         )
         with training.launcher_for(launcher) as runs:
             print_plan(study, pieces, options, running, execution, runs)
@@ -145,9 +133,7 @@ def _reproduce(
                     launcher=launcher,
                 )
             else:
-                work = partial(
-                    training.start, piece.plan, piece.folder, command, execution, study.deviations
-                )
+                work = partial(training.start, piece.plan, piece.folder, command, execution, study.deviations)
             well &= run_and_report(work, piece.folder, stop, in_study=True)
     if not well:
         sys.exit(FAILED)
@@ -161,9 +147,7 @@ def _reproduce(
         print(f"note: {note}")
 
 
-def _pieces(
-    study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, look: bool
-) -> list[Piece]:
+def _pieces(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, look: bool) -> list[Piece]:
     """What is run: every run of the study, or what the shard has of each.
 
     Where somebody will `look`, a folder that cannot be its place is refused.

@@ -67,9 +67,12 @@ def bench_atari(
     tf32: Tf32 = False,
     replay_capacity: int = 1_000_000,
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto",
-    loops: tuple[
-        Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"], ...
-    ] = ("serial", "halves", "lag", "lag-halves"),
+    loops: tuple[Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"], ...] = (
+        "serial",
+        "halves",
+        "lag",
+        "lag-halves",
+    ),
     threads: Threads = 0,
     raw_seconds: float = 5.0,
     plain_seconds: float = 8.0,

@@ -4,16 +4,7 @@ import shlex
 from functools import partial
 from typing import Literal
 
-from valueshare.cli.arguments import (
-    LOCAL,
-    Compile,
-    Device,
-    LauncherArguments,
-    Out,
-    Tf32,
-    Threads,
-    writable,
-)
+from valueshare.cli.arguments import LOCAL, Compile, Device, LauncherArguments, Out, Tf32, Threads, writable
 from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
 from valueshare.signals import stop_on_signals
 
@@ -58,13 +49,7 @@ def reproduce_lunarlander(
     with stop_on_signals() as stop:
         execution = ExecutionOptions(threads=threads or None, should_stop=stop, launcher=launcher)
         if holds_run(folder, plan, launcher):
-            work = partial(
-                training.resume,
-                whole,
-                threads=execution.threads,
-                should_stop=stop,
-                launcher=launcher,
-            )
+            work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
         else:
             work = partial(training.start, plan, folder, command, execution)
         run_and_report(work, folder, stop)

@@ -58,9 +58,7 @@ def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> st
     """The command that is probably meant, or all that there are."""
     known = {name.removeprefix(group).strip(): name for name in commands if name.startswith(group)}
     near = get_close_matches(" ".join(words[:2]), known, 1) or get_close_matches(words[0], known, 1)
-    hint = (
-        f"did you mean {known[near[0]]}?" if near else f"write one of {', '.join(known.values())}"
-    )
+    hint = f"did you mean {known[near[0]]}?" if near else f"write one of {', '.join(known.values())}"
     return f"there is no command {f'{group} {words[0]}'.strip()!r}: {hint}"
 
 

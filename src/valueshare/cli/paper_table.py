@@ -29,9 +29,7 @@ def paper_table(
     print("\n".join(_lines(long, wide, decimals=2 if human_normalized else 1)))
     print()
     kind = "Human-normalised scores" if human_normalized else "Scores"
-    print(
-        f"{kind}: means over the last three of 200 evaluations and over five seeds, as published."
-    )
+    print(f"{kind}: means over the last three of 200 evaluations and over five seeds, as published.")
     print("IQM: interquartile mean, over the 57 games, of human-normalised scores.")
     print(scores.BASELINES)
 
@@ -42,16 +40,11 @@ def _lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list
 
     agents = wide.columns[1:]
     rows = [["game", *agents]]
-    rows += [
-        [game, *(f"{score:,.{decimals}f}" for score in scores)]
-        for game, *scores in wide.iter_rows()
-    ]
+    rows += [[game, *(f"{score:,.{decimals}f}" for score in scores)] for game, *scores in wide.iter_rows()]
     normalised = long.partition_by("algorithm", as_dict=True)
     levels = [iqm(normalised[(agent,)]["human_normalized"].to_numpy()) for agent in agents]
     rows.append(["IQM", *(f"{level:.2f}" for level in levels)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     rule = "-" * len(lines[0])
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]

@@ -10,12 +10,7 @@ from cyclopts import Parameter
 from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable
 from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import (
-    Scale,
-    TabularStudy,
-    gridworld_studies,
-    results_config,
-)
+from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies, results_config
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 
@@ -23,11 +18,7 @@ DEFAULT = TabularStudy()
 
 
 def reproduce_gridworld(
-    *,
-    scale: Scale = "paper",
-    out: Out = None,
-    overwrite: Overwrite = False,
-    launcher: LauncherArguments = LOCAL,
+    *, scale: Scale = "paper", out: Out = None, overwrite: Overwrite = False, launcher: LauncherArguments = LOCAL
 ) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
@@ -58,11 +49,7 @@ def tabular(
 
 
 def _run(
-    studies: Sequence[TabularStudy],
-    out: Location,
-    overwrite: bool,
-    command: str,
-    launcher: LauncherOptions,
+    studies: Sequence[TabularStudy], out: Location, overwrite: bool, command: str, launcher: LauncherOptions
 ) -> None:
     from valueshare.experiments.tabular import run_studies, study_mdp
     from valueshare.report.tabular import figure_name, headlines, write_results
@@ -101,11 +88,7 @@ def _run(
 
 
 def _run_shard(
-    studies: Sequence[TabularStudy],
-    whole: Location,
-    overwrite: bool,
-    command: str,
-    launcher: LauncherOptions,
+    studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, launcher: LauncherOptions
 ) -> None:
     """One part of the grid, in a folder of its own; all of them together are the study."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
@@ -141,7 +124,5 @@ def _ended(end: BaseException) -> BaseException:
 
 def _tabular_command(study: TabularStudy) -> str:
     """The command that makes a study again: the settings that are not the defaults."""
-    changed = {
-        name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)
-    }
+    changed = {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
     return command_line("tabular", changed)

@@ -47,9 +47,7 @@ FAILED = 1
 def train(
     *,
     env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
-    backend: Annotated[
-        Literal["auto", "envpool", "gymnasium", "ale"], Parameter(group=GROUPS["environment"])
-    ] = "auto",
+    backend: Annotated[Literal["auto", "envpool", "gymnasium", "ale"], Parameter(group=GROUPS["environment"])] = "auto",
     algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
     k: Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])] = (0.0,),
     seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
@@ -91,11 +89,7 @@ def train(
         place = lasting(chosen) if plan else writable(chosen)
         made, folder = training.select_shard(made, place, launcher)
         execution = ExecutionOptions(
-            threads=threads or None,
-            tensorboard=tensorboard,
-            should_stop=stop,
-            groups=groups or None,
-            launcher=launcher,
+            threads=threads or None, tensorboard=tensorboard, should_stop=stop, groups=groups or None, launcher=launcher
         )
         if plan:
             for line in training.plan_lines(made, execution):
@@ -135,9 +129,7 @@ def resume(
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)
 
 
-def run_and_report(
-    work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False
-) -> bool:
+def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False) -> bool:
     """Run, then report how it ended; a run that can be resumed has an exit code of its own.
 
     In a study others follow: populations that failed do not end the program, but return False.
@@ -188,9 +180,7 @@ def holds_run(place: Location, plan: "Plan", launcher: LauncherOptions) -> bool:
     other = difference(stored, config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
-        raise InvalidInput(
-            f"{place} holds a run with other settings ({other}): choose another --out"
-        )
+        raise InvalidInput(f"{place} holds a run with other settings ({other}): choose another --out")
     return True
 
 

@@ -74,9 +74,7 @@ def make_environments(
 
 
 def environment_spec(
-    env_ids: str | Sequence[str],
-    backend: Backend | None = None,
-    protocol: str | AtariProtocol | None = None,
+    env_ids: str | Sequence[str], backend: Backend | None = None, protocol: str | AtariProtocol | None = None
 ) -> EnvironmentSpec:
     """The spec that `make_environments` with the same arguments would have."""
     names = [env_ids] if isinstance(env_ids, str) else list(env_ids)
@@ -102,9 +100,7 @@ def announced_imports(env_ids: Iterable[str]) -> list[str]:
     return [f"importing {module} for {name}" for name, module in modules.items()]
 
 
-def _backend_of_all(
-    names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None
-) -> Backend:
+def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None) -> Backend:
     chosen = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
     if all(one == "ale" for one in chosen.values()):
         return "ale"

@@ -36,14 +36,7 @@ from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.envs.atari_games import AtariGame, atari_game
-from valueshare.envs.base import (
-    Actions,
-    EnvironmentSpec,
-    Seeds,
-    StepResult,
-    as_keys,
-    checked_limit,
-)
+from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
 from valueshare.envs.emulators import (
     action_count,
     emulator_indices,
@@ -55,9 +48,7 @@ from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
 
 
-def atari_spec(
-    names: Sequence[str], protocol: AtariProtocol, episode_limit: int | None = None
-) -> EnvironmentSpec:
+def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int | None = None) -> EnvironmentSpec:
     """The spec that environments of these games share; a mix has the name Breakout+Pong."""
     games = _distinct([atari_game(name) for name in names])
     counts = {game.name: action_count(game.rom, protocol.full_actions) for game in games}

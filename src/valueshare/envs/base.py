@@ -93,24 +93,16 @@ def spec_from_spaces(
 ) -> EnvironmentSpec:
     """The spec of an environment with Box observations and Discrete actions; others are refused."""
     if not isinstance(actions, gymnasium.spaces.Discrete):
-        raise InvalidInput(
-            f"{name} has actions {_brief(actions)}: choose an environment with Discrete actions"
-        )
+        raise InvalidInput(f"{name} has actions {_brief(actions)}: choose an environment with Discrete actions")
     if not isinstance(observations, gymnasium.spaces.Box):
         flat = isinstance(observations, gymnasium.Space) and observations.is_np_flattenable
-        hint = (
-            ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, "
-            "environments of your own)"
-        )
+        hint = ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, environments of your own)"
         raise InvalidInput(
-            f"{name} has observations {_brief(observations)}: choose one with Box observations"
-            f"{hint if flat else ''}"
+            f"{name} has observations {_brief(observations)}: choose one with Box observations{hint if flat else ''}"
         )
     dtype = np.dtype(observations.dtype)
     if dtype.kind != "f" and dtype.name not in _KEPT:
-        raise InvalidInput(
-            f"{name} has observations of {dtype}: choose one with {', '.join(_KEPT)} or floats"
-        )
+        raise InvalidInput(f"{name} has observations of {dtype}: choose one with {', '.join(_KEPT)} or floats")
     return EnvironmentSpec(
         name=name,
         backend=backend,

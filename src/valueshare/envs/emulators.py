@@ -83,7 +83,5 @@ def vector_environment() -> Any:
     try:
         from ale_py.vector_env import AtariVectorEnv
     except ImportError as missing:
-        raise InvalidInput("this ale-py has no vector environment: install 0.12 or later") from (
-            missing
-        )
+        raise InvalidInput("this ale-py has no vector environment: install 0.12 or later") from (missing)
     return AtariVectorEnv

@@ -55,12 +55,7 @@ class EnvPoolEnvironments:
     """E environments of one pool in synchronous mode, results in the order of the rows sent."""
 
     def __init__(
-        self,
-        env_id: str,
-        count: int,
-        *,
-        threads: int | None = None,
-        episode_limit: int | None = None,
+        self, env_id: str, count: int, *, threads: int | None = None, episode_limit: int | None = None
     ) -> None:
         spec = envpool_spec(env_id)
         limit = checked_limit(episode_limit, spec.episode_limit)

@@ -18,15 +18,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from valueshare.envs.base import (
-    Actions,
-    EnvironmentSpec,
-    Seeds,
-    StepResult,
-    as_keys,
-    checked_limit,
-    spec_from_spaces,
-)
+from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit, spec_from_spaces
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
 TRIED_ACTIONS = 16
@@ -103,8 +95,7 @@ class CheckedEnvironment:
             raise _failed(self._spec.name, "step", error) from error
         if not math.isfinite(got):  # agents would be frozen for it
             raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave reward {got} in its step: it must be "
-                "finite"
+                f"the environment {self._spec.name} gave reward {got} in its step: it must be finite"
             )
         return observation, got, ended, cut and not ended
 
@@ -217,8 +208,7 @@ def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
     if not np.isfinite(observation).all():
         row = next(row for row in observation if not np.isfinite(row).all())
         raise EnvironmentFailed(
-            f"the environment {name} gave observation {_brief(row)} in its {doing}: it must be "
-            "finite"
+            f"the environment {name} gave observation {_brief(row)} in its {doing}: it must be finite"
         )
 
 

@@ -88,8 +88,7 @@ class AtariProtocol:
             f"Atari protocol {self.name}": self.digest,
             "actions": f"{actions}, {sticky}",
             "a step": f"{self.frame_skip} frames with one action",
-            "seen": f"{picture}, grey, {self.height}x{self.width} ({self.resize}); "
-            f"the last {self.stack} stacked",
+            "seen": f"{picture}, grey, {self.height}x{self.width} ({self.resize}); the last {self.stack} stacked",
             "starts": f"{starts}, no FIRE pressed, mode {self.mode}, difficulty {self.difficulty}",
             "episodes end at": endings,
             "truncated after": f"{self.frame_limit:,} frames = {self.step_limit:,} steps",
@@ -114,22 +113,14 @@ class AtariProtocol:
 
 
 # Settings with one value so far: written down, so that they are printed and hashed too.
-_ONLY: dict[str, object] = {
-    "resize": "area",
-    "grayscale": True,
-    "fire_at_start": False,
-    "mode": 0,
-    "difficulty": 0,
-}
+_ONLY: dict[str, object] = {"resize": "area", "grayscale": True, "fire_at_start": False, "mode": 0, "difficulty": 0}
 
 _PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         AtariProtocol("machado-2018"),
         AtariProtocol("machado-2018-minimal", full_actions=False),
-        AtariProtocol(
-            "nature-2015", sticky=0.0, full_actions=False, max_noops=30, terminal_on_life_loss=True
-        ),
+        AtariProtocol("nature-2015", sticky=0.0, full_actions=False, max_noops=30, terminal_on_life_loss=True),
     )
 }
 DEFAULT_PROTOCOL = "machado-2018"
@@ -148,9 +139,7 @@ def atari_protocol(name: str | AtariProtocol | None = None) -> AtariProtocol:
     if chosen not in _PROTOCOLS:
         near = get_close_matches(chosen.lower(), _PROTOCOLS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise InvalidInput(
-            f"there is no Atari protocol {chosen!r}: {hint}There are {', '.join(_PROTOCOLS)}"
-        )
+        raise InvalidInput(f"there is no Atari protocol {chosen!r}: {hint}There are {', '.join(_PROTOCOLS)}")
     return _PROTOCOLS[chosen]
 
 

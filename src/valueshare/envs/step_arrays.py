@@ -56,7 +56,5 @@ def step_fields(spec: EnvironmentSpec, count: int) -> list[Field]:
 
 def aligned_slices(sizes: Sequence[int]) -> list[slice]:
     """Bytes of consecutive arrays of these sizes in one block, which ends with the last of them."""
-    starts = [
-        sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes[:i]) for i in range(len(sizes))
-    ]
+    starts = [sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes[:i]) for i in range(len(sizes))]
     return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]

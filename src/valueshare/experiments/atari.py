@@ -13,16 +13,7 @@ import polars as pl
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_designs import (
-    CHANGES,
-    EPSILON_STEPS,
-    KINDS,
-    PAPER_K,
-    K,
-    N,
-    StudyDesign,
-    StudyKind,
-)
+from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign, StudyKind
 from valueshare.experiments.atari_options import AtariOptions, AtariScale
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
@@ -173,9 +164,7 @@ def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
     return split(whole, options.agents_at_once)
 
 
-def _differences(
-    paper: TrainingSettings, settings: TrainingSettings, algorithms: Sequence[str]
-) -> list[str]:
+def _differences(paper: TrainingSettings, settings: TrainingSettings, algorithms: Sequence[str]) -> list[str]:
     """Settings that are not those of the paper, and that these algorithms have."""
     drawn = any(algorithm_named(name).samples.learn for name in algorithms)
     unread = () if drawn else ("quantiles", "target_quantiles", "acting_quantiles")
@@ -215,11 +204,7 @@ def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
 def _guessed(chosen: StudyDesign, kind: StudyKind) -> list[str]:
     """Values that the paper leaves open, where the study has our guesses."""
     paper = kind.designs["paper"]
-    return [
-        words
-        for name, words in kind.guesses.items()
-        if set(getattr(chosen, name)) == set(getattr(paper, name))
-    ]
+    return [words for name, words in kind.guesses.items() if set(getattr(chosen, name)) == set(getattr(paper, name))]
 
 
 _COUNTS = ("seeds", "steps", "eval_interval", "eval_timesteps", "replay_capacity")

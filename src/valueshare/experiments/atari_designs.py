@@ -59,18 +59,14 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
     "atari-sensitivity": lambda: StudyKind(
         {
             "paper": StudyDesign(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
-            "small": StudyDesign(
-                SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}
-            ),
+            "small": StudyDesign(SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}),
             "smoke": StudyDesign(("Pong",), ("ib-dqn",), 2, {"ib-dqn": (0.0, 32.0, 1_024.0)}),
         },
         atari,
     ),
     "atari-rmsprop": lambda: StudyKind(
         {
-            "paper": StudyDesign(
-                tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY
-            ),
+            "paper": StudyDesign(tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY),
             "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
             "smoke": StudyDesign(("Pong",), _PAIR, 2, _N_ONLY),
         },

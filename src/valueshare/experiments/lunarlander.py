@@ -68,11 +68,7 @@ _SCALES: dict[StudyScale, _Scale] = {
 
 
 def lunarlander_study(
-    scale: StudyScale = "small",
-    *,
-    eval_episodes: int | None = None,
-    seeds: int | None = None,
-    tf32: bool = False,
+    scale: StudyScale = "small", *, eval_episodes: int | None = None, seeds: int | None = None, tf32: bool = False
 ) -> Study:
     """The paper's study, or a smaller one; `eval_episodes` and `seeds` replace the scale's own."""
     if scale not in _SCALES:
@@ -112,8 +108,7 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
         "the end of a phase, which makes a run resumable"
     )
     sentences.append(
-        "an update samples the transitions up to the step before, because learning overlaps the "
-        "environments"
+        "an update samples the transitions up to the step before, because learning overlaps the environments"
     )
     sentences.append("minibatches are drawn with replacement")
     return tuple(sentences)

@@ -52,9 +52,7 @@ class TabularStudy:
     """Completed episodes, or all reward collected; auto: episodes in the gridworld, else reward."""
 
     def __post_init__(self) -> None:
-        check_learners(
-            self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power
-        )
+        check_learners(self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
         check_rows(self.timesteps // self.steps * len(self.moments))
@@ -65,9 +63,7 @@ class TabularStudy:
         if not math.isfinite(self.step_reward):
             raise InvalidInput(f"step-reward = {self.step_reward}: write a finite number")
         if self.step_reward and self.env != GRIDWORLD:
-            raise InvalidInput(
-                f"--step-reward is for the gridworld: {self.env} has its own rewards"
-            )
+            raise InvalidInput(f"--step-reward is for the gridworld: {self.env} has its own rewards")
 
     @property
     def moments(self) -> tuple[int, ...]:
@@ -96,11 +92,7 @@ class TabularStudy:
 
 def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str, Any]:
     """The `config.json` of a results folder: everything that determines the results."""
-    values = {
-        "valueshare": __version__,
-        "kind": KIND,
-        "studies": [study.settings() for study in studies],
-    }
+    values = {"valueshare": __version__, "kind": KIND, "studies": [study.settings() for study in studies]}
     return {**values, "shard": shard} if shard else values
 
 
@@ -110,9 +102,7 @@ def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
     studies = []
     for stored in config["studies"]:
         own: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in stored.items()
-            if name in names
+            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items() if name in names
         }
         studies.append(TabularStudy(**own))
     return tuple(studies)
@@ -131,22 +121,14 @@ def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:
     The paper's scale is 9 k x 61 step sizes x 128 seeds x 5,000 timesteps for each.
     """
     grids: dict[Scale, dict[str, Any]] = {
-        "paper": {
-            "k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8),
-            "step_sizes": step_size_grid(0.1),
-            "seeds": 128,
-        },
+        "paper": {"k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8), "step_sizes": step_size_grid(0.1), "seeds": 128},
         "smoke": {"k": (0.0, 0.4, 1.6, 6.4), "step_sizes": step_size_grid(1.0), "seeds": 8},
     }
     if scale not in grids:
         raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(grids)}")
     return tuple(
         TabularStudy(
-            steps=5_000,
-            regimes=(500, 1_000, 2_500, 5_000),
-            discount=0.95,
-            step_reward=step_reward,
-            **grids[scale],
+            steps=5_000, regimes=(500, 1_000, 2_500, 5_000), discount=0.95, step_reward=step_reward, **grids[scale]
         )
         for step_reward in (-1.0, 0.0)
     )

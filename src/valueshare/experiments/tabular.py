@@ -55,10 +55,7 @@ class Cell(NamedTuple):
 
 
 def run_studies(
-    studies: Sequence[TabularStudy],
-    *,
-    progress: bool = False,
-    launcher: LauncherOptions | None = None,
+    studies: Sequence[TabularStudy], *, progress: bool = False, launcher: LauncherOptions | None = None
 ) -> TabularResult:
     """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
 
@@ -118,8 +115,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
     if shard is not None:
         if shard.of > len(grid):
             raise InvalidInput(
-                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most "
-                "so many shards"
+                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most so many shards"
             )
         first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]
@@ -138,9 +134,7 @@ def sweep_rows(text: str) -> bytes:
     values = json.loads(text)
     study = TabularStudy(**{name: _tuples(value) for name, value in values["study"].items()})
     threads = int(values["threads"])
-    table = _sweep(
-        study, study_mdp(study), values["k"], values["step_sizes"], study.moments, threads=threads
-    )
+    table = _sweep(study, study_mdp(study), values["k"], values["step_sizes"], study.moments, threads=threads)
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()
@@ -169,16 +163,12 @@ def _tables(
 def cell_timesteps(studies: Sequence[TabularStudy], cells: Sequence[Cell]) -> int:
     """Of all their runs together."""
     return sum(
-        len(cell.k) * len(cell.step_sizes) * studies[cell.study].seeds * studies[cell.study].steps
-        for cell in cells
+        len(cell.k) * len(cell.step_sizes) * studies[cell.study].seeds * studies[cell.study].steps for cell in cells
     )
 
 
 def _on_cluster(
-    studies: Sequence[TabularStudy],
-    cells: Sequence[Cell],
-    progress: bool,
-    launcher: LauncherOptions,
+    studies: Sequence[TabularStudy], cells: Sequence[Cell], progress: bool, launcher: LauncherOptions
 ) -> tuple[list[pl.DataFrame], float]:
     """One task for a k and a few step sizes, in the order of the grid."""
     from valueshare.runs.workers.cluster import spread
@@ -192,23 +182,13 @@ def _on_cluster(
     ]
     texts = [
         json.dumps(
-            {
-                "study": asdict(studies[cell.study]),
-                "k": cell.k,
-                "step_sizes": cell.step_sizes,
-                "threads": threads,
-            }
+            {"study": asdict(studies[cell.study]), "k": cell.k, "step_sizes": cell.step_sizes, "threads": threads}
         )
         for _, cell in tasks
     ]
     began = time.perf_counter()
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
-        results = spread(
-            launcher,
-            sweep_rows,
-            texts,
-            lambda task: advance(cell_timesteps(studies, [tasks[task][1]])),
-        )
+        results = spread(launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]])))
     tables = [pl.read_parquet(result) for result in results]
     whole = [
         pl.concat([table for table, (own, _) in zip(tables, tasks, strict=True) if own == number])
@@ -258,9 +238,7 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
         if step_size is not None
     ]
     if not tables:
-        raise InvalidInput(
-            f"every run diverged within {best['regime'][0]:,} timesteps: write smaller --step-sizes"
-        )
+        raise InvalidInput(f"every run diverged within {best['regime'][0]:,} timesteps: write smaller --step-sizes")
     shown = ("norm_q", "norm_u", "norm_z", "value_error", "value_rmse")
     return (
         pl.concat(tables)
@@ -268,9 +246,6 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
         .agg(
             pl.col("diverged").sum().alias("diverged_runs"),
             *(pl.col(name).mean() for name in shown),
-            *(
-                (pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name}_error")
-                for name in shown[:3]
-            ),
+            *((pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name}_error") for name in shown[:3]),
         )
     )

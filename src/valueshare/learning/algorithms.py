@@ -141,9 +141,7 @@ def double_q_learning_loss(
     q_t_value = _without_gradient(target, batch.obs_t, None)
     q_t_selector = _without_gradient(online, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
-    error = double_q_learning_error(
-        q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t_value, q_t_selector
-    )
+    error = double_q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t_value, q_t_selector)
     return LossOutput(ERRORS[settings.error](error), q_tm1)
 
 
@@ -197,9 +195,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "double-dqn": _DOUBLE,
     "ib-dqn": _PLAIN._replace(uses_k=True),
     "ib-double-dqn": _DOUBLE._replace(uses_k=True),
-    "dueling-dqn": Algorithm(
-        dueling_network, outputs_are_q, q_learning_loss, "dueling", z_values=centred
-    ),
+    "dueling-dqn": Algorithm(dueling_network, outputs_are_q, q_learning_loss, "dueling", z_values=centred),
     "rdq": Algorithm(
         baseline_residual_network,
         baseline_plus_residual,

@@ -11,9 +11,7 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 
 
-def q_learning_error(
-    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor
-) -> Tensor:
+def q_learning_error(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor:
     """The error of Q-learning, r + γ·max_a q_t(a) - q_tm1(a_tm1).
 
     DQN: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
@@ -25,12 +23,7 @@ def q_learning_error(
 
 
 def double_q_learning_error(
-    q_tm1: Tensor,
-    a_tm1: Tensor,
-    r_t: Tensor,
-    discount_t: Tensor,
-    q_t_value: Tensor,
-    q_t_selector: Tensor,
+    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t_value: Tensor, q_t_selector: Tensor
 ) -> Tensor:
     """The error of Double Q-learning: the selector picks the next action, the value rates it.
 
@@ -55,9 +48,7 @@ def huber(error: Tensor, delta: float = 1.0) -> Tensor:
     return inside * (size - 0.5 * inside)
 
 
-def quantile_huber_loss(
-    quantiles: Tensor, tau: Tensor, targets: Tensor, kappa: float = 1.0
-) -> Tensor:
+def quantile_huber_loss(quantiles: Tensor, tau: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:
     """The loss of implicit quantile networks: quantile regression with a Huber-smoothed error.
 
     With e_ij = target_j - quantile_i,  sum_i mean_j |tau_i - [e_ij < 0]|·huber(e_ij, kappa)/kappa:

@@ -29,9 +29,7 @@ def stream_key(seed: int, stream: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def stream_keys(
-    seeds: Sequence[int], stream: str, device: torch.device | str | None = None
-) -> Tensor:
+def stream_keys(seeds: Sequence[int], stream: str, device: torch.device | str | None = None) -> Tensor:
     """The keys of one stream for many agents. Shapes: seeds [P] -> [P] int64."""
     keys = [stream_key(seed, stream) for seed in seeds]
     return torch.tensor(keys, dtype=torch.int64, device=device)

@@ -30,14 +30,10 @@ class Convolution(nn.Module):
     point together with the patches. Shapes: [..., H, W, channels] -> [..., H', W', outputs].
     """
 
-    def __init__(
-        self, channels: int, outputs: int, kernel: int, stride: int, scale: float = 1.0
-    ) -> None:
+    def __init__(self, channels: int, outputs: int, kernel: int, stride: int, scale: float = 1.0) -> None:
         super().__init__()
         if kernel % stride:
-            raise InvalidInput(
-                f"kernel = {kernel}, stride = {stride}: the kernel must be a multiple of the stride"
-            )
+            raise InvalidInput(f"kernel = {kernel}, stride = {stride}: the kernel must be a multiple of the stride")
         self.kernel, self.stride, self.scale = kernel, stride, scale
         like = nn.Conv2d(channels, outputs, kernel, stride)  # PyTorch's own first weights
         self.weight, self.bias = like.parameters()

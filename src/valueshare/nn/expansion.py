@@ -30,13 +30,7 @@ class MeanExpansion(nn.Module):
 
     scale: torch.Tensor
 
-    def __init__(
-        self,
-        k: float,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, k: float, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
         scale = torch.tensor(condition_number(_number(k)), device=device, dtype=dtype)
@@ -67,13 +61,9 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
     modules = dict(module.named_modules(remove_duplicate=False))
     linears = {path: m for path, m in modules.items() if isinstance(m, nn.Linear)}
     if any(isinstance(m, MeanExpansion) for m in modules.values()):
-        raise InvalidInput(
-            "this network has a mean-expansion layer already: a second one would scale twice"
-        )
+        raise InvalidInput("this network has a mean-expansion layer already: a second one would scale twice")
     if not linears:
-        raise InvalidInput(
-            "no torch.nn.Linear in this network: put MeanExpansion(k) after its output layer"
-        )
+        raise InvalidInput("no torch.nn.Linear in this network: put MeanExpansion(k) after its output layer")
     if after is None:
         after = next(reversed(linears))
         following = list(modules.values())[list(modules).index(after) + 1 :]

@@ -59,9 +59,7 @@ class StackedNetwork:
             for key in tensors
         ]
 
-    def __call__(
-        self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *inputs: Tensor
-    ) -> Tensor:
+    def __call__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *inputs: Tensor) -> Tensor:
         with self._holding({**parameters, **buffers}):
             outputs: Tensor = self._module(*inputs)
         return outputs

@@ -36,9 +36,7 @@ def torso(shape: NetworkShape) -> Torso:
     """
     hidden, observation = shape.hidden, shape.observation
     if not hidden or min(hidden) < 1:
-        raise InvalidInput(
-            f"hidden = {list(hidden)}: give the width of at least 1 layer, each >= 1"
-        )
+        raise InvalidInput(f"hidden = {list(hidden)}: give the width of at least 1 layer, each >= 1")
     if shape.actions < 1:
         raise InvalidInput(f"actions = {shape.actions}: a state has at least 1 action")
     if len(observation) == 1:
@@ -75,9 +73,7 @@ class ObservationScale(nn.Module):
         return observation.to(self.scale.dtype) * per_agent(self.scale, observation)
 
 
-def mlp_torso(
-    observation_size: int, hidden: Sequence[int], observation_scale: float = 1.0
-) -> nn.Sequential:
+def mlp_torso(observation_size: int, hidden: Sequence[int], observation_scale: float = 1.0) -> nn.Sequential:
     """Linear layers with a ReLU after each; none at all for empty `hidden`.
 
     Shapes: [..., observation_size] -> [..., hidden[-1]].
@@ -102,9 +98,7 @@ class NatureTorso(nn.Module):
         super().__init__()
         channels, height, width = shape
         if min(height, width) < 36:
-            raise InvalidInput(
-                f"images of {height}x{width}: these convolutions need at least 36x36"
-            )
+            raise InvalidInput(f"images of {height}x{width}: these convolutions need at least 36x36")
         self.convolutions = nn.Sequential(
             Convolution(channels, 32, kernel=8, stride=4, scale=1 / 255),
             nn.ReLU(),

@@ -22,12 +22,7 @@ class Exploration(NamedTuple):
 
 
 @torch.no_grad()
-def act(
-    population: Population,
-    state: State,
-    observation: Tensor,
-    exploration: Exploration | None = None,
-) -> Tensor:
+def act(population: Population, state: State, observation: Tensor, exploration: Exploration | None = None) -> Tensor:
     """The actions of this step; `exploration` has its random numbers if they are drawn already.
 
     Shapes: observation [P, ...] -> [P] int64.

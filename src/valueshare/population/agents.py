@@ -135,18 +135,14 @@ def listed_seeds(seeds: Iterable[int]) -> list[int]:
 def check_agents(count: int) -> None:
     """Refuse a table of more agents than any machine trains, before it is made."""
     if count > MOST_AGENTS:
-        raise InvalidInput(
-            f"{count:,} agents: at most {MOST_AGENTS:,} in one table; give fewer seeds or values"
-        )
+        raise InvalidInput(f"{count:,} agents: at most {MOST_AGENTS:,} in one table; give fewer seeds or values")
 
 
 def check_table(table: pl.DataFrame) -> None:
     """Refuse a table that `agent_table` cannot have made; it may come from anybody's run folder."""
     wanted = {name: kind() for name, kind in SCHEMA.items()}
     if dict(table.schema) != wanted or table.null_count().sum_horizontal().item():
-        raise InvalidInput(
-            "the table of agents has other columns than it should, or missing values"
-        )
+        raise InvalidInput("the table of agents has other columns than it should, or missing values")
     if not table.height or table["agent"].is_duplicated().any():
         raise InvalidInput("the table of agents is empty, or names an agent twice")
     for row in table.select("algorithm", "k", *PER_AGENT).unique().iter_rows(named=True):

@@ -7,17 +7,10 @@ import torch
 
 from valueshare.errors import InvalidInput, first_line
 
-_TUNING = (
-    "triton.autotune_pointwise",
-    "max_autotune",
-    "max_autotune_pointwise",
-    "coordinate_descent_tuning",
-)
+_TUNING = ("triton.autotune_pointwise", "max_autotune", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 
-def compiled_if(
-    compiled: bool, function: Callable[[], None], *, tuned: bool = True
-) -> Callable[[], None]:
+def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = True) -> Callable[[], None]:
     """A step compiled as one graph, or as it is.
 
     Tuning tries several forms of a kernel, on copies of the tensors that it writes to.
@@ -25,9 +18,7 @@ def compiled_if(
     if not compiled:
         return function
     options: dict[str, Any] = {} if tuned else dict.fromkeys(_TUNING, False)
-    step: Callable[[], None] = torch.compile(
-        function, fullgraph=True, dynamic=False, options=options
-    )
+    step: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, options=options)
     return step
 
 

@@ -113,14 +113,9 @@ def can_be_asynchronous(population: Population) -> bool:
     return suits and can_wait(population.device)
 
 
-def _process(
-    population: Population, names: Sequence[str] | NDArray[np.str_], threads: int
-) -> Environments:
+def _process(population: Population, names: Sequence[str] | NDArray[np.str_], threads: int) -> Environments:
     return EnvironmentProcess(
-        [str(name) for name in names],
-        population.env,
-        threads=threads,
-        protocol=population.settings.atari_protocol,
+        [str(name) for name in names], population.env, threads=threads, protocol=population.settings.atari_protocol
     )
 
 
@@ -131,11 +126,7 @@ def _training_environments(
 
 
 def _environments(
-    population: Population,
-    names: Sequence[str] | NDArray[np.str_],
-    threads: int,
-    *,
-    evaluation: bool,
+    population: Population, names: Sequence[str] | NDArray[np.str_], threads: int, *, evaluation: bool
 ) -> Environments:
     return make_environments(
         [str(name) for name in names],

@@ -56,9 +56,7 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     settings, keys, env = population.settings, population.keys, population.env
     lanes, device = copies(settings), population.device
     shape = (population.size, lanes)
-    observation = StagingBuffer(
-        (*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device
-    )
+    observation = StagingBuffer((*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device)
     first = StagingBuffer(shape, torch.bool, device) if env.stack else None
     action = StagingBuffer(shape, torch.int64, device)
     value = StagingBuffer(shape, torch.float32, device)
@@ -100,20 +98,12 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     return Player(observation, first, action, value, counter, *steps)
 
 
-def evaluate(
-    population: Population,
-    player: Player,
-    environments: Environments,
-    step: int,
-    on_step: OnStep,
-) -> Scores:
+def evaluate(population: Population, player: Player, environments: Environments, step: int, on_step: OnStep) -> Scores:
     """Let every agent play as it is after `step` steps; `on_step` gets that number every tick."""
     settings = population.settings
     shape = (population.size, copies(settings))
     stream = f"evaluation-environment/{step}"
-    seeds = np.array(
-        [stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])]
-    )
+    seeds = np.array([stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])])
     observation = environments.reset(seeds)
     player.counter.fill_(first_counter(step))
     tally = Tally(shape, population.agents["discount"].to_numpy()[:, None])
@@ -175,9 +165,7 @@ class Tally:
         self.scores_done, self.over_done = done
         self.episodes = np.zeros(shape, np.int64)
 
-    def step(
-        self, reward: NDArray[Any], training_reward: NDArray[Any], active: NDArray[Any]
-    ) -> None:
+    def step(self, reward: NDArray[Any], training_reward: NDArray[Any], active: NDArray[Any]) -> None:
         self.weight = np.where(active, self.discount * self.weight + 1, self.weight)
         self.returns += np.where(active, training_reward * self.weight, 0.0)
         self.score += np.where(active, reward, 0.0)

@@ -53,9 +53,7 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
     learning = state.diverged_at < 0
     # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
     # transposed. The axis that is added is for parameters of one number per agent.
-    squares = [
-        g.unsqueeze(-1).square().sum(tuple(range(1, g.ndim + 1))) for g in gradients.values()
-    ]  # [P] each
+    squares = [g.unsqueeze(-1).square().sum(tuple(range(1, g.ndim + 1))) for g in gradients.values()]  # [P] each
     finite = torch.isfinite(losses) & torch.isfinite(torch.stack(squares).sum(0))
     active = learning & finite  # [P]
     state.diverged_at.copy_(torch.where(learning & ~active, step, state.diverged_at))
@@ -109,9 +107,7 @@ def gradients_and_losses(
     return gradients, aux
 
 
-def update_target(
-    population: Population, state: State, history: CursorHistory | None = None
-) -> None:
+def update_target(population: Population, state: State, history: CursorHistory | None = None) -> None:
     """Copy the online weights into the target network, then measure on a fresh minibatch."""
     copy_weights(state.online.parameters, state.target)
     measure(population, state, history)
@@ -155,13 +151,7 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
     state.measurements.add_(1)
 
 
-def sample(
-    state: State,
-    keys: Tensor,
-    counter: Tensor,
-    batch_size: int,
-    history: CursorHistory | None = None,
-) -> Batch:
+def sample(state: State, keys: Tensor, counter: Tensor, batch_size: int, history: CursorHistory | None = None) -> Batch:
     """Transitions of each agent, uniform over those that are live, with replacement.
 
     `counter` [] is that of the random numbers. With `history`, over those that were live at the

@@ -48,12 +48,7 @@ class Loop:
     """The plain executor."""
 
     def __init__(
-        self,
-        population: Population,
-        state: State,
-        environments: Environments,
-        *,
-        compiled: bool = False,
+        self, population: Population, state: State, environments: Environments, *, compiled: bool = False
     ) -> None:
         self.population, self.state, self.environments = population, state, environments
         self.actor = with_delayed_actor(state) if population.settings.delayed_actor else state
@@ -67,9 +62,7 @@ class Loop:
             shape = (population.size, *population.env.network_shape)
             self._obs = torch.zeros(shape, dtype=self._obs.dtype)
         # Random numbers are drawn in blocks, except by compiled code, which fuses them.
-        self._exploration = (
-            (lambda: None) if compiled else exploration_in_blocks(population, state.step)
-        )
+        self._exploration = (lambda: None) if compiled else exploration_in_blocks(population, state.step)
         self.act = compiled_if(compiled, self._choose_actions)
         self.store = compiled_if(compiled, self._add_to_replay)
         self.update_target = compiled_if(compiled, partial(update_target, population, state))

@@ -117,9 +117,7 @@ def need(spec: PopulationSpec, network: NetworkFactory | None = None) -> Need:
 
 
 def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Need:
-    population = make_population(
-        spec.agents[:1], spec.settings, spec.env_spec, torch.device("meta"), network
-    )
+    population = make_population(spec.agents[:1], spec.settings, spec.env_spec, torch.device("meta"), network)
     state = initial_state(population)
     rings = sum(tensor.nbytes for tensor in state.replay)
     others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
@@ -204,9 +202,7 @@ def free_bytes(device: torch.device) -> int | None:
     return host_memory.free_bytes()
 
 
-def _refuse_excess(
-    needs: Need, each: int, fixed: int, free: int | None, kind: str, advice: str | None
-) -> None:
+def _refuse_excess(needs: Need, each: int, fixed: int, free: int | None, kind: str, advice: str | None) -> None:
     agents = needs.agents
     if free is None or agents * each + fixed <= USABLE * free:
         return
@@ -257,9 +253,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     pairs = batch * samples.learn * samples.target * 4  # [B, N, N'] of float32
     update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights
     # A minibatch, and the indices that find it: both observations, and five numbers of 64 bits.
-    observation = (
-        math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
-    )
+    observation = math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
     update += 2 * batch * (2 * observation + 5 * 8)
     on_cuda = CUDA_ACTIVATIONS * learning + CUDA_WEIGHTS * weights
     others = max(measuring, playing)
@@ -292,11 +286,7 @@ def _frame_bytes(population: Population, state: State) -> int:
     if not transitions.holds_frames(replay):
         return 0
     capacity = replay.action.shape[1]
-    return (
-        replay.observation.nbytes
-        * min(population.settings.checkpoint_interval, capacity)
-        // capacity
-    )
+    return replay.observation.nbytes * min(population.settings.checkpoint_interval, capacity) // capacity
 
 
 def _checkpoint_bytes(population: Population, state: State) -> int:

@@ -13,14 +13,7 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import NetworkShape
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import (
-    NetworkFactory,
-    Weights,
-    forward,
-    network_on_meta,
-    network_shape,
-    torch_dtype,
-)
+from valueshare.population.state import NetworkFactory, Weights, forward, network_on_meta, network_shape, torch_dtype
 
 Sizes = dict[str, tuple[int, ...]]  # of parameters and buffers, by name
 
@@ -80,9 +73,7 @@ def _one_line(doing: str, way: str) -> Iterator[None]:
         yield
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise InvalidInput(
-            f"the network cannot be {doing} ({type(error).__name__}: {reason}): {way}"
-        ) from error
+        raise InvalidInput(f"the network cannot be {doing} ({type(error).__name__}: {reason}): {way}") from error
 
 
 def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
@@ -195,6 +186,4 @@ def _check_outputs(spec: PopulationSpec, outputs: Tensor) -> None:
 
 
 def _quantiles(spec: PopulationSpec) -> int:
-    return (
-        spec.env_spec.actions + 1
-    )  # other than the actions, so that the two axes cannot be mistaken
+    return spec.env_spec.actions + 1  # other than the actions, so that the two axes cannot be mistaken

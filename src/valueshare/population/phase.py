@@ -96,6 +96,5 @@ def _records(population: Population, state: State, scores: Scores, step: int) ->
     table = pl.DataFrame(columns, schema=records_schema())
     alive = pl.col("diverged_at") < 0
     return table.with_columns(
-        pl.selectors.float().fill_nan(None),
-        diverged_at=pl.when(alive).then(None).otherwise("diverged_at"),
+        pl.selectors.float().fill_nan(None), diverged_at=pl.when(alive).then(None).otherwise("diverged_at")
     )

@@ -46,13 +46,7 @@ def lunarlander_paper() -> Preset:
             eval_envs=10,
             eval_episode_limit=1_000,
         ),
-        AgentSettings(
-            step_size=1e-3,
-            discount=0.99,
-            epsilon_start=1.0,
-            epsilon_end=0.05,
-            epsilon_steps=10_000,
-        ),
+        AgentSettings(step_size=1e-3, discount=0.99, epsilon_start=1.0, epsilon_end=0.05, epsilon_steps=10_000),
     )
 
 
@@ -145,18 +139,13 @@ def mountaincar() -> Preset:
 
 def generic() -> Preset:
     """A sound start for any environment with vector observations and rewards of order one."""
-    return _classic(
-        TrainingSettings(steps=100_000, loss="huber"),
-        AgentSettings(step_size=5e-4, epsilon_steps=10_000),
-    )
+    return _classic(TrainingSettings(steps=100_000, loss="huber"), AgentSettings(step_size=5e-4, epsilon_steps=10_000))
 
 
 def _classic(settings: TrainingSettings, own: AgentSettings) -> Preset:
     """A preset of vector observations: PyTorch's initial weights and ten evaluations of a run."""
     tenth = settings.steps // 10
-    evaluated = replace(
-        settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth
-    )
+    evaluated = replace(settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth)
     return Preset(evaluated, own)
 
 
@@ -194,12 +183,7 @@ def atari(algorithm: str = "dqn") -> Preset:
             eval_epsilon=0.001,
         ),
         AgentSettings(
-            step_size=6.25e-5,
-            discount=0.99,
-            epsilon_start=1.0,
-            epsilon_end=0.01,
-            epsilon_steps=1_000_000,
-            beta=0.001,
+            step_size=6.25e-5, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=1_000_000, beta=0.001
         ),
     )
     if algorithm_named(algorithm).samples.learn:  # IQN and IB-IQN
@@ -216,22 +200,11 @@ def atari_rmsprop() -> Preset:
     RMSprop's epsilon is inside the square root.
     """
     base = atari()
-    settings = replace(
-        base.settings,
-        loss="huber",
-        optimizer="rmsprop",
-        rmsprop_decay=0.95,
-        optimizer_epsilon=0.01,
-    )
+    settings = replace(base.settings, loss="huber", optimizer="rmsprop", rmsprop_decay=0.95, optimizer_epsilon=0.01)
     return Preset(settings, replace(base.own, step_size=2.5e-4))
 
 
-PRESETS = {
-    "CartPole-v1": cartpole,
-    "Acrobot-v1": acrobot,
-    "MountainCar-v0": mountaincar,
-    "LunarLander-v3": lunarlander,
-}
+PRESETS = {"CartPole-v1": cartpole, "Acrobot-v1": acrobot, "MountainCar-v0": mountaincar, "LunarLander-v3": lunarlander}
 
 
 def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:

@@ -130,9 +130,7 @@ class State(NamedTuple):
     train_episodes: Tensor  # [P]  how many finished
 
 
-def forward(
-    network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None
-) -> Tensor:
+def forward(network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
     """Outputs of every agent's network on its own observations [P, B, ...], of any module."""
 
     def one(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
@@ -180,9 +178,7 @@ def make_population(
         network=module,
         stacked=stacked(module),
         factory=factory,
-        hyperparameters=AgentHyperparameters(
-            *(column(name) for name in AgentHyperparameters._fields)
-        ),
+        hyperparameters=AgentHyperparameters(*(column(name) for name in AgentHyperparameters._fields)),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
         device=device,
     )
@@ -204,19 +200,12 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     On the meta device these are shapes alone, and nothing is drawn or allocated.
     `scratch` is the folder of a replay that is on disk.
     """
-    p, settings, env, device = (
-        population.size,
-        population.settings,
-        population.env,
-        population.device,
-    )
+    p, settings, env, device = (population.size, population.settings, population.env, population.device)
     on_host = population.replay_on_host and device.type != "meta"
     on_disk = on_host and settings.replay_device == "disk"
     factory, shape = population.factory, network_shape(settings, env)
     modules = [
-        network_on_meta(factory, shape, k).to("meta")
-        if device.type == "meta"
-        else _drawn(factory, shape, k, seed)
+        network_on_meta(factory, shape, k).to("meta") if device.type == "meta" else _drawn(factory, shape, k, seed)
         for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
     ]
     stacked, buffers = stack_module_state(modules)
@@ -271,9 +260,7 @@ def load_(state: State, tensors: Mapping[str, Tensor]) -> None:
     own = flat(state)
     if own.keys() != tensors.keys():
         other = ", ".join(sorted(own.keys() ^ tensors.keys()))
-        raise InvalidInput(
-            f"this checkpoint holds other tensors ({other}): resume with the run's own network"
-        )
+        raise InvalidInput(f"this checkpoint holds other tensors ({other}): resume with the run's own network")
     for name, tensor in own.items():
         tensor.copy_(tensors[name])
 
@@ -290,11 +277,7 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
     """The sizes of one agent's network, and how its weights start."""
     return NetworkShape(
-        env.network_shape,
-        env.actions,
-        settings.hidden,
-        settings.observation_scale,
-        settings.initialization,
+        env.network_shape, env.actions, settings.hidden, settings.observation_scale, settings.initialization
     )
 
 
@@ -356,8 +339,6 @@ def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
     if isinstance(node, Tensor):
         yield path, node
         return
-    children: Iterable[tuple[str, Any]] = (
-        node.items() if isinstance(node, dict) else node._asdict().items()
-    )
+    children: Iterable[tuple[str, Any]] = node.items() if isinstance(node, dict) else node._asdict().items()
     for name, child in children:
         yield from _leaves(child, (*path, name))

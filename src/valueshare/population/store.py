@@ -22,9 +22,7 @@ class StepTensors(NamedTuple):
 
 
 @torch.no_grad()
-def store(
-    replay: Transitions, step: StepTensors, discount: Tensor, settings: TrainingSettings
-) -> None:
+def store(replay: Transitions, step: StepTensors, discount: Tensor, settings: TrainingSettings) -> None:
     """Add a step to replay, all of it on the device of the replay. Shapes: discount [P]."""
     ended = step.ended.reshape(-1, *(1,) * (step.observation.ndim - 1))
     transitions.add(

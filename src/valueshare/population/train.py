@@ -24,15 +24,7 @@ from valueshare.population.checkpoints.saving import Added, Saved, prepare, save
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import (
-    NetworkFactory,
-    Population,
-    State,
-    flat,
-    initial_state,
-    load_,
-    make_population,
-)
+from valueshare.population.state import NetworkFactory, Population, State, flat, initial_state, load_, make_population
 from valueshare.replay import packing, transitions
 from valueshare.replay.transitions import Segment, Transitions
 
@@ -117,10 +109,7 @@ def train_population(
 
 
 def _trained(
-    engine: Engine,
-    folder: Folder | None,
-    on_phase: Callable[[PhaseReport], None],
-    poll: Callable[[int], None],
+    engine: Engine, folder: Folder | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state = engine.population, engine.state
@@ -140,11 +129,7 @@ def _trained(
 
 
 def _committed_phase(
-    engine: Engine,
-    phase: int,
-    folder: Folder | None,
-    identity: Mapping[str, Any],
-    poll: Callable[[int], None],
+    engine: Engine, phase: int, folder: Folder | None, identity: Mapping[str, Any], poll: Callable[[int], None]
 ) -> PhaseReport:
     replay = engine.state.replay
     moment = transitions.cursors(replay)
@@ -170,9 +155,7 @@ def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
     )
 
 
-def _resume(
-    folder: Folder | None, identity: Mapping[str, Any], state: State
-) -> tuple[int, list[pl.DataFrame]]:
+def _resume(folder: Folder | None, identity: Mapping[str, Any], state: State) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
     if folder is None:
         return 0, []
@@ -209,9 +192,7 @@ def checked_device(device: str | torch.device) -> torch.device:
     # Streams that wait for emulators must not hold up others, which they do where they share one of
     # the few connections that CUDA opens by itself.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    if found.type == "cuda" and (
-        not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()
-    ):
+    if found.type == "cuda" and (not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()):
         raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
     if found.type not in ("cpu", "cuda"):
         raise InvalidInput(f"device = {device!r}: write cpu or cuda")

@@ -17,9 +17,7 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 
 
-def mapped_zeros(
-    folder: Path | None,
-) -> Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor]:
+def mapped_zeros(folder: Path | None) -> Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor]:
     """A maker of tensors of zeros whose bytes are on the disk of `folder` (None: of /tmp).
 
     The first axis of a shape counts agents.

@@ -76,9 +76,7 @@ def restore(replay: Transitions, piece: Mapping[str, Tensor]) -> None:
         *fields, size = table[number]
         chunk = Chunk(*fields)
         if not 0 < chunk.rows <= replay.observation.shape[1]:
-            raise InvalidInput(
-                f"a checkpoint has {chunk.rows:,} frames in one piece: it is damaged"
-            )
+            raise InvalidInput(f"a checkpoint has {chunk.rows:,} frames in one piece: it is damaged")
         packed = data[starts[number] : starts[number] + size]
         frames = unpack(packed, chunk.rows, chunk.rows * row.nbytes)
         rows = torch.from_numpy(frames).view(row.dtype).reshape(chunk.rows, *row.shape)

@@ -82,11 +82,7 @@ class ReportData:
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
         others.
         """
-        pairs = [
-            (plain, v)
-            for v in self.variants
-            if (plain := plain_variant(v, self.variants)) is not None
-        ]
+        pairs = [(plain, v) for v in self.variants if (plain := plain_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
         return wanted[0] if wanted else None
 

@@ -51,11 +51,7 @@ class FigureKind(NamedTuple):
 
 
 def drawn_from(
-    results: Results,
-    names: Sequence[str] = (),
-    *,
-    resamples: int = RESAMPLES,
-    data: ReportData | None = None,
+    results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES, data: ReportData | None = None
 ) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
     data = report_data(results, resamples) if data is None else data
@@ -113,13 +109,9 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
         for v in (line.sooner, line.plain)
     ]
     sides = line.sooner.named(), line.plain.named()
-    found = sample_efficiency_interval(
-        pl.concat(rows), *sides, column=SCORE, resamples=data.resamples
-    )
+    found = sample_efficiency_interval(pl.concat(rows), *sides, column=SCORE, resamples=data.resamples)
     row = found.table.row(0, named=True)
-    low, high = (
-        "never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high")
-    )
+    low, high = ("never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high"))
     between = "" if row["reached"] is None else f" [{low}, {high}]"
     step = "no step" if row["step"] is None else millions(row["step"])
     sentence = (
@@ -179,9 +171,7 @@ def _sensitivity(data: ReportData) -> Content:
     auc, notes = run_auc(data.sweep)
     by_k = mean_intervals(auc, ["k"], "score", resamples=data.resamples)
     lines = mean_intervals(data.sweep, ["k", "step"], "score", resamples=data.resamples)
-    caption = (
-        f"{data.envs[0]}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
-    )
+    caption = f"{data.envs[0]}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     return curves.sensitivity(by_k, lines), caption, notes
 
 
@@ -279,8 +269,7 @@ FIGURES: dict[str, FigureKind] = {
     "action-gap-increase": FigureKind(
         _by_game(
             *("relative_action_gap", bars.action_gap_increase),
-            "Increase of the relative action gap from {plain} to {layered}, clipped at "
-            f"{bars.GAP_CLIP:g}.",
+            f"Increase of the relative action gap from {{plain}} to {{layered}}, clipped at {bars.GAP_CLIP:g}.",
         ),
         (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
     ),
@@ -289,9 +278,7 @@ FIGURES: dict[str, FigureKind] = {
         (
             SEVERAL_K,
             Need("one environment", lambda data: data.atari or len(data.envs) == 1),
-            Need(
-                f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES
-            ),
+            Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES),
         ),
     ),
     "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
@@ -300,10 +287,7 @@ FIGURES: dict[str, FigureKind] = {
         _rmsprop,
         (
             ATARI,
-            Need(
-                "runs with RMSprop beside others",
-                lambda data: {RMSPROP} < set(data.table["optimizer"].unique()),
-            ),
+            Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique())),
         ),
     ),
     "learning-curves": FigureKind(_learning_curves),

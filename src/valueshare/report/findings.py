@@ -78,8 +78,7 @@ def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
     """The comparisons that are asked for, or the default ones."""
     found = [compare(data, pair) for pair in asked_pairs(data, asked)]
     return Verdict(
-        tuple(one for one in found if isinstance(one, Comparison)),
-        tuple(one for one in found if isinstance(one, str)),
+        tuple(one for one in found if isinstance(one, Comparison)), tuple(one for one in found if isinstance(one, str))
     )
 
 
@@ -151,17 +150,11 @@ def in_numbers(found: Comparison) -> str:
     parts = [sentence(found)[:-1]]
     if found.difference is not None and found.values is not None:
         x, y = found.values
-        parts.append(
-            f": {found.what} {number(x)} against {number(y)}, "
-            f"a difference of {written(found.difference)}"
-        )
+        parts.append(f": {found.what} {number(x)} against {number(y)}, a difference of {written(found.difference)}")
     parts.append(f"; a run of it is the better one with probability {odds(found.improvement)}")
     if found.envs.height > 1:
         up, down = sides(found)
-        parts.append(
-            f"; of {found.envs.height} environments it is clearly higher on {up} and clearly "
-            f"lower on {down}"
-        )
+        parts.append(f"; of {found.envs.height} environments it is clearly higher on {up} and clearly lower on {down}")
     elif found.envs.height:
         parts.append(f", on {game(found.envs['env'][0])}")
     return "".join(parts) + "."
@@ -202,9 +195,7 @@ def _size(found: Comparison) -> float:
     return found.difference.value if found.difference else found.improvement.value
 
 
-def _counted(
-    found: Sequence[Comparison], higher: Sequence[Comparison], lower: Sequence[Comparison]
-) -> str:
+def _counted(found: Sequence[Comparison], higher: Sequence[Comparison], lower: Sequence[Comparison]) -> str:
     unclear = [one for one in found if one.direction == 0]
     parts = [
         f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")

@@ -8,15 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
-from valueshare.files import (
-    FULL,
-    make_parents,
-    reason,
-    remove_empty,
-    sync_directory,
-    sync_tree,
-    write_whole,
-)
+from valueshare.files import FULL, make_parents, reason, remove_empty, sync_directory, sync_tree, write_whole
 from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
 from valueshare.runs.directory import (
     refuse_links_between,
@@ -46,12 +38,8 @@ def check_out(target: Path, within: Path | None = None) -> None:
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is no error here
     for folder in (place, *place.parents):
-        if folder.name in RUNS_OWN and "kind" in (
-            read_config(folder.parent, skip_damaged=True) or {}
-        ):
-            raise InvalidInput(
-                f"{target} is where a run keeps its {folder.name}: choose another --out"
-            )
+        if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
+            raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another --out")
 
 
 @contextmanager

@@ -93,9 +93,7 @@ class Tables(NamedTuple):
     diverged: pl.DataFrame  # by k: how many
 
 
-def write_sweep_report(
-    run_folder: Path, out: Path | None = None, study: SweepStudy = LUNARLANDER
-) -> dict[str, Any]:
+def write_sweep_report(run_folder: Path, out: Path | None = None, study: SweepStudy = LUNARLANDER) -> dict[str, Any]:
     """Write figures/, summary.json, scores.parquet and report.html; returns the summary."""
     agents = read_agents(run_folder, SizeLimit(OWN_LIMIT))
     run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
@@ -200,9 +198,7 @@ def _within(auc: pl.DataFrame, claim: Claim) -> list[float]:
     return auc.filter(pl.col("k").is_between(claim.low, claim.high))["k"].to_list()
 
 
-def _verdict(
-    auc: pl.DataFrame, claims: tuple[Claim, ...], sides: dict[str, list[float]]
-) -> list[str]:
+def _verdict(auc: pl.DataFrame, claims: tuple[Claim, ...], sides: dict[str, list[float]]) -> list[str]:
     rows = {row["k"]: row for row in auc.to_dicts()}
     if rows.get(0.0, {}).get("ci95_low") is None:
         return ["There is no interval for k = 0, so nothing can be compared with it."]
@@ -244,11 +240,7 @@ def _deviations(agents: pl.DataFrame, run: Imported, env: str) -> list[str]:
 
 
 def _page(
-    study: SweepStudy,
-    run: Imported,
-    tables: Tables,
-    summary: dict[str, Any],
-    pictures: dict[str, Picture],
+    study: SweepStudy, run: Imported, tables: Tables, summary: dict[str, Any], pictures: dict[str, Picture]
 ) -> str:
     agents, steps = summary["left_out"]["agents"], summary["steps"]
     headings = ("k", "mean", "low", "high", "agents", "left out")

@@ -12,13 +12,7 @@ import polars as pl
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.run_values import final_scores
-from valueshare.analysis.scores import (
-    PAPER_AGENTS,
-    game_name,
-    human_normalized,
-    is_atari,
-    paper_scores,
-)
+from valueshare.analysis.scores import PAPER_AGENTS, game_name, human_normalized, is_atari, paper_scores
 from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, game, with_k
@@ -82,9 +76,7 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
     envs = sorted(rows["env"].unique().to_list(), key=lambda env: game(env).lower())
     who = find_variants(rows, n)
     who.sort(key=lambda variant: family(variant.algorithm) == "iqn")  # last, as in the paper
-    known = {
-        (e, a, k): score for e, a, k, score in rows.select("env", *VARIANT, "score").iter_rows()
-    }
+    known = {(e, a, k): score for e, a, k, score in rows.select("env", *VARIANT, "score").iter_rows()}
     scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in who) for env in envs)
     return ScoreTable(tuple(envs), tuple(who), scores)
 
@@ -159,9 +151,7 @@ def frame_to_markdown(frame: pl.DataFrame) -> str:
     return _markdown_table(names, [dtype.is_numeric() for dtype in frame.dtypes], rows)
 
 
-def _markdown_table(
-    names: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]
-) -> str:
+def _markdown_table(names: Sequence[str], numeric: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
     rule = "|" + "".join("---:|" if number else "---|" for number in numeric)
     head, *body = (f"| {' | '.join(row)} |" for row in ([*map(_markdown, names)], *rows))
     return "\n".join([head, rule, *body, ""])

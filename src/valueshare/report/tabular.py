@@ -15,15 +15,7 @@ from valueshare.experiments.tabular import TabularResult
 from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
 from valueshare.report.page.about import made_section
-from valueshare.report.page.elements import (
-    Picture,
-    bullets,
-    figure,
-    page,
-    paragraph,
-    section,
-    table,
-)
+from valueshare.report.page.elements import Picture, bullets, figure, page, paragraph, section, table
 from valueshare.report.pipeline import Drawn, Report, write_files
 from valueshare.report.tabular_files import SUMMARY, read_norms, read_summary
 from valueshare.result_files import SizeLimit
@@ -60,22 +52,17 @@ READING = (
 )
 
 
-def write_results(
-    result: TabularResult, folder: Path, *, command: str, shards: Sequence[dict[str, Any]] = ()
-) -> None:
+def write_results(result: TabularResult, folder: Path, *, command: str, shards: Sequence[dict[str, Any]] = ()) -> None:
     """Fill a results folder from a finished study; `shards` are the provenance of its shards."""
     origin = provenance(command) | ({"shards": shards} if shards else {})
     columns = ((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out))
     measure = result.studies[0].measured
     caption = (
-        f"Increase of the mean {measure} over the smallest k, each k at its best step size. "
-        "Shaded: 95 % intervals."
+        f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
     )
     drawn = (
         Drawn(figure_name(result.studies), tuned_increase(columns, measure=measure), caption),
-        Drawn(
-            "norms", norm_reduction(result.norms), "Norms along learning, and at the end against k."
-        ),
+        Drawn("norms", norm_reduction(result.norms), "Norms along learning, and at the end against k."),
     )
     report = Report(
         drawn,
@@ -92,17 +79,13 @@ def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[
     for name in names:
         if name not in FIGURE_CAPTIONS:
             known = "unknown" if name not in FIGURES else "of other results"
-            raise InvalidInput(
-                f"the figure {name!r} is {known}: a tabular study has {', '.join(FIGURE_CAPTIONS)}"
-            )
+            raise InvalidInput(f"the figure {name!r} is {known}: a tabular study has {', '.join(FIGURE_CAPTIONS)}")
     stored, norms = read_summary(folder), read_norms(folder, limit)
     columns = ((SAME_SEEDS, stored.same_seeds), (OTHER_SEEDS, stored.other_seeds))
     drawn = [
         Drawn(
             name,
-            tuned_increase(columns, measure=stored.measure)
-            if name == "gridworld"
-            else norm_reduction(norms),
+            tuned_increase(columns, measure=stored.measure) if name == "gridworld" else norm_reduction(norms),
             FIGURE_CAPTIONS[name],
         )
         for name in dict.fromkeys(names or FIGURE_CAPTIONS)
@@ -141,8 +124,7 @@ def summary(result: TabularResult) -> dict[str, Any]:
     """The numbers of the figure, as plain JSON."""
     score = pl.col("mean_score").alias(f"mean_{result.studies[0].measured}")
     same, other = (
-        rows.select(*CELL, *INCREASE, "best_step_size", score).to_dicts()
-        for rows in (result.figure, result.held_out)
+        rows.select(*CELL, *INCREASE, "best_step_size", score).to_dicts() for rows in (result.figure, result.held_out)
     )
     diverged = result.runs.filter(pl.col("diverged"))
     return {
@@ -160,9 +142,7 @@ def _notes(result: TabularResult) -> list[str]:
     return [TWO_REWARDS, *READING] if len(result.studies) > 1 else [*READING]
 
 
-def _page(
-    result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]
-) -> str:
+def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]) -> str:
     study, (increase, norms) = result.studies[0], pictures
     lead = (
         f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in "

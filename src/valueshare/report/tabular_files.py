@@ -110,9 +110,7 @@ def _damaged(folder: Path, error: Exception) -> InvalidInput:
     return InvalidInput(f"{folder} is damaged ({why}): run its study again with --overwrite")
 
 
-def write_shard(
-    runs: pl.DataFrame, folder: Path, timesteps: int, seconds: float, *, command: str
-) -> None:
+def write_shard(runs: pl.DataFrame, folder: Path, timesteps: int, seconds: float, *, command: str) -> None:
     """Fill the results folder of a shard."""
     (folder / RUNS).parent.mkdir()
     write_table(folder / RUNS, runs)
@@ -127,8 +125,7 @@ def find_shards(paths: Iterable[Path]) -> list[StoredShard]:
     others = [path for path, own in by_path.items() if not own]
     if found and others:
         raise InvalidInput(
-            f"{found[0].folder} is a shard of a tabular study and {others[0]} is not: report the "
-            "shards alone"
+            f"{found[0].folder} is a shard of a tabular study and {others[0]} is not: report the shards alone"
         )
     return sorted(found, key=lambda each: each.shard.number)
 
@@ -148,8 +145,7 @@ def merged(shards: Sequence[StoredShard], limit: SizeLimit | None = None) -> Tab
     for each in shards[1:]:
         if each.config["studies"] != first.config["studies"] or each.shard.of != first.shard.of:
             raise InvalidInput(
-                f"{each.folder} is no shard of the same study as {first.folder}: report the shards "
-                "of one"
+                f"{each.folder} is no shard of the same study as {first.folder}: report the shards of one"
             )
     numbers = [each.shard.number for each in shards]
     twice = [each.folder for each in shards if numbers.count(each.shard.number) > 1]

@@ -95,11 +95,7 @@ def _write(
                 "--figures and --compare"
             )
         return _write_shards(shards, _checked_folder(paths, out), limit)
-    tabular = [
-        path
-        for path in paths
-        if (read_config(path, skip_damaged=True) or {}).get("kind") == TABULAR
-    ]
+    tabular = [path for path in paths if (read_config(path, skip_damaged=True) or {}).get("kind") == TABULAR]
     if tabular and len(paths) > 1:
         raise InvalidInput(f"{tabular[0]} is a tabular study: report it alone")
     if tabular and compare:
@@ -133,9 +129,7 @@ def _write(
         report = Report(
             drawn,
             {"report.json": _about(named, drawn, sources, deviations(results))},
-            lambda pictures: results_page(
-                results, [*pictures.values()], data=data, verdict=verdict
-            ),
+            lambda pictures: results_page(results, [*pictures.values()], data=data, verdict=verdict),
             texts=texts,
         )
         write_files(report, filling)
@@ -174,9 +168,7 @@ def _warning(results: Results) -> tuple[str, ...]:
     return (SYNTHETIC,) if is_synthetic(results) else ()
 
 
-def _notes(
-    results: Results, of_tables: Sequence[str], drawn: Sequence[Drawn], verdict: Verdict
-) -> tuple[str, ...]:
+def _notes(results: Results, of_tables: Sequence[str], drawn: Sequence[Drawn], verdict: Verdict) -> tuple[str, ...]:
     of_figures = (note for one in drawn for note in one.notes)
     of_findings = (*verdict.missing, *(note for one in verdict.found for note in one.notes))
     notes = (*_warning(results), *results.notes, *of_tables, *of_figures, *of_findings)

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import InvalidInput
-from valueshare.files import (
-    make_parents,
-    reason,
-    refuse_links,
-    remove_empty,
-    sync_directory,
-    sync_tree,
-    write_json,
-)
+from valueshare.files import make_parents, reason, refuse_links, remove_empty, sync_directory, sync_tree, write_json
 from valueshare.runs.staging import left_folders, remove_unnamed, staging_folder
 from valueshare.schema import CONFIG, read_config
 
@@ -32,9 +24,7 @@ def holds(folder: Path, config: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def results_folder(
-    target: Path, config: dict[str, Any], *, overwrite: bool = False
-) -> Iterator[Path]:
+def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into, which is moved to `target` when the context ends well.
 
     Until then it is beside the target under another name, and all of it is synced before the move:
@@ -155,10 +145,6 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
         return
     stored = read_config(target, skip_damaged=True) or {}
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
-        raise InvalidInput(
-            f"{target} holds something else than results of this kind: choose another --out"
-        )
+        raise InvalidInput(f"{target} holds something else than results of this kind: choose another --out")
     if not overwrite:
-        raise InvalidInput(
-            f"{target} holds results of other settings: choose another --out, or add --overwrite"
-        )
+        raise InvalidInput(f"{target} holds results of other settings: choose another --out, or add --overwrite")

@@ -29,11 +29,7 @@ class Display:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        records: pl.DataFrame,
-        console: Console,
-        clock: Callable[[], float] = time.monotonic,
+        self, plan: Plan, records: pl.DataFrame, console: Console, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._specs, self._agents, self._records = plan.populations, plan.agents, records
         self._console, self._clock = console, clock
@@ -140,12 +136,7 @@ class Display:
         hidden = len(rows) - VARIANTS_SHOWN
         bar = Table.grid(expand=True)  # a bar alone does not end its line
         bar.add_row(ProgressBar(total=self._total(), completed=self._done()))
-        return Group(
-            bar,
-            Text(self.line()),
-            table,
-            Text(f"and {hidden} more" if hidden > 0 else ""),
-        )
+        return Group(bar, Text(self.line()), table, Text(f"and {hidden} more" if hidden > 0 else ""))
 
     def _total(self) -> int:
         return sum(spec.agent_steps for spec in self._specs.values())

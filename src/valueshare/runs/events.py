@@ -20,8 +20,7 @@ def require_tensorboard() -> Any:
         return import_module("torch.utils.tensorboard").SummaryWriter
     except ImportError as missing:
         raise InvalidInput(
-            f"TensorBoard is not installed: {install_command('tensorboard')}, or leave out "
-            "--tensorboard"
+            f"TensorBoard is not installed: {install_command('tensorboard')}, or leave out --tensorboard"
         ) from missing
 
 

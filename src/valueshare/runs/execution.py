@@ -69,9 +69,7 @@ class Launcher(Protocol):
         """One line on how long the rest will take, if it is known or `measure` is set."""
         return None
 
-    def run(
-        self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
-    ) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
         """Run every population; `on_end` is called once for each that began."""
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:

@@ -14,9 +14,7 @@ from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import Run
 
 
-def launch(
-    plan: Plan, folder: Path, execution: ExecutionOptions, console: Console, launcher: Launcher
-) -> Run:
+def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Console, launcher: Launcher) -> Run:
     """Run the plan of a run folder from its last checkpoints; unfinished if `should_stop` ended it.
 
     The caller holds the folder's lock.

@@ -69,9 +69,7 @@ class LauncherOptions:
         if not isinstance(self.ray_gpus, Real):
             raise InvalidInput(f"ray-gpus = {self.ray_gpus!r}: write a number")
         if not (0 < self.ray_gpus < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
-            raise InvalidInput(
-                f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1"
-            )
+            raise InvalidInput(f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
         if self.launcher != "ray":
             self._refuse_ray_options()
         _ = self.own_shard
@@ -98,9 +96,7 @@ def parse_shard(text: str) -> Shard:
     if not 1 <= of <= _MOST_SHARDS:
         raise InvalidInput(f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards")
     if not 1 <= number <= of:
-        raise InvalidInput(
-            f"shard = {text!r}: shards are counted from 1, so write 1/{of} to {of}/{of}"
-        )
+        raise InvalidInput(f"shard = {text!r}: shards are counted from 1, so write 1/{of} to {of}/{of}")
     return Shard(number, of)
 
 

@@ -67,7 +67,6 @@ def _try_lock(handle: int, path: Path) -> bool:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(
-            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or "
-            "choose another --out"
+            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or choose another --out"
         ) from error
     return True

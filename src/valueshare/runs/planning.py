@@ -15,13 +15,7 @@ from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
-from valueshare.population.agents import (
-    agent_table,
-    check_agents,
-    check_seeds,
-    listed,
-    listed_seeds,
-)
+from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.population.state import NetworkFactory
@@ -75,9 +69,7 @@ def make_plan(
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(
-            name, algorithms, seeds=seeds, k=coefficients, own=_combinations(preset, settings)
-        )
+        agent_table(name, algorithms, seeds=seeds, k=coefficients, own=_combinations(preset, settings))
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -109,18 +101,14 @@ def _environment(
                 f"clip_rewards = {given['clip_rewards']}: whether training rewards are signs is "
                 f"the protocol's, {protocol.name}: leave it out"
             )
-        settings = replace(
-            preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards
-        )
+        settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
         preset = preset._replace(settings=settings)
     spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
     _check_episodes_end(spec, preset.settings)
     return preset, replace(spec, name=name)
 
 
-def families(
-    settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]
-) -> dict[str, str]:
+def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]) -> dict[str, str]:
     """Atari games that can share populations: by game, the first game of its family.
 
     Games are of one family if all but their names is equal: settings, protocol, frames and actions.
@@ -197,8 +185,7 @@ def _notes_on_k(plan: Plan) -> list[str]:
         return []
     largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())
     return [
-        f"note: {name} with k = 0 is {name.removeprefix('ib-')}: to share value across actions, "
-        "give a k above 0"
+        f"note: {name} with k = 0 is {name.removeprefix('ib-')}: to share value across actions, give a k above 0"
         for name, k in largest.iter_rows()
         if k == 0 and ALGORITHMS[name].uses_k
     ]
@@ -230,9 +217,7 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
         if not isinstance(name, str):
             hint = "; one of your own is registered with Gymnasium first" if kind == "env" else ""
             example = {"env": "CartPole-v1", "algorithm": "ib-dqn"}[kind]
-            raise InvalidInput(
-                f"{kind} is given as {type(name).__name__}: write its name, like {example!r}{hint}"
-            )
+            raise InvalidInput(f"{kind} is given as {type(name).__name__}: write its name, like {example!r}{hint}")
     return names
 
 
@@ -250,8 +235,7 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[float], given: dict[st
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
             raise InvalidInput(
-                f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave "
-                f"{name} out"
+                f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
 
 

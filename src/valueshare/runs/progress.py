@@ -38,9 +38,7 @@ class ProgressFile:
     The caller holds the population's lock and has refused links in the folder.
     """
 
-    def __init__(
-        self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / PROGRESS / f"{population}.json"
         self._path.parent.mkdir(exist_ok=True)
         remove_leftovers(self._path.parent, re.compile(re.escape(self._path.name)))

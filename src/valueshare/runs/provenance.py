@@ -50,9 +50,7 @@ def machine() -> dict[str, Any]:
 def machine_line() -> str:
     """The machine in one line, as benchmarks print it."""
     about = machine()
-    return (
-        f"{about['processor']}, {about['cores']} cores, {about['system']} {about['architecture']}"
-    )
+    return f"{about['processor']}, {about['cores']} cores, {about['system']} {about['architecture']}"
 
 
 def source_commit() -> str | None:

@@ -106,9 +106,7 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     check_format(folder, stored)
     other = difference(stored, config(plan))
     if other is not None:
-        raise InvalidInput(
-            f"{folder} holds a run with other settings ({other}): choose another --out"
-        )
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): choose another --out")
     if is_finished(folder, replace(plan, chunks=stored.get("pieces", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
     again = f"valueshare resume {shlex.quote(str(folder))}"
@@ -126,12 +124,7 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
 
 @contextmanager
 def created(
-    folder: Path,
-    plan: Plan,
-    command: str,
-    *,
-    tensorboard: bool = False,
-    deviations: Sequence[str] = (),
+    folder: Path, plan: Plan, command: str, *, tensorboard: bool = False, deviations: Sequence[str] = ()
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
@@ -168,23 +161,17 @@ def open_plan(folder: Path) -> Plan:
     """The plan of the run in a folder."""
     stored = read_config(folder)
     if stored is None or stored.get("kind") != KIND:
-        raise InvalidInput(
-            f"there is no training run in {folder}: give the folder that `valueshare train` made"
-        )
+        raise InvalidInput(f"there is no training run in {folder}: give the folder that `valueshare train` made")
     check_format(folder, stored)  # a run without a format is damaged
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(OWN_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
         reason = " ".join(str(error).split())
-        raise InvalidInput(
-            f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again"
-        ) from error
+        raise InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again") from error
     try:
         plan, digest = from_config(stored, agents), stored["agents"]
     except (Invalid, InvalidInput) as error:
-        raise InvalidInput(
-            f"{folder / CONFIG} is damaged ({error}): put it back, or start the run again"
-        ) from error
+        raise InvalidInput(f"{folder / CONFIG} is damaged ({error}): put it back, or start the run again") from error
     if table_digest(agents) != digest:
         raise InvalidInput(f"{folder / AGENTS} is not the table of this run: start the run again")
     return plan

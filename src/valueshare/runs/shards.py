@@ -46,9 +46,7 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
         raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most so many shards")
     specs = [list(plan.populations.values()) for plan in plans]
     numbers = [[spec.agents["agent"].to_numpy() for spec in own] for own in specs]
-    lengths = np.concatenate(
-        [np.full(spec.agents.height, float(spec.settings.steps)) for own in specs for spec in own]
-    )
+    lengths = np.concatenate([np.full(spec.agents.height, float(spec.settings.steps)) for own in specs for spec in own])
     middles = np.cumsum(lengths) - lengths / 2
     shards = np.minimum(np.floor(middles / lengths.sum() * shard.of), shard.of - 1)
     is_own = shards == shard.number - 1
@@ -87,10 +85,7 @@ def balanced(plan: Plan, workers: int) -> Plan:
     """
     whole = plan.whole_populations
     total = sum(spec.agent_steps for spec in whole.values())
-    limits = [
-        {n: _ceil(total, workers * finer * s.settings.steps) for n, s in whole.items()}
-        for finer in (1, 2, 3, 4)
-    ]
+    limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in whole.items()} for finer in (1, 2, 3, 4)]
     limits.append({name: _ceil(spec.agents.height, workers) for name, spec in whole.items()})
 
     def wall_time(made: Plan) -> float:

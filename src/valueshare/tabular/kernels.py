@@ -14,17 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from valueshare.tabular.randomness import (
-    ACTIONS,
-    LOW_HALF,
-    S32,
-    STARTS,
-    TRANSITIONS,
-    below,
-    bits,
-    mix,
-    uniform,
-)
+from valueshare.tabular.randomness import ACTIONS, LOW_HALF, S32, STARTS, TRANSITIONS, below, bits, mix, uniform
 from valueshare.tabular.rules import EXPECTED_SARSA, SARSA
 
 Floats = NDArray[np.float64]
@@ -81,9 +71,7 @@ class Outcomes(NamedTuple):
 
 
 @njit(inline="always")
-def choose(
-    z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: tuple[int, ...]
-) -> tuple[int, float]:
+def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: tuple[int, ...]) -> tuple[int, float]:
     """An epsilon-greedy action of lane i in state s, ties broken at random; and sum Z(s, ·).
 
     One half of the draw is the coin, the other picks among all actions or the best ones. Written
@@ -131,9 +119,7 @@ def start_state(table: Table, key: np.uint64, step: int) -> int:
 
 
 @njit(inline="always")
-def observe(
-    table: Table, z: Floats, i: int, k: float, run: int, moment: int, out: Outcomes, n: int
-) -> None:
+def observe(table: Table, z: Floats, i: int, k: float, run: int, moment: int, out: Outcomes, n: int) -> None:
     """Errors and norms of one run's values, averaged over the states it can visit."""
     bias = square = norm_q = norm_u = norm_z = 0.0
     for s in table.visitable:

@@ -54,9 +54,7 @@ class FiniteMDP:
         transition = np.asarray(transition, dtype=np.float64)
         shape = transition.shape
         if len(shape) != 3 or shape[0] != shape[2] or 0 in shape:
-            raise InvalidInput(
-                f"transition has shape {shape}: it is [states, actions, states], none of them 0"
-            )
+            raise InvalidInput(f"transition has shape {shape}: it is [states, actions, states], none of them 0")
         states, actions, _ = shape
         reward = np.asarray(reward, dtype=np.float64)
         if reward.shape not in ((), (states, actions), shape):
@@ -131,8 +129,7 @@ class FiniteMDP:
                 row, action = wrong[0]
                 state = np.flatnonzero(live)[row]
                 raise InvalidInput(
-                    f"the probabilities of state {state}, action {action} sum to "
-                    f"{totals[row, action]:.6g}, not 1"
+                    f"the probabilities of state {state}, action {action} sum to {totals[row, action]:.6g}, not 1"
                 )
         if (self.start[self.terminal] > 0).any():
             raise InvalidInput("an episode can start in a terminal state: set its start to 0")

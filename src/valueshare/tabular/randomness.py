@@ -49,9 +49,7 @@ def below(half: Bits, count: int) -> int:
     return np.int64((half * U64(count)) >> S32)  # type: ignore[return-value]
 
 
-def run_keys(
-    seed: NDArray[np.int64], k: NDArray[np.float64], step_size: NDArray[np.float64]
-) -> NDArray[np.uint64]:
+def run_keys(seed: NDArray[np.int64], k: NDArray[np.float64], step_size: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The keys of runs: decided by what a run is, never by where it stands in a sweep. [R]"""
     key: NDArray[np.uint64] = seed.astype(U64)
     for value in (k, step_size):

@@ -13,12 +13,7 @@ ROW_BYTES = 400  # of a sweep's results, while its table is made
 
 
 def check_learners(
-    algorithm: str,
-    ks: Sequence[float],
-    step_sizes: Sequence[float],
-    steps: int,
-    epsilon: float,
-    step_size_power: float,
+    algorithm: str, ks: Sequence[float], step_sizes: Sequence[float], steps: int, epsilon: float, step_size_power: float
 ) -> None:
     """Refuse what no tabular learner can be: its rule, its numbers, and lists with doubles."""
     if algorithm not in ALGORITHMS:

@@ -70,9 +70,7 @@ def sweep(
     seed_of = np.tile(np.array(seed_list, np.int64), len(ks) * len(step_sizes))  # [R]
     runs = Runs(run_keys(seed_of, k_of, step_size_of), k_of, step_size_of)
     rule = Rule(ALGORITHMS[algorithm], float(epsilon), float(step_size_power))
-    outcomes = _learn(
-        kernel_table(mdp), runs, rule, moments, threads or available_cores(), progress
-    )
+    outcomes = _learn(kernel_table(mdp), runs, rule, moments, threads or available_cores(), progress)
     return _tidy(algorithm, runs, seed_of, moments, outcomes)
 
 
@@ -104,14 +102,10 @@ def _cumulative(probability: Floats) -> Floats:
 
 def empty_outcomes(runs: int, moments: int) -> Outcomes:
     counts = np.zeros((runs, moments), np.int64)
-    return Outcomes(
-        np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, moments)) for _ in range(7))
-    )
+    return Outcomes(np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, moments)) for _ in range(7)))
 
 
-def _learn(
-    table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: int, progress: bool
-) -> Outcomes:
+def _learn(table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: int, progress: bool) -> Outcomes:
     """Cut the runs into tasks for a pool of threads; the kernel holds no interpreter lock."""
     total = len(runs.key)
     outcomes = empty_outcomes(total, len(moments))
@@ -139,15 +133,8 @@ def _learn(
     return outcomes
 
 
-def _tidy(
-    algorithm: str, runs: Runs, seeds: np.ndarray, moments: np.ndarray, outcomes: Outcomes
-) -> pl.DataFrame:
-    of_run = {
-        "k": runs.k,
-        "step_size": runs.step_size,
-        "seed": seeds,
-        "diverged_at": outcomes.diverged_at,
-    }
+def _tidy(algorithm: str, runs: Runs, seeds: np.ndarray, moments: np.ndarray, outcomes: Outcomes) -> pl.DataFrame:
+    of_run = {"k": runs.k, "step_size": runs.step_size, "seed": seeds, "diverged_at": outcomes.diverged_at}
     at_moment = dict(zip(Outcomes._fields[1:], outcomes[1:], strict=True))
     table = pl.DataFrame(
         {name: np.repeat(values, len(moments)) for name, values in of_run.items()}
@@ -161,9 +148,7 @@ def _tidy(
     return (
         table.with_columns(
             algorithm=pl.lit(algorithm),
-            mean_return=pl.when(pl.col("episodes") > 0).then(
-                pl.col("return_sum") / pl.col("episodes")
-            ),
+            mean_return=pl.when(pl.col("episodes") > 0).then(pl.col("return_sum") / pl.col("episodes")),
             diverged=overflowed | ((diverged_at != RUNNING) & (diverged_at <= step)),
         )
         .with_columns(pl.when(~pl.col("diverged")).then(pl.col(seen)))

@@ -31,9 +31,7 @@ def published_table(env_id: str, **options: Any) -> PublishedTable:
     table = getattr(environment, "P", None)
     start = getattr(environment, "initial_state_distrib", None)
     if table is None or start is None:
-        raise InvalidInput(
-            f"{env_id} does not publish its transition table; these do: {', '.join(PUBLISHED)}"
-        )
+        raise InvalidInput(f"{env_id} does not publish its transition table; these do: {', '.join(PUBLISHED)}")
     states, actions = len(table), len(table[0])
     transition = np.zeros((states, actions, states))
     paid = np.zeros((states, actions, states))  # probability-weighted reward
@@ -58,6 +56,4 @@ def _make(env_id: str, **options: Any) -> Any:
         names = ("gridworld", *PUBLISHED)
         close = difflib.get_close_matches(env_id, names, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise InvalidInput(
-            f"unknown environment {env_id!r}: {hint}tables are known of {', '.join(names)}"
-        ) from error
+        raise InvalidInput(f"unknown environment {env_id!r}: {hint}tables are known of {', '.join(names)}") from error

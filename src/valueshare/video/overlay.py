@@ -227,9 +227,7 @@ def _columns() -> tuple[int, int]:
     return q, q + Q_BAR + NUMBER + GAP
 
 
-def _bar(
-    draw: ImageDraw.ImageDraw, axis: Axis, box: Box, start: float, end: float, colour: str
-) -> None:
+def _bar(draw: ImageDraw.ImageDraw, axis: Axis, box: Box, start: float, end: float, colour: str) -> None:
     left, top, width, height = box
     zero = left + axis.pixel(0.0, width)
     low, high = sorted((axis.pixel(start, width), axis.pixel(end, width)))
@@ -238,9 +236,7 @@ def _bar(
     draw.line((zero, top - 2, zero, top + height + 1), fill=FAINT)
 
 
-def _number(
-    draw: ImageDraw.ImageDraw, axis: Axis, value: float, at: tuple[int, int], colour: str, size: int
-) -> None:
+def _number(draw: ImageDraw.ImageDraw, axis: Axis, value: float, at: tuple[int, int], colour: str, size: int) -> None:
     """A number whose right upper corner is `at`."""
     draw.text(at, number_text(value, axis.decimals), colour, font(size), anchor="ra")
 

@@ -204,9 +204,7 @@ def _av() -> Any:
     try:
         import av
     except ImportError as missing:
-        raise InvalidInput(
-            f"an .mp4 needs PyAV: {install_command('video')}, or write a .gif"
-        ) from missing
+        raise InvalidInput(f"an .mp4 needs PyAV: {install_command('video')}, or write a .gif") from missing
     return av
 
 
@@ -214,10 +212,9 @@ def _captions(agent: Agent, actions: tuple[str, ...]) -> Captions:
     population = agent.population
     name, (low, high) = population.env.name.removeprefix("ALE/"), BAND
     label = algorithm_label(agent.name, agent.k)
-    baseline = {
-        "dueling": "b = mean(q), the baseline stream",
-        "baseline-residual": "b, the baseline stream",
-    }.get(population.algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}")
+    baseline = {"dueling": "b = mean(q), the baseline stream", "baseline-residual": "b, the baseline stream"}.get(
+        population.algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}"
+    )
     values = "q = b + z"
     if population.algorithm.samples.act:
         values = f"{values}, {100 * low:.0f}–{100 * high:.0f} % of the return"

@@ -118,10 +118,7 @@ class RenderedAtari:
         frames, _, over, _, info = self.colour.step(np.array([action]))
         last = info["final_obs"] if over[0] else frames
         return RenderedStep(
-            result.final_observation[0],
-            last[0, 0],
-            float(result.reward[0]),
-            bool(result.terminated[0]),
+            result.final_observation[0], last[0, 0], float(result.reward[0]), bool(result.terminated[0])
         )
 
     def close(self) -> None:
@@ -156,11 +153,7 @@ class RenderedEnvPool:
         observation, reward, terminated, cut, _ = self.pool.step(chosen)
         ended = bool(terminated[0])
         return RenderedStep(
-            self._cast(observation),
-            self._image(),
-            float(np.float32(reward[0])),
-            ended,
-            bool(cut[0]) and not ended,
+            self._cast(observation), self._image(), float(np.float32(reward[0])), ended, bool(cut[0]) and not ended
         )
 
     def close(self) -> None:
@@ -223,9 +216,7 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            env: gymnasium.Env[Any, Any] = gymnasium.make(
-                env_id, render_mode="rgb_array", disable_env_checker=True
-            )
+            env: gymnasium.Env[Any, Any] = gymnasium.make(env_id, render_mode="rgb_array", disable_env_checker=True)
             env.reset(seed=0)
             if _checked_image(env.render()) is not None:
                 return env, True

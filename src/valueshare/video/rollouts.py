@@ -17,13 +17,7 @@ from valueshare.learning.randomness import integers, stream_key, stream_keys, un
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
 from valueshare.population.checkpoints.files import Folder
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.population.state import (
-    NetworkFactory,
-    Population,
-    Weights,
-    make_population,
-    torch_dtype,
-)
+from valueshare.population.state import NetworkFactory, Population, Weights, make_population, torch_dtype
 from valueshare.runs.run_folder import open_plan, read_weights
 from valueshare.video.rendering import Frame, RenderedEnv
 
@@ -70,10 +64,7 @@ class RolloutStep(NamedTuple):
 
 
 def load_agent(
-    folder: Path,
-    agent: int,
-    network: NetworkFactory | None = None,
-    say: Callable[[str], object] = lambda line: None,
+    folder: Path, agent: int, network: NetworkFactory | None = None, say: Callable[[str], object] = lambda line: None
 ) -> Agent:
     """An agent of the run in a folder; `network` is the run's own factory, if it has one.
 
@@ -148,13 +139,7 @@ def network_outputs(agent: Agent, observation: Tensor, tau: Tensor | None) -> Te
 
 
 def rollout(
-    agent: Agent,
-    env: RenderedEnv,
-    *,
-    episodes: int,
-    seed: int,
-    epsilon: float,
-    max_steps: int | None,
+    agent: Agent, env: RenderedEnv, *, episodes: int, seed: int, epsilon: float, max_steps: int | None
 ) -> Iterator[RolloutStep]:
     """Every step of some episodes; all randomness is a function of `seed`.
 
@@ -164,9 +149,7 @@ def rollout(
     limit, of_environment = step_limit(agent, max_steps)
     population = agent.population
     algorithm, spec = population.algorithm, population.env
-    coins, choices, quantiles = (
-        stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles")
-    )
+    coins, choices, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
     for episode in range(episodes):
         now = env.reset(stream_key(seed, f"play-environment/{episode}"))
         score, ending = 0.0, None
@@ -183,8 +166,7 @@ def rollout(
             action = int(epsilon_greedy(q[None], epsilon, coin[0], choice[0]))
             values = values_of(algorithm.architecture, outputs.numpy(), agent.k)
             taken = RolloutStep(
-                *(episode + 1, step, score, values, action, int(q.argmax())),
-                *(now.observation, now.image),
+                *(episode + 1, step, score, values, action, int(q.argmax())), *(now.observation, now.image)
             )
             yield taken
             now = env.step(action)
@@ -208,10 +190,7 @@ def step_limit(agent: Agent, max_steps: int | None) -> tuple[int, bool]:
     if max_steps is not None and max_steps < 1:
         raise InvalidInput(f"max_steps = {max_steps}: write at least 1, or leave it out")
     if limit is None and max_steps is None:
-        raise InvalidInput(
-            f"{population.env.name} has no episode limit, so an episode may never end: give "
-            "--max-steps"
-        )
+        raise InvalidInput(f"{population.env.name} has no episode limit, so an episode may never end: give --max-steps")
     if limit is None or (max_steps is not None and max_steps < limit):
         assert max_steps is not None
         return max_steps, False

@@ -54,17 +54,13 @@ def text(tmp_path: Path) -> Callable[..., Path]:
 
 def test_a_run_folder(tmp_path: Path) -> None:
     results = read_results(run_folder(tmp_path / "run"))
-    assert results.table.columns[:7] == [
-        *("agent", "env", "algorithm", "k", "seed", "step", "score")
-    ]
+    assert results.table.columns[:7] == [*("agent", "env", "algorithm", "k", "seed", "step", "score")]
     shown = results.table.select("agent", "seed", "k", "step", "score", "overestimation").rows()
     assert shown == [
         (0, 0, 4.0, 0, 0.0, 0.5), (0, 0, 4.0, 10, 10.0, 0.5),
         (1, 1, 4.0, 0, 1.0, 0.5), (1, 1, 4.0, 10, 11.0, 0.5),
     ]  # fmt: skip
-    assert results.notes == (
-        f"{tmp_path / 'run'}: 2 of 2 agents on CartPole-v1 are not finished: step 10 of 20",
-    )
+    assert results.notes == (f"{tmp_path / 'run'}: 2 of 2 agents on CartPole-v1 are not finished: step 10 of 20",)
     (source,) = results.about
     assert (source.kind, source.runs, source.path) == ("run", 2, str(tmp_path / "run"))
     assert source.config is not None
@@ -84,9 +80,7 @@ def test_several_run_folders_are_numbered_on(tmp_path: Path) -> None:
     other = run_folder(tmp_path / "runs" / "b", first_seed=2)
     results = read_results([one, other, one])
     assert results.table["agent"].unique().sort().to_list() == [0, 1, 2, 3]
-    assert results.table.select("agent", "seed").unique().sort("agent")["seed"].to_list() == [
-        *(0, 1, 2, 3)
-    ]
+    assert results.table.select("agent", "seed").unique().sort("agent")["seed"].to_list() == [*(0, 1, 2, 3)]
     assert read_results(tmp_path / "runs").table.equals(results.table)
     assert set(results.table["source"]) == {str(one), str(other)}
 
@@ -117,9 +111,7 @@ def test_columns_in_other_letters_and_scores_that_are_whole_at_first(
     assert table["score"].to_list() == [*range(400), *(step + 0.5 for step in range(400, 500))]
 
 
-def test_tables_beside_runs_are_not_read_and_said(
-    tmp_path: Path, text: Callable[..., Path]
-) -> None:
+def test_tables_beside_runs_are_not_read_and_said(tmp_path: Path, text: Callable[..., Path]) -> None:
     run = run_folder(tmp_path / "run", steps=10)
     file = text(HEADER + "CartPole-v1,dqn,0,10,7\n")
     results = read_results(tmp_path)
@@ -325,17 +317,13 @@ def test_a_run_folder_of_another_format_is_refused(tmp_path: Path) -> None:
         f"{FORMAT - 1}; this one reads format {FORMAT}: read it with that one"
     )
     told_format(folder, "one")
-    assert f"{folder / 'config.json'} is damaged: its format is 'one', not {FORMAT}" in refused(
-        folder
-    )
+    assert f"{folder / 'config.json'} is damaged: its format is 'one', not {FORMAT}" in refused(folder)
 
 
 def test_a_metric_that_is_not_there(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run")
     read_results(folder, "overestimation")
-    assert f"{folder} has no metric 'action_gap': choose one of agent" in refused(
-        folder, metric="action_gap"
-    )
+    assert f"{folder} has no metric 'action_gap': choose one of agent" in refused(folder, metric="action_gap")
 
 
 def test_agents_that_diverged_are_said(tmp_path: Path) -> None:
@@ -371,9 +359,7 @@ def test_two_protocols_are_not_mixed(tmp_path: Path) -> None:
     same = run_folder(tmp_path / "b", env="Alien", atari_protocol=rules)
     without = run_folder(tmp_path / "c")  # no Atari, no protocol
     read_results([one, same, without])
-    other = run_folder(
-        tmp_path / "d", env="Freeway", first_seed=4, atari_protocol={**rules, "sticky": 0}
-    )
+    other = run_folder(tmp_path / "d", env="Freeway", first_seed=4, atari_protocol={**rules, "sticky": 0})
     line = refused(one, same, other)
     assert line.startswith(f"{other} has another Atari protocol than {one} (sticky is 0, not 0.25)")
     named = run_folder(tmp_path / "e", env="Qbert", atari_protocol="nature-2015")

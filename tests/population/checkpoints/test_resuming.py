@@ -38,9 +38,7 @@ SETTINGS = TrainingSettings(
     eval_envs=2,
     eval_episode_limit=20,
 )
-AGENTS = agent_table(
-    "CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=AgentSettings(epsilon_steps=50)
-)
+AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=AgentSettings(epsilon_steps=50))
 
 
 def train(directory: Path | None, stop_after: int | None = None) -> Trained:
@@ -113,9 +111,7 @@ def train_until(directory: Path, last: int) -> Trained:
         (4, (1, 2, 3)),
     ],
 )
-def test_only_what_two_checkpoints_need_is_kept(
-    tmp_path: Path, newest: int, replays: tuple[int, ...]
-) -> None:
+def test_only_what_two_checkpoints_need_is_kept(tmp_path: Path, newest: int, replays: tuple[int, ...]) -> None:
     train_until(tmp_path, newest)
     names = sorted(path.name for path in (tmp_path / "checkpoints/population-0").iterdir())
     assert names == [
@@ -194,9 +190,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     assert_same(resumed, uninterrupted)
 
 
-def test_without_a_whole_checkpoint_the_run_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train(tmp_path)
     for path in (tmp_path / "checkpoints/population-0").glob("state-*"):
         cut(path)
@@ -206,9 +200,7 @@ def test_without_a_whole_checkpoint_the_run_is_refused(
     assert "using the checkpoint before it" not in caplog.messages[-1]
 
 
-def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(
-    tmp_path: Path, uninterrupted: Trained
-) -> None:
+def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(tmp_path: Path, uninterrupted: Trained) -> None:
     def damage(report: PhaseReport) -> None:
         if report.phase == 2:
             cut(Folder(tmp_path, "population-0").manifest(2))
@@ -238,9 +230,7 @@ def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         train(tmp_path)
 
 
-def test_a_full_disk_loses_nothing(
-    tmp_path: Path, uninterrupted: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_nothing(tmp_path: Path, uninterrupted: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, sync = tmp_path / "checkpoints/population-0", os.fsync
 
     def full_for_phase_2(handle: int) -> None:

@@ -107,9 +107,7 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
 
 
 @cache
-def trained_in_this_process(
-    lag: bool, algorithm: str
-) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
+def trained_in_this_process(lag: bool, algorithm: str) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
     with made(1, processes=False, lag=lag, algorithm=algorithm) as engine:
         assert isinstance(engine.executor, Loop)
         return trained(engine)
@@ -126,9 +124,7 @@ def trained_in_this_process(
         pytest.param(2, True, "dueling-dqn", marks=pytest.mark.slow),
     ],
 )
-def test_asynchronous_groups_equal_the_plain_loop_to_the_bit(
-    groups: int, lag: bool, algorithm: str
-) -> None:
+def test_asynchronous_groups_equal_the_plain_loop_to_the_bit(groups: int, lag: bool, algorithm: str) -> None:
     expected, serial = trained_in_this_process(lag, algorithm)
     with made(groups, processes=True, lag=lag, algorithm=algorithm) as engine:
         assert is_asynchronous(engine)
@@ -279,9 +275,7 @@ def test_groups_are_as_many_as_suit(
     monkeypatch: pytest.MonkeyPatch, asked: int | None, asynchronous: bool, cores: int, groups: int
 ) -> None:
     monkeypatch.setattr("valueshare.population.engine.available_cores", lambda: cores)
-    monkeypatch.setattr(
-        "valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous
-    )
+    monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous)
     with made(asked, processes=None) as engine:
         assert is_asynchronous(engine) == asynchronous
         if asynchronous:

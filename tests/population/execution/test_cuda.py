@@ -76,9 +76,7 @@ def test_where_things_are_changes_nothing(
     settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
     plain = train_population(table, settings, device="cpu")
     placed = dataclasses.replace(settings, replay_device=place)
-    found = train_population(
-        table, placed, device="cuda", groups=groups, compiled=compiled, directory=tmp_path
-    )
+    found = train_population(table, placed, device="cuda", groups=groups, compiled=compiled, directory=tmp_path)
     assert torch.equal(found.state.replay.action.cpu(), plain.state.replay.action)
     assert torch.equal(found.state.replay.observation.cpu(), plain.state.replay.observation)
     for name, value in plain.state.online.parameters.items():
@@ -139,9 +137,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("valueshare.population.execution.learner.update", update_alone)
     # Asynchronous groups do not wait for it.
-    monkeypatch.setattr(
-        "valueshare.population.engine.can_be_asynchronous", lambda population: False
-    )
+    monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: False)
     alone = trained()
     for name, value in alone.items():
         assert torch.equal(first[name], value), name

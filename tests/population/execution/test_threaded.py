@@ -35,18 +35,14 @@ SETTINGS = TrainingSettings(
     update_interval=4,
     target_update_interval=6,
 )
-LONG = replace(
-    SETTINGS, steps=10**9, checkpoint_interval=10**9, eval_interval=10**9, replay_capacity=100
-)
+LONG = replace(SETTINGS, steps=10**9, checkpoint_interval=10**9, eval_interval=10**9, replay_capacity=100)
 
 
 def made(groups: int, settings: TrainingSettings = SETTINGS) -> Engine:
     table = agent_table("tests/Chain-v0", "dqn", seeds=range(6))
     spec = environment_spec("tests/Chain-v0")
     population = make_population(table, settings, spec, torch.device("cpu"))
-    engine = make_engine(
-        population, initial_state(population), compiled=False, groups=groups, evaluates=False
-    )
+    engine = make_engine(population, initial_state(population), compiled=False, groups=groups, evaluates=False)
     engine.executor.reset(range(6))
     return engine
 
@@ -115,9 +111,7 @@ def test_updates_are_due_after_the_replay_has_started() -> None:
 
 def test_the_last_to_arrive_makes_the_update() -> None:
     made_by: list[str] = []
-    barrier = UpdateBarrier(
-        2, lambda t: made_by.append(f"{t} by {threading.current_thread().name}")
-    )
+    barrier = UpdateBarrier(2, lambda t: made_by.append(f"{t} by {threading.current_thread().name}"))
 
     def first() -> None:
         barrier.arrive(4)
@@ -160,9 +154,7 @@ def group_threads() -> list[str]:
 # After 0 steps; after 12, when the others wait for the update of step 12; and without updates.
 @pytest.mark.parametrize(("steps", "learning_starts"), [(0, 10), (12, 10), (5, 10**8)])
 @pytest.mark.parametrize("failing", [0, 1, 2])
-def test_what_one_group_raises_ends_all_and_is_raised(
-    failing: int, steps: int, learning_starts: int
-) -> None:
+def test_what_one_group_raises_ends_all_and_is_raised(failing: int, steps: int, learning_starts: int) -> None:
     engine = with_broken(made(3, replace(LONG, learning_starts=learning_starts)), failing, steps)
     with pytest.raises(RuntimeError, match="the emulator is gone"):
         run(engine, 0, 10**9)
@@ -233,9 +225,7 @@ def test_environments_of_gymnasium_step_one_group_at_a_time() -> None:
             return result
 
     def stepped(engine: Engine) -> int:
-        groups = [
-            group._replace(environments=Watched(group, 0)) for group in grouped(engine).groups
-        ]
+        groups = [group._replace(environments=Watched(group, 0)) for group in grouped(engine).groups]
         together.clear()
         run(with_groups(engine, groups), 0, 10)
         return max(together)

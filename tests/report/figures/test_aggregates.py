@@ -56,10 +56,7 @@ def test_iqm_curves_with_bands_names_and_the_line_of_sample_efficiency() -> None
 def test_names_at_the_ends_do_not_overlap() -> None:
     figure = aggregates.iqm_curves(
         pl.concat(
-            [
-                curve(name, 0.0, [0.1, 1.0 + 0.001 * i])
-                for i, name in enumerate(("dqn", "rdq", "iqn", "dueling-dqn"))
-            ]
+            [curve(name, 0.0, [0.1, 1.0 + 0.001 * i]) for i, name in enumerate(("dqn", "rdq", "iqn", "dueling-dqn"))]
         )
     )
     figure.draw_without_rendering()

@@ -14,9 +14,9 @@ from valueshare.report.figures.style import look
 
 
 def table(ks: list[float], means: list[float | None], half: float = 1.0) -> pl.DataFrame:
-    return pl.DataFrame(
-        {"k": ks, "mean": means}, {"k": pl.Float64, "mean": pl.Float64}
-    ).with_columns(ci95_low=pl.col("mean") - half, ci95_high=pl.col("mean") + 2 * half)
+    return pl.DataFrame({"k": ks, "mean": means}, {"k": pl.Float64, "mean": pl.Float64}).with_columns(
+        ci95_low=pl.col("mean") - half, ci95_high=pl.col("mean") + 2 * half
+    )
 
 
 def band(axes: Axes, x: float) -> tuple[float, float]:
@@ -68,9 +68,7 @@ def test_values_of_very_different_size_are_drawn_on_a_log_scale() -> None:
 
 def curve_table(ks: list[float]) -> pl.DataFrame:
     rows = [(k, step, k + step / 10) for k in ks for step in (0, 10_000)]
-    frame = pl.DataFrame(
-        rows, {"k": pl.Float64, "step": pl.Int64, "mean": pl.Float64}, orient="row"
-    )
+    frame = pl.DataFrame(rows, {"k": pl.Float64, "step": pl.Int64, "mean": pl.Float64}, orient="row")
     return frame.with_columns(ci95_low=pl.col("mean") - 1, ci95_high=pl.col("mean") + 1)
 
 

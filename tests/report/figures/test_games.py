@@ -88,9 +88,7 @@ def test_overestimation_is_capped_and_each_seed_is_a_line() -> None:
     figure = games.overestimation_curves(table(rows, "overestimation"))
     (axes,) = shown(figure)
     seeds, mean = axes.lines
-    np.testing.assert_array_equal(
-        np.asarray(seeds.get_ydata(orig=True), float), [1.0, 2.0, np.nan, 3.0, 25.0, np.nan]
-    )
+    np.testing.assert_array_equal(np.asarray(seeds.get_ydata(orig=True), float), [1.0, 2.0, np.nan, 3.0, 25.0, np.nan])
     assert seeds.get_alpha() == 0.3
     # Means 2 and 31, the second cut at 25.
     assert list(np.asarray(mean.get_ydata(orig=True))) == [2.0, 25.0]
@@ -108,6 +106,4 @@ def test_fifty_seven_panels() -> None:
     pong = results.filter((pl.col("env") == "Pong") & (pl.col("algorithm") == "rdq"))
     drawn = lines(panels[names.index("Pong")])
     assert drawn["RDQ"][1] == pytest.approx(pong["score"].to_list())
-    assert list(drawn) == [
-        *("DQN", "Dueling DQN", "IB-DQN(1)", "IB-DQN(n)", "RDQ", "IQN", "IB-IQN(n)")
-    ]
+    assert list(drawn) == [*("DQN", "Dueling DQN", "IB-DQN(1)", "IB-DQN(n)", "RDQ", "IQN", "IB-IQN(n)")]

@@ -29,9 +29,7 @@ def test_the_geometry_is_the_papers_worked_example() -> None:
     assert "baseline, k = 2 (4, 4)" in words
 
 
-@pytest.mark.parametrize(
-    ("z", "k"), [((1.0, 2.0, 3.0), 1.0), ((1.0, -1.0), 1.0), ((3.0, 1.0), 0.0)]
-)
+@pytest.mark.parametrize(("z", "k"), [((1.0, 2.0, 3.0), 1.0), ((1.0, -1.0), 1.0), ((3.0, 1.0), 0.0)])
 def test_what_has_no_such_picture_is_refused(z: tuple[float, ...], k: float) -> None:
     with pytest.raises(InvalidInput, match="two values"):
         geometry(z, k)

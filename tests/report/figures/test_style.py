@@ -25,9 +25,7 @@ PAPER = [
 
 
 @pytest.mark.parametrize(("algorithm", "k", "label"), PAPER)
-def test_the_papers_names_and_dashes_where_the_layer_is_on(
-    algorithm: str, k: float, label: str
-) -> None:
+def test_the_papers_names_and_dashes_where_the_layer_is_on(algorithm: str, k: float, label: str) -> None:
     own = look(algorithm, k, n=18)
     assert own.label == label
     assert own.dashed == label.startswith("IB-")
@@ -56,9 +54,7 @@ def test_lines_stand_out_from_white_paper() -> None:
 
 def as_deuteranope(colour: str) -> np.ndarray:
     """Viénot, Brettel and Mollon's (1999) simulation of the most common colour blindness."""
-    to_lms = np.array(
-        [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
-    )
+    to_lms = np.array([[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]])
     blind = np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]])
     linear = np.array(to_rgb(colour)) ** 2.2
     seen = np.linalg.inv(to_lms) @ blind @ to_lms @ linear
@@ -89,12 +85,8 @@ def test_strangers_and_settings_keep_their_names_and_their_colours() -> None:
 
 
 def test_the_order_is_the_papers() -> None:
-    shuffled = pl.DataFrame(
-        [(a, k) for a, k, _ in reversed(PAPER)], ["algorithm", "k"], orient="row"
-    )
-    assert [v.look.label for v in series.find_variants(shuffled, 18)] == [
-        name for *_, name in PAPER
-    ]
+    shuffled = pl.DataFrame([(a, k) for a, k, _ in reversed(PAPER)], ["algorithm", "k"], orient="row")
+    assert [v.look.label for v in series.find_variants(shuffled, 18)] == [name for *_, name in PAPER]
 
 
 def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> None:

@@ -55,15 +55,11 @@ def test_the_increase_figure_draws_its_tables(cases: list[float | None]) -> None
     )
     panels = figure.get_axes()
     assert len(panels) == 2 * len(cases)
-    for panel, (case, table) in zip(
-        panels, [(case, table) for case in cases for table in (left, right)], strict=True
-    ):
+    for panel, (case, table) in zip(panels, [(case, table) for case in cases for table in (left, right)], strict=True):
         drawn = lines(panel)
         assert [line.get_label() for line in drawn] == ["500 timesteps", "1,000 timesteps"]
         for regime, line, shade in zip(REGIMES, drawn, panel.collections, strict=True):
-            expected = table.filter(
-                pl.col("step_reward").eq_missing(case) & (pl.col("regime") == regime)
-            )
+            expected = table.filter(pl.col("step_reward").eq_missing(case) & (pl.col("regime") == regime))
             assert_array_equal(line.get_xdata(orig=True), KS)
             assert_array_equal(line.get_ydata(orig=True), expected["increase_percent"])
             low, high = band(shade)
@@ -106,9 +102,7 @@ def test_the_norm_figure_draws_its_table(cases: list[float | None]) -> None:
             low, high = band(panel.collections[0])
             assert high[50] - low[50] == pytest.approx(2 * 1.96 * 0.1)
         last = own.filter(pl.col("step") == 150)
-        for line, name in zip(
-            lines(panels[row * width + 3]), ("norm_q", "norm_u", "norm_z"), strict=True
-        ):
+        for line, name in zip(lines(panels[row * width + 3]), ("norm_q", "norm_u", "norm_z"), strict=True):
             assert_array_equal(line.get_xdata(orig=True), KS)
             assert_array_equal(line.get_ydata(orig=True), last[name])
 

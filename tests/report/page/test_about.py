@@ -8,9 +8,7 @@ from valueshare.report.page.about import lead, short_names, shortened, title
 def test_the_title_and_lead_count_what_there_is() -> None:
     found = data_of(TWO)
     assert title(found) == "Here: DQN and IB-DQN"
-    assert lead(found) == (
-        "4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations."
-    )
+    assert lead(found) == ("4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations.")
 
 
 def test_notes_have_the_short_names_of_places() -> None:

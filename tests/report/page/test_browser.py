@@ -155,9 +155,7 @@ def test_sorting_sorts_by_value(small: Path, visit: Visiting) -> None:
     assert head.get_attribute("aria-sort") == "ascending"
     assert column(page, "final-scores", 2) == falling[::-1]
     page.locator("#final-scores th").nth(0).get_by_role("button").click()
-    names = page.eval_on_selector_all(
-        "#final-scores tbody td:first-child", "c => c.map(x => x.textContent)"
-    )
+    names = page.eval_on_selector_all("#final-scores tbody td:first-child", "c => c.map(x => x.textContent)")
     assert names == sorted(names)
     assert head.get_attribute("aria-sort") == "none"
 
@@ -199,8 +197,7 @@ def test_everything_can_be_reached_by_keyboard(small: Path, visit: Visiting) -> 
         page.keyboard.press("Tab")
         reached.add(
             page.evaluate(
-                "(e => e.id || e.dataset.key || e.dataset.part || e.textContent.trim())"
-                "(document.activeElement)"
+                "(e => e.id || e.dataset.key || e.dataset.part || e.textContent.trim())(document.activeElement)"
             )
         )
     wanted = {"theme", "panel-view", "panel-metric", "panel-bands", "panel-seeds", "panel-log"}
@@ -280,9 +277,7 @@ def test_large_figures_are_drawn_as_small_ones_are(tmp_path: Path, visit: Visiti
     padding = f"<!-- {'x' * LARGE} -->".encode()
     large = small.replace(b"</svg>", padding + b"</svg>")
     file = tmp_path / "page.html"
-    file.write_text(
-        elements.page("t", "l", [elements.figure(small, "a"), elements.figure(large, "b")])
-    )
+    file.write_text(elements.page("t", "l", [elements.figure(small, "a"), elements.figure(large, "b")]))
     seen = visit().open(file)
     images = seen.page.locator("img")
     assert [images.nth(i).get_attribute("src")[:24] for i in (0, 1)] == [

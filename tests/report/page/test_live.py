@@ -65,9 +65,7 @@ def test_a_run_of_a_newer_version_is_refused_before_anything_is_served(tmp_path:
     told = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(told | {"format": 99, "valueshare": "9.0"}))
     for given in (run, run.parent):
-        with pytest.raises(
-            InvalidInput, match=r"new was written by a newer version \(valueshare 9\.0\)"
-        ):
+        with pytest.raises(InvalidInput, match=r"new was written by a newer version \(valueshare 9\.0\)"):
             Follower([given])
 
 
@@ -274,9 +272,7 @@ def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
     assert fingerprint([run]) != before
 
 
-def test_the_page_follows_the_run_and_keeps_choices(
-    run: Path, served: Served, visit: Visiting
-) -> None:
+def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, visit: Visiting) -> None:
     follower, port = served
     seen = visit()
     page = seen.page
@@ -297,9 +293,7 @@ def test_the_page_follows_the_run_and_keeps_choices(
     assert page.locator("#groups tbody tr").first.inner_text().startswith("Here\tIB-DQN(4)")
     assert page.locator("#every-agent tbody tr").count() == 4
     assert seen.said == []
-    assert {url.split("/")[2] for url in seen.asked if url.startswith("http")} == {
-        f"127.0.0.1:{port}"
-    }
+    assert {url.split("/")[2] for url in seen.asked if url.startswith("http")} == {f"127.0.0.1:{port}"}
 
 
 def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> None:

@@ -11,9 +11,7 @@ from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
 
 
-def test_copies_go_and_what_was_left_goes_too(
-    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_go_and_what_was_left_goes_too(url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with working_copy(url) as copy:
         (above,) = tmp_path.iterdir()

@@ -42,9 +42,7 @@ def names(url: Url, phases: list[int]) -> set[str]:
     }
 
 
-def test_phases_are_sent_and_fetched(
-    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_phases_are_sent_and_fetched(url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     put = Store.put
 
@@ -81,9 +79,7 @@ def test_phases_are_sent_and_fetched(
     assert sent == [f"checkpoints/{NAME}/state-000003.safetensors"]
 
 
-def test_one_that_was_given_up_for_lost_deletes_nothing_that_is_newer(
-    url: Url, tmp_path: Path
-) -> None:
+def test_one_that_was_given_up_for_lost_deletes_nothing_that_is_newer(url: Url, tmp_path: Path) -> None:
     lost, other = (make_copy(tmp_path / name, url) for name in ("lost", "other"))
     for phase in (0, 1):
         write_phase(lost.folder, phase)
@@ -99,9 +95,7 @@ def test_one_that_was_given_up_for_lost_deletes_nothing_that_is_newer(
     assert f"checkpoints/{NAME}/state-000003.safetensors" in there
 
 
-def test_a_phase_that_was_cut_off_is_not_there(
-    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_phase_that_was_cut_off_is_not_there(url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = make_copy(tmp_path / "run", url)
     write_phase(copy.folder, 0)
     copy.push_population(NAME)

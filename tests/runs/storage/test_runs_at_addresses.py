@@ -64,9 +64,7 @@ def test_the_same_end_as_in_a_folder(
     assert out.endswith(f"records: {url}/records\n")
     assert_same_end(there, uninterrupted)
     found = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
-    same = {
-        str(path.relative_to(uninterrupted)) for path in uninterrupted.rglob("*") if path.is_file()
-    }
+    same = {str(path.relative_to(uninterrupted)) for path in uninterrupted.rglob("*") if path.is_file()}
     assert found == {name for name in same if not name.endswith(".lock")}
     assert left(copies) == []
 
@@ -168,10 +166,7 @@ def test_killed_before_it_was_a_run(
     assert cli(*quick, "--out", url)[0] == 0
     (there / "checkpoints/population-0/checkpoint-000000.json").unlink()
     (there / "provenance.json").write_text('{"comm')  # cut short: stores are not all careful
-    assert (
-        f"{url} holds this run, unfinished: write valueshare resume"
-        in cli(*quick, "--out", url).err
-    )
+    assert f"{url} holds this run, unfinished: write valueshare resume" in cli(*quick, "--out", url).err
     assert cli("resume", url)[0] == 0
     assert len(json.loads((there / "provenance.json").read_text())["resumed"]) == 1
 
@@ -231,9 +226,7 @@ def test_a_store_that_fails_loses_no_finished_phase(
         patch.setattr(Store, "put", fails)
         code, _, err = cli(*small, "--out", url)
     assert (code, err.count("\n")) == (1, 1)
-    assert err.startswith(
-        f"valueshare: cannot write records/population-0-000002.parquet to {url}: "
-    )
+    assert err.startswith(f"valueshare: cannot write records/population-0-000002.parquet to {url}: ")
     assert err.endswith(f"resume with: valueshare resume {url}\n")
     (kept,) = re.findall(r"what it lacks is in (\S+): copy these files", err)
     assert Path(kept, "checkpoints/population-0/checkpoint-000002.json").exists()
@@ -258,9 +251,7 @@ def test_a_damaged_checkpoint_is_made_again(
 
 
 @pytest.mark.slow
-def test_processes_and_shards(
-    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, copies: Path
-) -> None:
+def test_processes_and_shards(small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, copies: Path) -> None:
     url = f"local://{tmp_path}/all"
     assert cli(*small, "--out", url, "--shard", "1/2", "--workers", "2")[0] == 0
     assert cli(*small, "--out", url, "--shard", "2/2", "--tensorboard")[0] == 0

@@ -21,9 +21,7 @@ class NoCredentialsError(Exception):
     """As botocore calls it."""
 
 
-def test_another_attempt_is_made_and_then_it_is_said(
-    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_attempt_is_made_and_then_it_is_said(url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "PAUSES", (0.0, 0.0))
     store = Store(url)
     tries: list[object] = []
@@ -55,9 +53,7 @@ def test_another_attempt_is_made_and_then_it_is_said(
         assert len(tries) == 1  # no use in asking again
 
 
-def test_a_folder_that_could_not_be_listed_is_not_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_could_not_be_listed_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "PAUSES", (0.0,))
     store, there = Store(Url(f"local://{tmp_path}/run")), {"a", "b/c", "b/d/e"}
     assert store.sizes() == {}  # a missing root is

@@ -42,9 +42,7 @@ def test_a_lock_does_not_outlive_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     program = "import sys, time; from pathlib import Path; from valueshare.runs.locks import locked"
     program += "\nwith locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
-    )
+    holder = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -60,9 +58,7 @@ def test_a_lock_does_not_outlive_its_holder(tmp_path: Path) -> None:
         holder.communicate()
 
 
-def test_a_filesystem_without_locks_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filesystem_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> None:
         raise OSError(37, os.strerror(37))  # ENOLCK
 
@@ -206,9 +202,7 @@ def test_a_task_is_text() -> None:
 
 
 def run(cli: Cli, tmp_path: Path, *words: str) -> str:
-    code, _, err = cli(
-        *("train", "--env", "CartPole-v1", "--launcher", "ray", "--out", tmp_path / "run", *words)
-    )
+    code, _, err = cli(*("train", "--env", "CartPole-v1", "--launcher", "ray", "--out", tmp_path / "run", *words))
     assert (code, err.count("\n")) == (2, 1)
     assert not (tmp_path / "run").exists()
     return err
@@ -222,9 +216,7 @@ def test_ray_is_not_installed(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
     assert f"Ray is not installed: {install_command('ray')}" in run(cli, tmp_path)
 
 
-def test_no_cluster_at_the_address(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_cluster_at_the_address(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     assert "no Ray cluster at 127.0.0.1:1:" in run(cli, tmp_path, "--ray-address", "127.0.0.1:1")
     assert time.monotonic() - began < 120  # most of it loads libraries; Ray would try for longer
@@ -246,9 +238,7 @@ def test_what_no_cluster_helps_with(cli: Cli, tmp_path: Path) -> None:
         launcher.check(replace(PLAN, device="cuda:1"), ExecutionOptions())
 
 
-def test_a_node_that_is_lost_before_the_run_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_lost_before_the_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose worker cannot run the package is another matter: that is reported as it is."""
     real = pytest.importorskip("ray")
 

@@ -58,9 +58,7 @@ def ray_cluster() -> Iterator[Any]:
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 
-        cluster: Any = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **NODE}
-        )
+        cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **NODE})
         try:
             cluster.add_node(num_cpus=1, **NODE)
             cluster.add_node(num_cpus=1, **NODE)
@@ -176,8 +174,7 @@ def test_a_worker_that_is_lost_too_often_is_reported_and_the_rest_goes_on(
     for attempt in (1, 2):
         wait_for(
             lambda attempt=attempt: (  # type: ignore[misc]
-                read_progress(folder, "population-1").attempts == attempt
-                and phases(folder, "population-1") >= attempt
+                read_progress(folder, "population-1").attempts == attempt and phases(folder, "population-1") >= attempt
             ),
             process,
         )
@@ -187,8 +184,7 @@ def test_a_worker_that_is_lost_too_often_is_reported_and_the_rest_goes_on(
     first, last = err.splitlines()
     assert first.startswith("valueshare: population-1 failed: its worker was lost 2 times")
     assert last == (
-        "valueshare: 1 population failed; the others are finished; "
-        f"resume with: valueshare resume {folder}"
+        f"valueshare: 1 population failed; the others are finished; resume with: valueshare resume {folder}"
     )
     assert read_progress(folder, "population-0").step == 3_000
     assert not valueshare.open_run(folder).finished
@@ -348,17 +344,12 @@ def test_the_tabular_sweep_with_a_node_killed(
     _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     for name in ("runs", "norms"):
-        here, there = (
-            pl.read_parquet(tmp_path / place / "records" / f"{name}.parquet")
-            for place in ("here", "there")
-        )
+        here, there = (pl.read_parquet(tmp_path / place / "records" / f"{name}.parquet") for place in ("here", "there"))
         assert here.height > 0
         assert there.equals(here)
 
 
-def test_what_the_cluster_cannot_do(
-    on_ray: tuple[str, ...], ray_cluster: Any, tmp_path: Path, cli: Cli
-) -> None:
+def test_what_the_cluster_cannot_do(on_ray: tuple[str, ...], ray_cluster: Any, tmp_path: Path, cli: Cli) -> None:
     def refused(*words: str) -> str:
         code, _, err = cli(*LONG, *on_ray, *words, "--out", tmp_path / "run")
         assert (code, err.count("\n")) == (2, 1)

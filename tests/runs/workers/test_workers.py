@@ -191,12 +191,10 @@ def test_a_worker_that_is_killed_is_reported_and_the_others_go_on(
     assert "at step 1,000 of 1,000" in last  # the other one went on, and it had been said before
     first, last = err.splitlines()
     assert first == (
-        "valueshare: population-0-1 failed: its process was killed (SIGKILL), as the system does "
-        "when memory runs out"
+        "valueshare: population-0-1 failed: its process was killed (SIGKILL), as the system does when memory runs out"
     )
     assert last == (
-        "valueshare: 1 population failed; the others are finished; "
-        f"resume with: valueshare resume {folder}"
+        f"valueshare: 1 population failed; the others are finished; resume with: valueshare resume {folder}"
     )
     assert read_progress(folder, "population-0-0").step == 1_000
     assert read_progress(folder, "population-0-1").step < 1_000

@@ -50,9 +50,7 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
             after = before.cast(types[name], strict=False)
         except pl.exceptions.PolarsError as error:
             raise InvalidInput(f"{file}: {name} is of type {before.dtype}, not {kind}") from error
-        lost = (after.is_null() & before.is_not_null()) | (
-            after.is_null() if name in REQUIRED else pl.Series([False])
-        )
+        lost = (after.is_null() & before.is_not_null()) | (after.is_null() if name in REQUIRED else pl.Series([False]))
         if types[name] == pl.Int64 and before.dtype.is_float():
             lost = lost | (before != before.floor())
         _refuse(file, before, lost, f"not {kind}")

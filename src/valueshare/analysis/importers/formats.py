@@ -11,14 +11,7 @@ from zipfile import BadZipFile
 
 import polars as pl
 
-from valueshare.analysis.importers.columns import (
-    METRICS,
-    REQUIRED,
-    printable,
-    read_table,
-    short,
-    typed,
-)
+from valueshare.analysis.importers.columns import METRICS, REQUIRED, printable, read_table, short, typed
 from valueshare.analysis.tidy import AGENT_SETTINGS, listed
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables
@@ -59,8 +52,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
             raise InvalidInput(
-                f"{file} has an unknown column {name[:60]!r}: leave it out, or name it one of "
-                f"{', '.join(METRICS)}"
+                f"{file} has an unknown column {name[:60]!r}: leave it out, or name it one of {', '.join(METRICS)}"
             )
     if table.is_empty():
         raise InvalidInput(f"{file} has a header and no rows: write a row per evaluation")
@@ -104,9 +96,7 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     arguments = _json(file.with_name("args.txt")) or {}
     arguments = {name: value for name, value in arguments.items() if isinstance(value, str | int)}
-    identity: dict[str, Any] = {
-        name: arguments[name] for name in ("env", "seed") if name in arguments
-    }
+    identity: dict[str, Any] = {name: arguments[name] for name in ("env", "seed") if name in arguments}
     if (algorithm := arguments.get("agent") or arguments.get("algo") or _script(file)) is not None:
         identity["algorithm"] = algorithm
     if len(identity) < 3:
@@ -123,28 +113,20 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
     except InvalidInput:
         raise
     except KeyError as error:
-        raise InvalidInput(
-            f"{file} has no array {short(error)}: it is no evaluations.npz"
-        ) from error
+        raise InvalidInput(f"{file} has no array {short(error)}: it is no evaluations.npz") from error
     except (OSError, ValueError, EOFError, BadZipFile, NotImplementedError, zlib.error) as error:
         raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
     if steps.dtype.kind not in "iuf" or results.dtype.kind not in "iuf":
-        raise InvalidInput(
-            f"{file}: timesteps are {steps.dtype} and results {results.dtype}, not numbers"
-        )
+        raise InvalidInput(f"{file}: timesteps are {steps.dtype} and results {results.dtype}, not numbers")
     if steps.ndim != 1 or results.ndim != 2 or len(steps) != len(results):
-        raise InvalidInput(
-            f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together"
-        )
+        raise InvalidInput(f"{file}: timesteps {steps.shape} and results {results.shape} do not belong together")
     if not results.size:
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     values = pl.DataFrame({"step": steps, "score": results.mean(axis=1)})
     return Imported(typed(_labelled(values, _from_folders(file)), file), "stable-baselines3")
 
 
-def _on_schedule(
-    table: pl.DataFrame, arguments: dict[str, str | int]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _on_schedule(table: pl.DataFrame, arguments: dict[str, str | int]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The evaluations of a PFRL run at the steps when they were due, so that runs share them.
 
     Its evaluator waits for the end of an episode, and then counts on from the multiple of
@@ -169,9 +151,7 @@ def _from_folders(file: Path) -> dict[str, Any]:
     else:
         algorithm = env = seed = ""
     if not (algorithm.strip("/") and env.strip("/")):
-        raise InvalidInput(
-            f"{file} does not say what it is of: put it into a folder ALGORITHM/ENVIRONMENT/SEED"
-        )
+        raise InvalidInput(f"{file} does not say what it is of: put it into a folder ALGORITHM/ENVIRONMENT/SEED")
     return {"algorithm": algorithm, "env": env, "seed": int(seed)}
 
 
@@ -196,9 +176,7 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     names = [ALIASES.get(name, name) for name in plain]
     twice = [own for own, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
-        raise InvalidInput(
-            f"{file} has {printable(listed(twice))}, which are one: leave all but one out"
-        )
+        raise InvalidInput(f"{file} has {printable(listed(twice))}, which are one: leave all but one out")
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 
@@ -212,13 +190,9 @@ def _optimizers(config: dict[str, Any] | None) -> pl.Expr:
     return pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
 
 
-def _unfinished(
-    agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None
-) -> tuple[str, ...]:
+def _unfinished(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None) -> tuple[str, ...]:
     notes = []
-    last = agents.join(
-        records.group_by("agent").agg(pl.col("step").max().alias("last")), on="agent", how="left"
-    )
+    last = agents.join(records.group_by("agent").agg(pl.col("step").max().alias("last")), on="agent", how="left")
     without = last["last"].null_count()
     if without:
         notes.append(f"{without:,} of {agents.height:,} agents have no records yet")

@@ -49,10 +49,7 @@ class Results(NamedTuple):
 
 
 def read_results(
-    paths: str | Path | Iterable[str | Path],
-    metric: str = "score",
-    *,
-    max_result_size: int | str | None = None,
+    paths: str | Path | Iterable[str | Path], metric: str = "score", *, max_result_size: int | str | None = None
 ) -> Results:
     """Read run folders and files, or folders of them, into one tidy table.
 
@@ -114,8 +111,7 @@ def _sources(path: Path) -> list[Path]:
     found = [*runs, *files] or _tables(path)
     if not found:
         raise InvalidInput(
-            f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a "
-            "tidy CSV or Parquet"
+            f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
         )
     return found
 

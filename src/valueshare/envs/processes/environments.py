@@ -27,14 +27,7 @@ class EnvironmentProcess:
     Whoever writes them there by other means than `send` adds to `requested`.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        spec: EnvironmentSpec,
-        *,
-        threads: int,
-        protocol: str | None,
-    ) -> None:
+    def __init__(self, names: Sequence[str], spec: EnvironmentSpec, *, threads: int, protocol: str | None) -> None:
         """`spec` must fit all of these names; the process is starting when this returns."""
         self.spec, self.count = spec, len(names)
         self._name = " and ".join(dict.fromkeys(names))

@@ -36,9 +36,7 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> N
     # What a run did not store is a setting that came later: its default was in force.
     stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
     stored = {key: value for key, value in stored.items() if key not in NOT_OF_RESULTS}
-    changed = sorted(
-        key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none")
-    )
+    changed = sorted(key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none"))
     if changed:
         key = changed[0]
         raise InvalidInput(

@@ -12,13 +12,7 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import Folder
 from valueshare.population.checkpoints.fingerprint import check_fingerprint
-from valueshare.population.checkpoints.manifest import (
-    FORMAT,
-    Damaged,
-    read_manifest,
-    verify,
-    verify_all,
-)
+from valueshare.population.checkpoints.manifest import FORMAT, Damaged, read_manifest, verify, verify_all
 
 _log = logging.getLogger(__name__)
 

@@ -33,9 +33,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (OSError, Invalid) as error:
         raise Damaged(f"{path.name}: {error}") from error
     if type(body.get("format")) is int and body["format"] > FORMAT:
-        raise InvalidInput(
-            f"{path.name} was written by a newer version of valueshare: install that version"
-        )
+        raise InvalidInput(f"{path.name} was written by a newer version of valueshare: install that version")
     try:
         manifest = checked(body, Manifest)
     except Invalid as error:  # its checksum is right: it was written so

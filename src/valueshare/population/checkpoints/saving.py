@@ -14,13 +14,7 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom, refuse_links, remove_files, remove_leftovers, write_whole
 from valueshare.population.checkpoints.files import OWN_NAMES, Folder, phase_of
-from valueshare.population.checkpoints.manifest import (
-    FORMAT,
-    Damaged,
-    is_whole,
-    read_manifest,
-    segment_files,
-)
+from valueshare.population.checkpoints.manifest import FORMAT, Damaged, is_whole, read_manifest, segment_files
 from valueshare.population.checkpoints.tensor_files import safetensors_bytes
 from valueshare.replay.packing import Piece
 from valueshare.schema import body_checksum
@@ -80,15 +74,11 @@ def save(
             "format": FORMAT,
             "phase": phase,
             "fingerprint": fingerprint,
-            "state": {
-                folder.state(phase).name: write_whole(folder.state(phase), safetensors_bytes(state))
-            },
+            "state": {folder.state(phase).name: write_whole(folder.state(phase), safetensors_bytes(state))},
             "segments": segments,
             "records": {
                 **earlier_records,
-                folder.records(phase).name: write_whole(
-                    folder.records(phase), [buffer.getbuffer()]
-                ),
+                folder.records(phase).name: write_whole(folder.records(phase), [buffer.getbuffer()]),
             },
         }
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
@@ -116,9 +106,7 @@ def remove_old(folder: Folder, last: int) -> None:
     holds the run folder's lock.
     """
     try:
-        kept = [
-            read_manifest(folder.manifest(phase)) for phase in range(max(0, last - 1), last + 1)
-        ]
+        kept = [read_manifest(folder.manifest(phase)) for phase in range(max(0, last - 1), last + 1)]
     except Damaged:  # not finished, or to be repaired from what is there
         return
     names = {path.name for path in folder.checkpoints.iterdir()}
@@ -172,7 +160,5 @@ def _unneeded(folder: Folder, kept: list[dict[str, Any]]) -> Callable[[str], boo
     """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
     names = {folder.manifest(body["phase"]).name for body in kept}
     names |= {name for body in kept for name in body["state"]}
-    names |= {
-        name for body in kept for segment in body["segments"] for name in segment_files(segment)
-    }
+    names |= {name for body in kept for segment in body["segments"] for name in segment_files(segment)}
     return lambda name: phase_of(name) is not None and name not in names

@@ -22,11 +22,7 @@ assert AHEAD < SPARE, "an update samples as of its step, at most SPARE steps ago
 
 
 def run_asynchronously(
-    grouped: GroupedPopulation,
-    steps: range,
-    streams: Streams,
-    on_step: OnStep,
-    episodes: TrainingEpisodes | None,
+    grouped: GroupedPopulation, steps: range, streams: Streams, on_step: OnStep, episodes: TrainingEpisodes | None
 ) -> None:
     """The steps of all groups, after `streams.begin`."""
     pairs = [(group, _process(group)) for group in grouped.groups]

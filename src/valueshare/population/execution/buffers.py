@@ -121,10 +121,7 @@ class StagingBuffer:
 
 
 def packed(
-    parts: Sequence[ShapeAndType],
-    device: torch.device,
-    host: Tensor | None = None,
-    mapped: Tensor | None = None,
+    parts: Sequence[ShapeAndType], device: torch.device, host: Tensor | None = None, mapped: Tensor | None = None
 ) -> tuple[StagingBuffer, list[StagingBuffer]]:
     """One buffer of bytes, copied as a whole, and the buffers that are slices of it.
 
@@ -183,9 +180,7 @@ def make_step_buffers(population: Population, shared: SharedArrays | None = None
         if device.type == "cuda":
             mapped = device_view(shared.bytes)
             action_mapped = mapped[shared.slices["action"]].view(torch.int64)
-    whole, parts = packed(
-        [(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, mapped
-    )
+    whole, parts = packed([(field.shape, torch_dtype(field.dtype)) for field in fields], device, host, mapped)
     obs = parts[0].tensor
     if env.stack:
         obs = torch.zeros((p, *env.network_shape), dtype=obs.dtype, device=device)

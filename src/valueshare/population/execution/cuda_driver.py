@@ -66,9 +66,7 @@ def wait_for_word(word: NDArray[np.uint32], value: int) -> None:
     The memory must be pinned. Both count modulo 2^32: the value may be at most 2^31 ahead.
     """
     stream = torch.cuda.current_stream().cuda_stream
-    failure = _driver().cuStreamWaitValue32_v2(
-        stream, word.ctypes.data, value % 2**32, _EQUAL_OR_AFTER
-    )
+    failure = _driver().cuStreamWaitValue32_v2(stream, word.ctypes.data, value % 2**32, _EQUAL_OR_AFTER)
     _check("cuStreamWaitValue32", failure)
 
 
@@ -104,12 +102,7 @@ def _check(call: str, failure: int) -> None:
 @cache
 def _driver() -> Any:
     library = ctypes.PyDLL("libcuda.so.1")  # keeps the interpreter's lock: the calls are short
-    library.cuStreamWaitValue32_v2.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_uint64,
-        ctypes.c_uint32,
-        ctypes.c_uint,
-    ]
+    library.cuStreamWaitValue32_v2.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint]
     library.cuMemHostRegister_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
     library.cuMemHostUnregister.argtypes = [ctypes.c_void_p]
     return library

@@ -23,11 +23,7 @@ class GroupedPopulation(NamedTuple):
 
 
 def make_grouped(
-    population: Population,
-    state: State,
-    environments: Sequence[Environments],
-    *,
-    compiled: bool,
+    population: Population, state: State, environments: Sequence[Environments], *, compiled: bool
 ) -> GroupedPopulation:
     """A group for each of `environments`; `state` is that of a population before its first step.
 
@@ -40,12 +36,7 @@ def make_grouped(
     history = empty_history(population.size, device) if delayed and on_device else None
     asynchronous = all(shared_memory(each) is not None for each in environments)
     learner = make_learner(
-        population,
-        state,
-        actor.online.parameters,
-        history,
-        compiled=compiled,
-        asynchronous=asynchronous,
+        population, state, actor.online.parameters, history, compiled=compiled, asynchronous=asynchronous
     )
     ends = np.cumsum([0, *(each.count for each in environments)]).tolist()
     alone = len(environments) == 1 and not asynchronous

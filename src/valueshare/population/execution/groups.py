@@ -18,14 +18,7 @@ from valueshare.population.execution.buffers import StepBuffers, make_step_buffe
 from valueshare.population.execution.cuda_driver import pin_memory
 from valueshare.population.execution.cuda_graphs import GraphedStep
 from valueshare.population.learn import copy_weights
-from valueshare.population.state import (
-    AgentHyperparameters,
-    Keys,
-    Population,
-    State,
-    Tensors,
-    Weights,
-)
+from valueshare.population.state import AgentHyperparameters, Keys, Population, State, Tensors, Weights
 from valueshare.population.store import store
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, record_step
@@ -135,9 +128,7 @@ def make_group(
         environments=environments,
         act=act_alone,
         store=store_on_host if on_host else graphed(storing),
-        act_and_store=act_and_store_on_host
-        if on_host
-        else graphed(acting, before=upload, after=send_and_store),
+        act_and_store=act_and_store_on_host if on_host else graphed(acting, before=upload, after=send_and_store),
         sync_actor=graphed(sync_actor_step) if online is not None and shared is not None else None,
         stream=stream,
         unpin=unpin,

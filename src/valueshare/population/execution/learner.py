@@ -54,17 +54,11 @@ class Learner(NamedTuple):
 def is_due(settings: TrainingSettings, t: int) -> bool:
     """Whether step t has an update, of the weights or of the target network."""
     learning = t >= settings.learning_starts
-    return learning and (
-        t % settings.update_interval == 0 or t % settings.target_update_interval == 0
-    )
+    return learning and (t % settings.update_interval == 0 or t % settings.target_update_interval == 0)
 
 
 def update_due(
-    learner: Learner,
-    settings: TrainingSettings,
-    t: int,
-    *,
-    on_release: Callable[[], None] = lambda: None,
+    learner: Learner, settings: TrainingSettings, t: int, *, on_release: Callable[[], None] = lambda: None
 ) -> None:
     """The updates of step t, target network first: launched on CUDA, done on a CPU.
 
@@ -107,19 +101,10 @@ def make_learner(
 ) -> Learner:
     """Asynchronous groups synchronise the weights that they act by themselves."""
     settings, device = population.settings, population.device
-    online, on_host, delayed = (
-        state.online.parameters,
-        population.replay_on_host,
-        settings.delayed_actor,
-    )
+    online, on_host, delayed = (state.online.parameters, population.replay_on_host, settings.delayed_actor)
     sample_on_host, batch = _host_sampler(population, state.replay) if on_host else (None, None)
     if batch is None and delayed:
-        batch = Batch(
-            *(
-                torch.zeros(shape, dtype=dtype, device=device)
-                for shape, dtype in _batch_fields(population)
-            )
-        )
+        batch = Batch(*(torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in _batch_fields(population)))
     step = torch.zeros_like(state.step)  # of the update, while that of the state advances
 
     def stage_step() -> None:
@@ -152,9 +137,7 @@ def make_learner(
     return Learner(
         sample_on_host=sample_on_host,
         stage=None if batch is None else graphed(stage_step),
-        sync_actor=GraphedStep(sync_actor_step, device, compiled=False)
-        if delayed and not asynchronous
-        else None,
+        sync_actor=GraphedStep(sync_actor_step, device, compiled=False) if delayed and not asynchronous else None,
         learn=graphed(learn_step),
         update_target=graphed(update_target_step),
         stream=new_stream(device) if delayed and device.type == "cuda" else None,
@@ -171,9 +154,7 @@ def _batch_fields(population: Population) -> list[ShapeAndType]:
     return [observation, (shape, torch.int64), number, number, observation]
 
 
-def _host_sampler(
-    population: Population, replay: Transitions
-) -> tuple[Callable[[str, int], None], Batch]:
+def _host_sampler(population: Population, replay: Transitions) -> tuple[Callable[[str, int], None], Batch]:
     """A function that samples on the host, by the same random numbers, and the batch it fills."""
     batch_size = population.settings.batch_size
     whole, fields = packed(_batch_fields(population), population.device)

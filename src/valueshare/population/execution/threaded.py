@@ -12,22 +12,13 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.execution.barrier import POLL_SECONDS, Locks, UpdateBarrier
 from valueshare.population.execution.cuda_streams import Streams
 from valueshare.population.execution.grouped import GroupedPopulation
-from valueshare.population.execution.groups import (
-    Group,
-    choose_actions,
-    choose_and_store,
-    send_actions,
-)
+from valueshare.population.execution.groups import Group, choose_actions, choose_and_store, send_actions
 from valueshare.population.execution.learner import Learner, is_due, update_due
 from valueshare.population.loop import OnStep
 
 
 def run_threaded(
-    grouped: GroupedPopulation,
-    steps: range,
-    streams: Streams,
-    on_step: OnStep,
-    episodes: TrainingEpisodes | None,
+    grouped: GroupedPopulation, steps: range, streams: Streams, on_step: OnStep, episodes: TrainingEpisodes | None
 ) -> None:
     """The steps of all groups, after `streams.begin`; this thread alone calls `on_step`."""
     population, learner = grouped.population, grouped.learner

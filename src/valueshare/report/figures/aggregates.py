@@ -27,11 +27,7 @@ class Line(NamedTuple):
 
 
 def iqm_curves(
-    curves: pl.DataFrame,
-    *,
-    n: int | None = None,
-    ylabel: str = "IQM of the human-normalised score",
-    title: str = "",
+    curves: pl.DataFrame, *, n: int | None = None, ylabel: str = "IQM of the human-normalised score", title: str = ""
 ) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
@@ -104,9 +100,7 @@ def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]
         with suppress(InvalidInput):  # they are of different games
             reached = sample_efficiency(curves, sooner.named(), plain.named())
             key = (plain.algorithm, plain.k)
-            first = reached.step is not None and (
-                key not in found or reached.step < (found[key].reached.step or 0)
-            )
+            first = reached.step is not None and (key not in found or reached.step < (found[key].reached.step or 0))
             if first:
                 found[key] = Line(sooner, plain, reached)
     return sorted(found.values(), key=lambda line: line.reached.step or 0)
@@ -166,8 +160,4 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
             centre = (below * members + centre * count) / (members + count)
             count += members
         blocks.append((centre, count))
-    return [
-        centre + gap * (place - (count - 1) / 2)
-        for centre, count in blocks
-        for place in range(count)
-    ]
+    return [centre + gap * (place - (count - 1) / 2) for centre, count in blocks for place in range(count)]

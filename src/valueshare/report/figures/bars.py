@@ -51,16 +51,12 @@ def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look
         axes.set_xscale("symlog", linthresh=200, linscale=1.5)
         axes.xaxis.set_major_formatter(FuncFormatter(millions))
         axes.minorticks_off()
-    axes.set_xlabel(
-        f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)"
-    )
+    axes.set_xlabel(f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)")
     _counted(axes, rows, "less", "more")
     return figure
 
 
-def action_gap_increase(
-    differences: pl.DataFrame, plain: Look, other: Look, *, clip: float = GAP_CLIP
-) -> Figure:
+def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look, *, clip: float = GAP_CLIP) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value."""
     figure, axes, rows = _bars(_changes(differences), plain, other, clip)
     for y, value in enumerate(rows["change"]):
@@ -71,9 +67,7 @@ def action_gap_increase(
             axes.annotate(text, end, va="center", ha=side, **style)
     low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
     axes.set_xlim(max(1.05 * low, -clip) if low < 0 else 0, clip)
-    axes.set_xlabel(
-        f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {clip:g})"
-    )
+    axes.set_xlabel(f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {clip:g})")
     _counted(axes, rows, "wider", "narrower")
     return figure
 
@@ -82,9 +76,7 @@ def _changes(differences: pl.DataFrame) -> pl.DataFrame:
     return differences.select("env", *INTERVAL, change="difference")
 
 
-def _bars(
-    changes: pl.DataFrame, plain: Look, other: Look, clip: float = np.inf
-) -> tuple[Figure, Axes, pl.DataFrame]:
+def _bars(changes: pl.DataFrame, plain: Look, other: Look, clip: float = np.inf) -> tuple[Figure, Axes, pl.DataFrame]:
     """Bars of `change`, the largest on top, with intervals where the table has them."""
     rows = changes.filter(pl.col("change").is_finite()).sort("change", "env")
     if rows.is_empty():

@@ -155,9 +155,9 @@ def sensitivity_by_game(auc: pl.DataFrame, *, label: str = "AUC, human-normalise
     """
     value = pl.col("value")
     by_k = auc.filter(value.is_finite()).group_by("env", "k")
-    lines = by_k.agg(
-        mean=value.mean(), ci95_low=value.mean() - value.std(), ci95_high=value.mean() + value.std()
-    ).sort("env", "k")
+    lines = by_k.agg(mean=value.mean(), ci95_low=value.mean() - value.std(), ci95_high=value.mean() + value.std()).sort(
+        "env", "k"
+    )
     if lines.is_empty():
         raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
     envs = lines["env"].unique().sort().to_list()

@@ -31,11 +31,7 @@ MOST_SEEDS = 10  # as lines of their own
 
 
 def learning_curves(
-    table: pl.DataFrame,
-    *,
-    smoothing: int = SMOOTHING,
-    bands: pl.DataFrame | None = None,
-    n: int | None = None,
+    table: pl.DataFrame, *, smoothing: int = SMOOTHING, bands: pl.DataFrame | None = None, n: int | None = None
 ) -> Figure:
     """Evaluation scores of every environment: means over seeds, a moving average of seven.
 
@@ -68,9 +64,7 @@ def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | Non
     means = seed_means(table, "overestimation")
     each_seed = seeds["seed"].n_unique() <= MOST_SEEDS
     most = float(max(seeds["overestimation"] if each_seed else means["mean"]))
-    sentences = [
-        "Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")
-    ]
+    sentences = ["Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")]
     if most > cap:
         sentences.append(f"Capped at {cap:g}; the highest is {most:,.4g}.")
 
@@ -90,8 +84,7 @@ def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """The curves of all seeds as one line with a gap between each two."""
     curves = [curve.sort("step") for curve in seeds.partition_by("seed", maintain_order=True)]
     steps, values = (
-        np.concatenate([[*curve[name], np.nan] for curve in curves])
-        for name in ("step", "overestimation")
+        np.concatenate([[*curve[name], np.nan] for curve in curves]) for name in ("step", "overestimation")
     )
     return steps, values
 
@@ -143,10 +136,7 @@ def _grid(
             if steps[0] < steps[-1]:  # else there is one point, and room around it
                 axes.set_xlim(steps[0], steps[-1])
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
-        handles = [
-            Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label)
-            for v in who
-        ]
+        handles = [Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label) for v in who]
         inch = 1 / (height + below)
         top = below - 1.35 * line  # under the labels of the ticks
         figure.text(0.5, top * inch, "timesteps", ha="center", va="top", fontsize=small + 1.5)
@@ -154,11 +144,6 @@ def _grid(
         anchor, size = (0.5, (top - line) * inch), small + 1.5
         figure.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, ncols=per_row,
                       fontsize=size, handlelength=2.2, **spacing)  # fmt: skip
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "bottom",
-            "fontsize": small + 0.5,
-            "color": GREY,
-        }
+        style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": small + 0.5, "color": GREY}
         figure.text(0.5, 0.1 * line * inch, "\n".join(notes), **style)
     return figure

@@ -62,9 +62,7 @@ def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
     return figure
 
 
-def _arrow(
-    axes: Axes, start: Floats, end: Floats, colour: str, name: str, alpha: float = 1.0
-) -> None:
+def _arrow(axes: Axes, start: Floats, end: Floats, colour: str, name: str, alpha: float = 1.0) -> None:
     scale: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.009}
     head: dict[str, Any] = {"headwidth": 4, "headlength": 5, "headaxislength": 4.5}
     style: dict[str, Any] = {"color": colour, "alpha": alpha, "zorder": 3, "label": name}

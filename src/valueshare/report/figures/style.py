@@ -150,18 +150,12 @@ def house_style() -> Iterator[None]:
 def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 0.15) -> None:
     """Shade the 95 % intervals of a line, where it has any."""
     known = line.filter(pl.col("ci95_low").is_not_null())
-    axes.fill_between(
-        known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=alpha, lw=0
-    )
+    axes.fill_between(known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=alpha, lw=0)
 
 
 def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **more: Any) -> None:
     """A line in the look of its algorithm; a line of one point is drawn as a dot."""
-    look: dict[str, Any] = {
-        "color": style.colour,
-        "linestyle": style.line,
-        "label": label or style.label,
-    }
+    look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "label": label or style.label}
     axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
 
 

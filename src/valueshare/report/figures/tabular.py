@@ -12,9 +12,7 @@ from valueshare.report.figures.style import BLUE, GREEN, GREY, RED, house_style
 CASE = "step_reward"
 
 
-def tuned_increase(
-    columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str = "episodes"
-) -> Figure:
+def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str = "episodes") -> Figure:
     """The gridworld figure: increase over the smallest k against k, a line per regime.
 
     One column per (title, table) pair, one row per case (step reward); the tables are those of
@@ -22,9 +20,7 @@ def tuned_increase(
     """
     cases = columns[0][1][CASE].unique(maintain_order=True).to_list()
     regimes = sorted(columns[0][1]["regime"].unique())
-    colours = mpl.colormaps["viridis"](
-        [0.85 * i / max(1, len(regimes) - 1) for i in range(len(regimes))]
-    )
+    colours = mpl.colormaps["viridis"]([0.85 * i / max(1, len(regimes) - 1) for i in range(len(regimes))])
     with house_style():
         figure = Figure(figsize=(3.6 * len(columns), 2.6 * len(cases)), layout="constrained")
         grid = figure.subplots(len(cases), len(columns), sharex=True, sharey="row", squeeze=False)
@@ -56,9 +52,7 @@ def norm_reduction(norms: pl.DataFrame, *, shown: int = 3) -> Figure:
     cases = norms[CASE].unique(maintain_order=True).to_list()
     ks = norms["k"].unique().sort().to_list()
     positive = [k for k in ks if k > 0] or ks
-    picks = sorted(
-        {positive[round(i * (len(positive) - 1) / max(1, shown - 1))] for i in range(shown)}
-    )
+    picks = sorted({positive[round(i * (len(positive) - 1) / max(1, shown - 1))] for i in range(shown)})
     lines = (("norm_q", "|q|", BLUE), ("norm_u", "|u|", GREEN), ("norm_z", "|z|", RED))
     with house_style():
         width = len(picks) + 1
@@ -82,9 +76,7 @@ def norm_reduction(norms: pl.DataFrame, *, shown: int = 3) -> Figure:
     return figure
 
 
-def _norm_lines(
-    axes: Axes, table: pl.DataFrame, x: str, lines: Sequence[tuple[str, str, str]]
-) -> None:
+def _norm_lines(axes: Axes, table: pl.DataFrame, x: str, lines: Sequence[tuple[str, str, str]]) -> None:
     for column, label, colour in lines:
         axes.plot(table[x], table[column], color=colour, label=label)
         half = 1.96 * table[f"{column}_error"].fill_null(0)

@@ -25,9 +25,7 @@ ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "
 KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
          "stable-baselines3": "Stable-Baselines3"}  # fmt: skip
 PROTOCOL = "atari_protocol"
-AGENT_COLUMNS = (
-    *("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged"),
-)
+AGENT_COLUMNS = (*("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged"),)
 
 
 def title(data: ReportData) -> str:
@@ -93,11 +91,7 @@ def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) ->
 
 
 def made_section(
-    command: str,
-    settings: Mapping[str, Any],
-    origin: Mapping[str, Any],
-    *before: str,
-    name: str = "",
+    command: str, settings: Mapping[str, Any], origin: Mapping[str, Any], *before: str, name: str = ""
 ) -> str:
     """The section on how a study was made; `before` comes before its settings."""
     about = {key: origin[key] for key in MADE_WITH if key in origin}
@@ -135,9 +129,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
     """A row per environment and algorithm, with means over seeds and their intervals."""
     by, table = ["env", "algorithm", "k"], data.main
     diverged = pl.col("seed").filter(_diverged(table)).n_unique()
-    rows = table.group_by(by).agg(
-        seeds=pl.col("seed").n_unique(), last=pl.col("step").max(), diverged=diverged
-    )
+    rows = table.group_by(by).agg(seeds=pl.col("seed").n_unique(), last=pl.col("step").max(), diverged=diverged)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
         interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)

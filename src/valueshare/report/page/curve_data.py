@@ -86,9 +86,7 @@ def curve_data(data: ReportData) -> Packed:
     if data.atari and len(data.envs) > 1:
         views.append(_all_games(data, pack))
         notes.append(BASELINES)
-    arrays = {
-        env: _arrays(data.main.filter(pl.col("env") == env), list(metrics)) for env in data.envs
-    }
+    arrays = {env: _arrays(data.main.filter(pl.col("env") == env), list(metrics)) for env in data.envs}
     room = ROOM - pack.size
     with_seeds = set[str]()
     for metric in metrics:  # in their order of interest, as long as there is room
@@ -173,9 +171,7 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
     known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
     for count in sorted({int(count) for counts in known for count in counts} - {0}):
         places = [counts == count for counts in known]
-        values = np.concatenate(
-            [own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()]
-        )
+        values = np.concatenate([own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()])
         ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
         if 1 < count <= EXACT:
             ends = exact_ends(values)

@@ -142,10 +142,7 @@ def table(
     body = [list(row) for row in rows]
     text = [any(_is_text(row[i]) for row in body) for i in range(len(columns))]
     headings = "".join(_heading(c, t, bool(name)) for c, t in zip(columns, text, strict=True))
-    lines = (
-        "<tr>" + "".join(_cell(*pair) for pair in zip(row, text, strict=True)) + "</tr>\n"
-        for row in body
-    )
+    lines = ("<tr>" + "".join(_cell(*pair) for pair in zip(row, text, strict=True)) + "</tr>\n" for row in body)
     hidden = f'<caption class="hidden">{html.escape(caption)}</caption>' if caption else ""
     inside = f"{hidden}<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody>"
     # A region that scrolls must be reachable by keyboard, and have a name.
@@ -217,9 +214,7 @@ def policy(scripts: Sequence[str], online: bool) -> str:
 
 
 def _links(links: Mapping[str, str], switch: bool) -> str:
-    items = "".join(
-        f'<a href="#{html.escape(name)}">{html.escape(label)}</a>' for name, label in links.items()
-    )
+    items = "".join(f'<a href="#{html.escape(name)}">{html.escape(label)}</a>' for name, label in links.items())
     button = '<button type="button" id="theme">Dark</button>' if switch else ""
     return f'<nav aria-label="On this page">{items}{button}</nav>'
 

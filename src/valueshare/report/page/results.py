@@ -9,14 +9,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.findings import READING, Verdict, find_verdict
 from valueshare.report.page import elements
-from valueshare.report.page.about import (
-    about_parts,
-    agent_rows,
-    lead,
-    short_names,
-    shortened,
-    title,
-)
+from valueshare.report.page.about import about_parts, agent_rows, lead, short_names, shortened, title
 from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables
@@ -114,9 +107,7 @@ def panel_section() -> str:
     return elements.section(heading, *parts, name="curves")
 
 
-def with_panel(
-    data: ReportData, title: str, lead: str, sections: Sequence[str], links: Mapping[str, str]
-) -> str:
+def with_panel(data: ReportData, title: str, lead: str, sections: Sequence[str], links: Mapping[str, str]) -> str:
     """A page with `panel_section` among its sections, and the curves that it shows."""
     curves = {"curve-data": curve_data(data).data}
     return elements.page(title, lead, sections, scripts=SCRIPTS, data=curves, links=links)

@@ -8,15 +8,7 @@ import polars as pl
 
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import (
-    Comparison,
-    Interval,
-    number,
-    odds,
-    sentence,
-    sides,
-    written,
-)
+from valueshare.report.findings import Comparison, Interval, number, odds, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
@@ -52,8 +44,7 @@ def by_environment(found: Sequence[Comparison]) -> list[str]:
     return [
         "<h3>By environment</h3>",
         elements.paragraph(
-            f"Difference of the mean {unit} with its 95 % interval. ▲ and ▼: the interval lies "
-            "above or below 0.",
+            f"Difference of the mean {unit} with its 95 % interval. ▲ and ▼: the interval lies above or below 0.",
             "small",
         ),
         elements.table(columns, rows, name="by-environment", caption="By environment", tall=True),
@@ -114,9 +105,7 @@ def _drawn(found: Comparison) -> tuple[Interval, float]:
 
 def _scale(found: Sequence[Comparison]) -> tuple[float, float]:
     """One scale for all pictures, with the references in it and some room."""
-    ends = [
-        e for one in found for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None
-    ]
+    ends = [e for one in found for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None]
     low, high = min(ends), max(ends)
     room = 0.04 * (high - low) or 1.0
     return low - room, high + room

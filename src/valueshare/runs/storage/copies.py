@@ -73,10 +73,7 @@ class ReadingCopies:
 def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
     """Folders to read runs from, local or remote."""
     with ExitStack() as stack:
-        found = [
-            each if isinstance(each, Path) else stack.enter_context(working_copy(each))
-            for each in locations
-        ]
+        found = [each if isinstance(each, Path) else stack.enter_context(working_copy(each)) for each in locations]
         copies = [each for each in found if isinstance(each, Copy)]
         folders = [each.folder if isinstance(each, Copy) else each for each in found]
         reading = ReadingCopies(folders, copies)

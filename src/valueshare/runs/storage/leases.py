@@ -94,9 +94,7 @@ def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
         return
     patience = float(first.get("seconds", LEASE_SECONDS))
     deadline = time.monotonic() + patience
-    on_note(
-        f"{store.url} has a lease: waiting up to {patience:.0f} s to see whether its owner is alive"
-    )
+    on_note(f"{store.url} has a lease: waiting up to {patience:.0f} s to see whether its owner is alive")
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         now = _read(store)

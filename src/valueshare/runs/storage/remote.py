@@ -79,8 +79,7 @@ class Copy:
         own = _of_population(population)
         self.pull(
             lambda name: (
-                name in PLAN_FILES
-                or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
+                name in PLAN_FILES or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
             )
         )
 
@@ -136,9 +135,7 @@ class Copy:
                     continue  # it is being written
                 for phase in range(before, phases):
                     self._get(f"records/{population}-{phase:06d}.parquet")
-                    self._get(
-                        f"checkpoints/{population}/checkpoint-{phase:06d}.json"
-                    )  # if still there
+                    self._get(f"checkpoints/{population}/checkpoint-{phase:06d}.json")  # if still there
                 _write(self.folder / name, text)
                 self._seen[name] = stamp
 
@@ -152,9 +149,7 @@ class Copy:
 
     def _is_new(self, name: str) -> bool:
         path = self.folder / name
-        return (
-            path.is_file() and not name.endswith(_SCRATCH) and self._sent.get(name) != _stamp(path)
-        )
+        return path.is_file() and not name.endswith(_SCRATCH) and self._sent.get(name) != _stamp(path)
 
 
 def _phases(text: bytes) -> int | None:

@@ -22,13 +22,7 @@ PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
 # Folders are only prefixes of names there, and making one could make a bucket.
 _WITHOUT_FOLDERS = (*BUCKETS, "adl", "memory")
 # Errors that another attempt does not fix.
-_FINAL = (
-    PermissionError,
-    FileNotFoundError,
-    NotADirectoryError,
-    NotImplementedError,
-    ImportError,
-)
+_FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError)
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 
 Result = TypeVar("Result")
@@ -210,10 +204,7 @@ class Store:
 def _has_own_find(files: Any) -> bool:
     """Whether the protocol's driver has a search of its own, rather than fsspec's."""
     searches = [getattr(type(files), name, None) for name in ("find", "_find")]
-    return any(
-        search is not None and search.__module__ not in ("fsspec.spec", "fsspec.asyn")
-        for search in searches
-    )
+    return any(search is not None and search.__module__ not in ("fsspec.spec", "fsspec.asyn") for search in searches)
 
 
 def _is_final(error: Exception) -> bool:

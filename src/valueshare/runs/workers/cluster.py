@@ -57,12 +57,7 @@ def joined(options: LauncherOptions) -> Iterator[Any]:
     _check_reachable(options.ray_address)
     with _our_signals():
         try:
-            ray.init(
-                address=options.ray_address,
-                log_to_driver=False,
-                logging_level="CRITICAL",
-                configure_logging=True,
-            )
+            ray.init(address=options.ray_address, log_to_driver=False, logging_level="CRITICAL", configure_logging=True)
         except (Exception, SystemExit) as error:
             raise InvalidInput(
                 f"cannot join the Ray cluster at {options.ray_address} ({first_line(error)}): "
@@ -99,9 +94,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
                 f"device = {device!r}, and the cluster has no GPU: write --device cpu, or add "
                 "nodes with GPUs (ray start --num-gpus)"
             )
-        raise InvalidInput(
-            f"ray-gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs"
-        )
+        raise InvalidInput(f"ray-gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs")
     able = [node for node in available if node.gpus >= gpus]
     cpus = options.ray_cpus
     if not cpus:
@@ -117,10 +110,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
 
 
 def spread(
-    options: LauncherOptions,
-    function: Callable[[str], bytes],
-    texts: Sequence[str],
-    on_done: Callable[[int], None],
+    options: LauncherOptions, function: Callable[[str], bytes], texts: Sequence[str], on_done: Callable[[int], None]
 ) -> list[bytes]:
     """The function's result for every text, in their order, computed on the cluster's CPUs.
 
@@ -153,9 +143,7 @@ def _require_ray() -> Any:
     try:
         return import_module("ray")
     except ImportError as missing:
-        raise InvalidInput(
-            f"Ray is not installed: {install_command('ray')}, or write --launcher local"
-        ) from missing
+        raise InvalidInput(f"Ray is not installed: {install_command('ray')}, or write --launcher local") from missing
 
 
 def _check_reachable(address: str) -> None:
@@ -178,11 +166,7 @@ def _check_reachable(address: str) -> None:
     words += [] if given == "auto" else ["--address", given]
     try:
         asked = subprocess.run(
-            words,
-            capture_output=True,
-            timeout=STATUS_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
+            words, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise InvalidInput(none) from error

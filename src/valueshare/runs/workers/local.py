@@ -33,9 +33,7 @@ class LocalLauncher(Launcher):
     def split(self, plan: Plan) -> Plan:
         return split(plan, self._most_agents) if self._most_agents else plan
 
-    def run(
-        self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
-    ) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
         threads, groups, url = execution.threads, execution.groups, execution.url
         for name in plan.populations:
             task = Task(str(folder), name, plan.device, threads, groups, url)

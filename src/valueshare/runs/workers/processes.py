@@ -48,14 +48,11 @@ class ProcessLauncher(Launcher):
         """The memory is that of the largest populations together, each in its own process."""
         given = f"workers = {self._workers}"
         if plan.network is not None:
-            raise InvalidInput(
-                f"{given}: a network of one's own trains in this process alone; leave it out"
-            )
+            raise InvalidInput(f"{given}: a network of one's own trains in this process alone; leave it out")
         device = checked_device(plan.device)
         if device.type != "cpu":
             raise InvalidInput(
-                f"{given}: on a GPU one population is one batched program already; leave it out, "
-                "or write device cpu"
+                f"{given}: on a GPU one population is one batched program already; leave it out, or write device cpu"
             )
         _check_environments(plan)
         needs = checked_needs(plan, execution)
@@ -79,9 +76,7 @@ class ProcessLauncher(Launcher):
         plan = split(plan, self._most_agents) if self._most_agents else plan
         return balanced(plan, self._workers)
 
-    def run(
-        self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
-    ) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
         specs, where = plan.populations, str(folder.resolve())
         groups, url = execution.groups, execution.url
         workers = min(self._workers, len(specs))

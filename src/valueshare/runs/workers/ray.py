@@ -28,15 +28,7 @@ from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.workers import worker
-from valueshare.runs.workers.cluster import (
-    REPLY_SECONDS,
-    Node,
-    Slot,
-    joined,
-    nodes,
-    reason_of,
-    slot_of,
-)
+from valueshare.runs.workers.cluster import REPLY_SECONDS, Node, Slot, joined, nodes, reason_of, slot_of
 from valueshare.runs.workers.storage_check import check_address, check_shared_folder
 from valueshare.runs.workers.tasks import Task, relay_progress
 from valueshare.schema import Progress
@@ -63,9 +55,7 @@ class RayLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of one population."""
         if plan.network is not None:
-            raise InvalidInput(
-                "a network of one's own trains in this process alone: write launcher local"
-            )
+            raise InvalidInput("a network of one's own trains in this process alone: write launcher local")
         device = _device(plan)
         check_replay_device(_replay_device(plan), device)
         slot = slot_of(self._options, plan.device, self._nodes)
@@ -123,9 +113,7 @@ class RayLauncher(Launcher):
         """
         specs, slot = plan.populations, slot_of(self._options, plan.device, self._nodes)
         slots = sum(slot.times(node) for node in self._nodes)
-        before = {
-            name: Progress() if folder is None else read_progress(folder, name) for name in specs
-        }
+        before = {name: Progress() if folder is None else read_progress(folder, name) for name in specs}
         self._rates = {
             name: done.step * specs[name].agents.height / done.seconds
             for name, done in before.items()
@@ -137,16 +125,13 @@ class RayLauncher(Launcher):
         if len(self._rates) < len(specs):
             return None
         left = {
-            name: (spec.settings.steps - before[name].step)
-            * (spec.agents.height / self._rates[name])
+            name: (spec.settings.steps - before[name].step) * (spec.agents.height / self._rates[name])
             for name, spec in specs.items()
         }
         wall = end_times([left[name] for name in longest_first(left)], slots)[-1]
         return f"expected: {_hours(wall, sum(left.values()), slot.gpus)}, without evaluations"
 
-    def run(
-        self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks
-    ) -> None:
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
         ray, slot = self._ray, slot_of(self._options, plan.device, self._nodes)
         specs, url = plan.populations, execution.url
         seconds = {name: s.agent_steps / self._rates.get(name, 1.0) for name, s in specs.items()}
@@ -225,19 +210,14 @@ class RayLauncher(Launcher):
 
     def _measure(self, plan: Plan, unknown: Sequence[PopulationSpec], slot: Slot) -> None:
         """Run each kind of population for a few seconds, where it will run."""
-        remote = self._ray.remote(worker.speed).options(
-            num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=1
-        )
+        remote = self._ray.remote(worker.speed).options(num_cpus=slot.cpus, num_gpus=slot.gpus, max_retries=1)
         kinds: dict[tuple[object, ...], list[str]] = {}
         for spec in unknown:
             algorithms = tuple(sorted(spec.agents["algorithm"].unique()))
             family = plan.families.get(spec.env, spec.env)
             kinds.setdefault((family, algorithms, spec.agents.height), []).append(spec.name)
         on_worker = replace(plan, device="cuda" if slot.gpus else "cpu")
-        asked = [
-            (names, remote.remote(speed.request(on_worker, names[0], slot.cpus)))
-            for names in kinds.values()
-        ]
+        asked = [(names, remote.remote(speed.request(on_worker, names[0], slot.cpus))) for names in kinds.values()]
         for names, ref in asked:
             try:
                 self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))

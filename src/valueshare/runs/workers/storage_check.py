@@ -58,10 +58,7 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
             )
     _check_versions(replies)
     if not all(found["locked"] for _, found in replies):
-        return (
-            f"the filesystem of {above} has no locks between machines: do not start this run on "
-            "two of them"
-        )
+        return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
     return None
 
 
@@ -80,9 +77,7 @@ def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
     unable = [(node.address, found["reason"]) for node, found in replies if found["reason"]]
     if unable:
         address, reason = unable[0]
-        raise InvalidInput(
-            f"{len(unable)} of {len(replies)} nodes cannot use {url} ({address}: {reason})"
-        )
+        raise InvalidInput(f"{len(unable)} of {len(replies)} nodes cannot use {url} ({address}: {reason})")
     _check_versions(replies)
 
 
@@ -99,9 +94,7 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     probe = ray.remote(worker.probe_storage)
     asked = {
-        node: probe.options(
-            num_cpus=0, max_retries=1, scheduling_strategy=affinity(node.id, soft=False)
-        ).remote(text)
+        node: probe.options(num_cpus=0, max_retries=1, scheduling_strategy=affinity(node.id, soft=False)).remote(text)
         for node in there
     }
     replies = []
@@ -109,9 +102,7 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
         try:
             replies.append((node, json.loads(ray.get(reply, timeout=REPLY_SECONDS))))
         except ray.exceptions.GetTimeoutError as error:
-            raise InvalidInput(
-                f"{node.address} has not replied for {REPLY_SECONDS:.0f} s: see `ray status`"
-            ) from error
+            raise InvalidInput(f"{node.address} has not replied for {REPLY_SECONDS:.0f} s: see `ray status`") from error
         except ray.exceptions.RayError as error:
             if type(error).__name__ in LOST:
                 raise InvalidInput(
@@ -119,7 +110,6 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
                     "give the same command again"
                 ) from error
             raise InvalidInput(
-                f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install "
-                "it there as it is here"
+                f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
             ) from error
     return replies

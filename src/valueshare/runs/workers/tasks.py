@@ -83,9 +83,7 @@ def run_population(
                     copy.pull_population(spec.name)
                 return _train(task, spec, folder, copy, callbacks, network, compiled=plan.compiled)
         except Taken as error:
-            raise InvalidInput(
-                f"{spec.name} of {folder} is being trained by another process: let it end"
-            ) from error
+            raise InvalidInput(f"{spec.name} of {folder} is being trained by another process: let it end") from error
 
 
 def _train(
@@ -133,9 +131,7 @@ def _train(
     ).finished
 
 
-def relay_progress(
-    folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks
-) -> Progress:
+def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:
     """Call back with what a worker has written since `before`; return the progress now."""
     now = read_progress(folder, spec.name)
     if structs.replace(now, seconds=before.seconds) == before:
