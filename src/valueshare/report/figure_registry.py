@@ -137,10 +137,9 @@ def _profiles(data: ReportData) -> Content:
     thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
     table, notes = performance_profile(finals, thresholds, column=SCORE, resamples=data.resamples)
     caption = (
-        f"Performance profiles over {_counted(data.main)}: the share of runs whose "
-        "human-normalised score, the mean of the last three evaluations, is above a value. Shaded: "
-        "95 % stratified bootstrap intervals, each for its own value. Dashed: with the "
-        "mean-expansion layer."
+        f"Performance profiles over {_counted(data.main)}: the share of runs whose human-normalised score, the mean "
+        "of the last three evaluations, is above a value. Shaded: 95 % stratified bootstrap intervals, each for its "
+        "own value. Dashed: with the mean-expansion layer."
     )
     figure = aggregates.performance_profiles(table, n=data.n)
     return figure, caption, (BASELINES, *missing, *notes)

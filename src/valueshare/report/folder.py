@@ -46,8 +46,8 @@ def check_out(target: Path, within: Path | None = None) -> None:
 def filled_whole(target: Path) -> Iterator[Path]:
     """A temporary folder, whose files move to `target` when all are written.
 
-    It is beside the target, or inside it if that exists. If the work ends early, it is removed with
-    the parents made for it. A target that cannot be written to, or has no room, is refused by name.
+    It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
+    for it. A target that cannot be written to, or has no room, is refused by name.
     """
     made: list[Path] = []
     staging: Path | None = None

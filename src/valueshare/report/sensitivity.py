@@ -1,7 +1,7 @@
 """The report of a sweep over k on one environment: does the paper's claim on k hold?
 
-Made of a run folder with `agents.parquet` and `records/*.parquet`, finished or not, with
-checkpoints or without. `config.json` and `provenance.json` are used where they are there.
+Made of a run folder with `agents.parquet` and `records/*.parquet`, finished or not, with checkpoints or without.
+`config.json` and `provenance.json` are used where they are there.
 """
 
 import math
@@ -222,10 +222,9 @@ def _verdict(auc: pl.DataFrame, claims: tuple[Claim, ...], sides: dict[str, list
 
 def _left_out(counts: dict[str, int]) -> str:
     return (
-        f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing "
-        f"evaluation) and are left out; {counts['evaluations_without_finished_episode']:,} of "
-        f"{counts['evaluations']:,} evaluations finished no episode; "
-        f"{how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
+        f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing evaluation) and are "
+        f"left out; {counts['evaluations_without_finished_episode']:,} of {counts['evaluations']:,} evaluations "
+        f"finished no episode; {how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
     )
 
 

@@ -1,8 +1,7 @@
 """Tables of scores: a row per environment, a column per algorithm, the best in bold.
 
-As in the paper: the mean of the last three evaluations over seeds, one decimal, and the
-highest score of an environment bold, with quantile networks compared among themselves. Of equal
-scores the first is bold.
+As in the paper: the mean of the last three evaluations over seeds, one decimal, and the highest score of an environment
+bold, with quantile networks compared among themselves. Of equal scores the first is bold.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,9 +114,8 @@ def to_csv(table: ScoreTable) -> str:
 def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """A run's Atari scores beside the published ones of the same algorithm and k.
 
-    Returns `game, algorithm, seeds, score, published, percent, human_normalized,
-    published_human_normalized`, percent = 100 (score - published) / |published|. What the paper did
-    not run has nulls.
+    Returns `game, algorithm, seeds, score, published, percent, human_normalized, published_human_normalized`, percent =
+    100 (score - published) / |published|. What the paper did not run has nulls.
     """
     own = means.filter(pl.col("env").map_elements(is_atari, return_dtype=pl.Boolean))
     if own.is_empty():

@@ -145,9 +145,8 @@ def _notes(result: TabularResult) -> list[str]:
 def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]) -> str:
     study, (increase, norms) = result.studies[0], pictures
     lead = (
-        f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in "
-        f"{result.seconds:.1f} s: {result.timesteps / result.seconds:,.0f} timesteps a second on "
-        f"{origin['machine']['cores']} cores."
+        f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in {result.seconds:.1f} s: "
+        f"{result.timesteps / result.seconds:,.0f} timesteps a second on {origin['machine']['cores']} cores."
     )
     held_out = result.held_out.select(*CELL, *INCREASE)
     rows = result.figure.select(*CELL, "best_step_size", "mean_score", *INCREASE).join(

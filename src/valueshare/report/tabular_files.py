@@ -7,8 +7,8 @@ A shard's folder holds
     summary.json             timesteps and seconds
     provenance.json          command, version, commit, machine, libraries
 
-Step sizes are chosen, and norms recorded, when all shards are there. No checksum covers a summary:
-a number that fits is taken as it is.
+Step sizes are chosen, and norms recorded, when all shards are there. No checksum covers a summary: a number that fits
+is taken as it is.
 """
 
 from collections.abc import Iterable, Sequence

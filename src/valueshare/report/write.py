@@ -66,9 +66,8 @@ def write_report(
 ) -> Written:
     """Draw the figures that results allow; write their tables and the page.
 
-    The results are in folders, files or at addresses. `compare` names comparisons for the page's
-    verdict, as "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in
-    memory (None: 2 GB) are refused.
+    The results are in folders, files or at addresses. `compare` names comparisons for the page's verdict, as
+    "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in memory (None: 2 GB) are refused.
     """
     if not locations:
         raise InvalidInput("no results are given: name run folders or files")

@@ -67,10 +67,10 @@ def play(
 ) -> Played:
     """Roll out an agent of a run, and write a video with its values beside the screen.
 
-    The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is
-    that of the run's evaluations unless given. `max_steps` truncates episodes. `network` is the
-    factory of a run that has its own. `on_step` is called with every step before it is drawn, and
-    `say` with a line before a module that the run names is imported.
+    The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is that of the run's
+    evaluations unless given. `max_steps` truncates episodes. `network` is the factory of a run that has its own.
+    `on_step` is called with every step before it is drawn, and `say` with a line before a module that the run names is
+    imported.
     """
     place, path = resolve_location(folder), Path(video)
     if isinstance(place, Url):
@@ -136,8 +136,8 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
 def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; whole or not at all.
 
-    A frame is drawn when the one before it is written. A GIF counts in hundredths of a second:
-    15 frames per second become 14.3.
+    A frame is drawn when the one before it is written. A GIF counts in hundredths of a second: 15 frames per second
+    become 14.3.
     """
     ordered = iter(frames)
     first = next(ordered)

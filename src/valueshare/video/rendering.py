@@ -1,7 +1,7 @@
 """Environments that are rendered: one at a time, with an image of every state and action names.
 
-The observations, rewards and ends are those of `envs.make_environments` for the same seed and
-actions; the caller limits an episode's length. Images come from the environment's own library:
+The observations, rewards and ends are those of `envs.make_environments` for the same seed and actions; the caller
+limits an episode's length. Images come from the environment's own library:
 
 - Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
   grey. ALE's vector environment has one kind of image, so a second one with the same seed and

@@ -48,8 +48,8 @@ class Values(NamedTuple):
 class RolloutStep(NamedTuple):
     """A state, and the action in it.
 
-    The last step of an episode has an `ending` and no action of its own: its state is the episode's
-    last, its values and action are those of the step before.
+    The last step of an episode has an `ending` and no action of its own: its state is the episode's last, its values
+    and action are those of the step before.
     """
 
     episode: int  # from 1
@@ -112,10 +112,10 @@ def load_agent(
 def values_of(architecture: str, outputs: NDArray[Any], k: float) -> Values:
     """A network's outputs as q = b + z: the value that all actions share, and each residual.
 
-    Plain networks: z is the input of the mean-expansion layer and b = k·mean(z) (Equation 5), 0
-    for k = 0; both follow from q. Quantile networks: the same of the means over quantiles, which
-    the layer, being linear, commutes with. Dueling: the residual stream is centred, so the baseline
-    stream is mean(q). RDQ: the outputs are z and b. Shapes: [A], [A+1] or [N, A].
+    Plain networks: z is the input of the mean-expansion layer and b = k·mean(z) (Equation 5), 0 for k = 0; both follow
+    from q. Quantile networks: the same of the means over quantiles, which the layer, being linear, commutes with.
+    Dueling: the residual stream is centred, so the baseline stream is mean(q). RDQ: the outputs are z and b. Shapes:
+    [A], [A+1] or [N, A].
     """
     outputs = outputs.astype(np.float64)
     if architecture == "baseline-residual":
@@ -143,8 +143,7 @@ def rollout(
 ) -> Iterator[RolloutStep]:
     """Every step of some episodes; all randomness is a function of `seed`.
 
-    `max_steps` cuts episodes short; None: only the environment's own limit does, or that of the
-    run's evaluations.
+    `max_steps` cuts episodes short; None: only the environment's own limit does, or that of the run's evaluations.
     """
     limit, of_environment = step_limit(agent, max_steps)
     population = agent.population

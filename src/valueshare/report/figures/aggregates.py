@@ -31,8 +31,8 @@ def iqm_curves(
 ) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
-    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at
-    the lines' ends, with the number of games where it is not that of the others.
+    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at the lines' ends, with
+    the number of games where it is not that of the others.
     """
     who = find_variants(curves, n)
     most = _most_games(curves)
@@ -63,9 +63,8 @@ def iqm_curves(
 def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Figure:
     """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
 
-    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1,
-    a human's score, and logarithmic beyond. A name has the number of games with it where it is not
-    that of the others.
+    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1, a human's score, and
+    logarithmic beyond. A name has the number of games with it where it is not that of the others.
     """
     most = _most_games(profiles)
     with house_style():

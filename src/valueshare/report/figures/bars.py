@@ -1,8 +1,8 @@
 """One number per game, as bars from the largest to the smallest.
 
-The tables are those of `valueshare.analysis.comparison.game_differences`, of the algorithm with the
-layer against the one without. Games are rows, so that their names read as text and 57 of them fit a
-column. A bar has the colour of the better algorithm.
+The tables are those of `valueshare.analysis.comparison.game_differences`, of the algorithm with the layer against the
+one without. Games are rows, so that their names read as text and 57 of them fit a column. A bar has the colour of the
+better algorithm.
 """
 
 from typing import Any

@@ -1,8 +1,7 @@
 """Figures of populations: a quantity against k, and learning curves.
 
-The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high`
-beside `k`, and beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed),
-nothing is shaded.
+The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high` beside `k`, and
+beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed), nothing is shaded.
 """
 
 from collections.abc import Sequence

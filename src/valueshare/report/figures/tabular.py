@@ -46,8 +46,8 @@ def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str 
 def norm_reduction(norms: pl.DataFrame, *, shown: int = 3) -> Figure:
     """Norms of action-values q, baseline-residual vectors u and residuals z along learning.
 
-    One row per case, a column for each of `shown` values of k, and in the last column the norms at
-    the end against k. Bands are 95 % normal intervals over seeds.
+    One row per case, a column for each of `shown` values of k, and in the last column the norms at the end against k.
+    Bands are 95 % normal intervals over seeds.
     """
     cases = norms[CASE].unique(maintain_order=True).to_list()
     ks = norms["k"].unique().sort().to_list()

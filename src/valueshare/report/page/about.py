@@ -48,9 +48,8 @@ def lead(data: ReportData) -> str:
     who = f"{len(data.variants)} values of k" if one else how_many(len(data.variants), "algorithm")
     parts = [how_many(len(data.envs), "environment"), who, seed_count(table)]
     return (
-        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
-        f"{millions(int(table['step'].to_numpy().max()))} timesteps, "
-        f"{how_many(max(points), 'evaluation')}."
+        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to {millions(int(table['step'].to_numpy().max()))} "
+        f"timesteps, {how_many(max(points), 'evaluation')}."
     )
 
 

@@ -1,7 +1,7 @@
 """The curves of the interactive panel, packed: a few bytes per number, everything in the page.
 
-A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed
-costs the others nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
+A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed costs the others
+nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
 """
 
 import base64
@@ -188,8 +188,8 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
 def exact_ends(values: Floats) -> tuple[Floats, Floats]:
     """The ends of 95 % bootstrap intervals of means, over all resamples there are.
 
-    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial
-    probabilities: fewer than one would draw. Shapes: [C, n] -> [C], [C].
+    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial probabilities: fewer than one
+    would draw. Shapes: [C, n] -> [C], [C].
     """
     counts, chances = _all_resamples(values.shape[1])
     # No matrix product: on ones this small the threads of BLAS only wait for each other.

@@ -49,9 +49,8 @@ def page(
 ) -> str:
     """A whole HTML page; `title` and `lead` are escaped, sections and `above` are HTML already.
 
-    `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page
-    forbids the browser to load or run anything else. With `online` the page may send requests to
-    its own server.
+    `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page forbids the browser to
+    load or run anything else. With `online` the page may send requests to its own server.
     """
     texts = [asset(name) for name in scripts]
     stored = [embedded(name, value) for name, value in (data or {}).items()]

@@ -42,8 +42,8 @@ def results_page(
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for updates.
 
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the
-    results, where they are known already.
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the results, where they are known
+    already.
     """
     data = report_data(results, resamples) if data is None else data
     verdict = find_verdict(data, asked) if verdict is None else verdict

@@ -1,7 +1,7 @@
 """Serves one page to this machine alone: loopback, and only under its own name.
 
-A page of another site can make a browser ask a port of this machine, under a name that it has
-pointed here. Such a request has that name in its Host header, and is refused.
+A page of another site can make a browser ask a port of this machine, under a name that it has pointed here. Such a
+request has that name in its Host header, and is refused.
 """
 
 import json
