@@ -237,5 +237,5 @@ def _variant(who: Sequence[Variant], text: str) -> Variant:
 def _equals(text: str, number: float) -> bool:
     try:
         return float(text) == number
-    except ValueError:
+    except ValueError:  # no number
         return False

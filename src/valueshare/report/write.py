@@ -21,10 +21,9 @@ from valueshare.experiments.studies import results_config
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
-from valueshare.report.folder import check_out, filled_whole, named_in_errors
+from valueshare.report.folder import Drawn, Report, check_out, filled_whole, named_in_errors, write_files
 from valueshare.report.page.about import deviations, short_names, shortened
 from valueshare.report.page.results import results_page
-from valueshare.report.pipeline import Drawn, Report, write_files
 from valueshare.report.tables import (
     beside_published,
     frame_to_markdown,
@@ -128,7 +127,7 @@ def _write(
         report = Report(
             drawn,
             {"report.json": _about(named, drawn, sources, deviations(results))},
-            lambda pictures: results_page(results, [*pictures.values()], data=data, verdict=verdict),
+            lambda pictures: results_page(results, pictures, data=data, verdict=verdict),
             texts=texts,
         )
         write_files(report, filling)

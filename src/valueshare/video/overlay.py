@@ -135,12 +135,8 @@ class Overlay:
         draw.text((MARGIN, heads), "action", FAINT, font(13))
         draw.text((q, heads), self.captions.values, PLAIN, font(13))
         draw.text((z, heads), "z", ORANGE, font(13))
-        for number in range(self.rows):
-            self._name(draw, number, PLAIN)
-        left_out = len(self.captions.actions) - self.rows
-        if left_out:
-            place = (MARGIN, ROWS_TOP + self.rows * self.row)
-            draw.text(place, f"and {left_out} actions more", FAINT, font(12))
+        if left_out := len(self.captions.actions) - self.rows:
+            draw.text((MARGIN, ROWS_TOP + self.rows * self.row), f"and {left_out} more actions", FAINT, font(12))
         top = HEIGHT - MARGIN - self.strip
         draw.text((MARGIN, top - 17), "b", SKY, font(12))
         draw.text((MARGIN + 16, top - 17), "and q of the chosen action", PLAIN, font(12))
@@ -158,24 +154,22 @@ class Overlay:
         _bar(draw, self.q_axis, (q, y, Q_BAR, 14), 0.0, b, SKY)
         _number(draw, self.q_axis, b, (q + Q_BAR + NUMBER, y - 1), SKY, 14)
 
-    def _name(self, draw: ImageDraw.ImageDraw, number: int, ink: str) -> None:
-        top, size = self._text_line(number)
-        draw.text((MARGIN, top), self.captions.actions[number], ink, font(size))
-
-    def _text_line(self, number: int) -> tuple[int, int]:
-        """Top and size of the text in an action's row."""
+    def _name(self, draw: ImageDraw.ImageDraw, number: int, ink: str) -> tuple[int, int]:
+        """Write an action's name; returns the top and size of the text in its row."""
         size = min(15, self.row - 4)
-        return ROWS_TOP + number * self.row + (self.row - size) // 2 - 2, size
+        top = ROWS_TOP + number * self.row + (self.row - size) // 2 - 2
+        draw.text((MARGIN, top), self.captions.actions[number], ink, font(size))
+        return top, size
 
     def _action(self, draw: ImageDraw.ImageDraw, step: RolloutStep, number: int) -> None:
         values, height = step.values, self.row
         q, b, z = float(values.q[number]), values.baseline, float(values.residuals[number])
-        y, ink, (line, size) = ROWS_TOP + number * height, PLAIN, self._text_line(number)
+        y, ink = ROWS_TOP + number * height, PLAIN
         if number == step.action:
             ink, edge = BRIGHT, GREEN if number == step.greedy else PURPLE
             draw.rectangle((10, y, PANEL - 10, y + height - 2), fill=CHOSEN)
             draw.rectangle((6, y, 9, y + height - 2), fill=edge)
-            self._name(draw, number, ink)
+        line, size = self._name(draw, number, ink)
         (q_left, z_left), bar = _columns(), max(4, min(BAR, height - 8))
         top = y + (height - bar) // 2 - 1
         # The baseline, and on top of it, or back from it, the residual of this action.
@@ -265,8 +259,8 @@ def scaled(image: Frame, height: int, width: int) -> Frame:
     if image.shape[:2] == (height, width):
         return image
     larger = height > image.shape[0]  # then a whole multiple
-    way = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
-    return np.asarray(Image.fromarray(image).resize((width, height), way))
+    method = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(image).resize((width, height), method))
 
 
 @cache

@@ -92,16 +92,10 @@ def load_agent(
         say(line)
     spec = environment_spec(row["env"], part.backend, part.settings.atari_protocol)
     population = make_population(table, part.settings, spec, torch.device("cpu"), network)
-    parameters, buffers = (
-        [name for name, _ in named]
-        for named in (population.network.named_parameters(), population.network.named_buffers())
-    )
-    if {*parameters, *buffers} != tensors.keys():
+    parameters, buffers = dict(population.network.named_parameters()), dict(population.network.named_buffers())
+    if parameters.keys() | buffers.keys() != tensors.keys():
         raise InvalidInput(f"the weights in {folder} are of another network than the one given")
-    weights = Weights(
-        {name: tensors[name].unsqueeze(0) for name in parameters},
-        {name: tensors[name].unsqueeze(0) for name in buffers},
-    )
+    weights = Weights(*({name: tensors[name].unsqueeze(0) for name in names} for names in (parameters, buffers)))
     state = newest_state(Folder(folder, part.name))
     assert state is not None  # the weights are from there
     with safe_open(state, "pt") as stored:
@@ -148,7 +142,7 @@ def rollout(
     limit, of_environment = step_limit(agent, max_steps)
     population = agent.population
     algorithm, spec = population.algorithm, population.env
-    coins, choices, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
+    explore, choose, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
     for episode in range(episodes):
         now = env.reset(stream_key(seed, f"play-environment/{episode}"))
         score, ending = 0.0, None
@@ -161,12 +155,11 @@ def rollout(
             tau = acting_taus(quantiles, counter, 1, algorithm.samples)
             outputs = network_outputs(agent, state, tau)
             q = algorithm.q_values(outputs)
-            coin, choice = uniform(coins, counter, 1), integers(choices, counter, 1, spec.actions)
-            action = int(epsilon_greedy(q[None], epsilon, coin[0], choice[0]))
+            draw, choice = uniform(explore, counter, 1), integers(choose, counter, 1, spec.actions)
+            action = int(epsilon_greedy(q[None], epsilon, draw[0], choice[0]))
             values = values_of(algorithm.architecture, outputs.numpy(), agent.k)
-            taken = RolloutStep(
-                *(episode + 1, step, score, values, action, int(q.argmax())), *(now.observation, now.image)
-            )
+            greedy = int(q.argmax())
+            taken = RolloutStep(episode + 1, step, score, values, action, greedy, now.observation, now.image)
             yield taken
             now = env.step(action)
             score += now.reward

@@ -56,8 +56,9 @@ def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look
     return figure
 
 
-def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look, *, clip: float = GAP_CLIP) -> Figure:
+def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value."""
+    clip = GAP_CLIP
     figure, axes, rows = _bars(_changes(differences), plain, other, clip)
     for y, value in enumerate(rows["change"]):
         if abs(value) > clip:
