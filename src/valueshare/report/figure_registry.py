@@ -57,9 +57,9 @@ def drawn_from(
     data = report_data(results, resamples) if data is None else data
     for name in names:
         if name not in FIGURES:
-            raise InvalidInput(f"there is no figure {name!r}: choose of {', '.join(FIGURES)}")
+            raise InvalidInput(f"there is no figure {name!r}: choose one of {', '.join(FIGURES)}")
         if reason := FIGURES[name].lacks(data):
-            raise InvalidInput(f"the figure {name} needs {reason}: these results have not")
+            raise InvalidInput(f"the figure {name} needs {reason}, which these results do not have")
     chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
     drawn = [Drawn(name, *FIGURES[name].draw(data)) for name in dict.fromkeys(chosen)]
     if is_synthetic(results):

@@ -63,7 +63,7 @@ def write_results(result: TabularResult, folder: Path, *, command: str, shards: 
     write_files(report, folder)
 
 
-def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], list[str]]:
+def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], tuple[str, ...]]:
     """The figures of a results folder again, and its notes."""
     for name in names:
         if name not in NAMES:
@@ -72,7 +72,7 @@ def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[
     stored, norms = read_summary(folder), read_norms(folder, limit)
     drawn = _figures(NAMES[0], stored.same_seeds, stored.other_seeds, norms, stored.measure)
     by_name = {one.name: one for one in drawn}
-    return [by_name[name] for name in dict.fromkeys(names or NAMES)], list(stored.notes)
+    return [by_name[name] for name in dict.fromkeys(names or NAMES)], stored.notes
 
 
 def _figures(

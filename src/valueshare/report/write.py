@@ -101,7 +101,7 @@ def _write(
     folder = _checked_folder(paths, out)
     if tabular:
         drawn, notes = redrawn(tabular[0], names, limit)
-        written = Written(folder, tuple(one.name for one in drawn), {}, tuple(notes))
+        written = Written(folder, tuple(one.name for one in drawn), {}, notes)
         sources = [{"path": str(tabular[0]), "kind": TABULAR}]
         with filled_whole(folder) as filling:
             write_files(Report(drawn, {"report.json": _about(written, drawn, sources)}), filling)

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from valueshare.report.figures.svg import data_uri
 
-DATA = "application/json"
-
 
 class Picture(NamedTuple):
     """A figure as an SVG, with its caption and notes."""
@@ -159,7 +157,7 @@ def embedded(name: str, value: Any) -> str:
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return f'<script type="{DATA}" id="{html.escape(name)}">{text}</script>'
+    return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
 def shown(value: Any) -> str:
