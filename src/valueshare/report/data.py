@@ -79,8 +79,7 @@ class ReportData:
     def pair(self) -> tuple[Variant, Variant] | None:
         """The pair that is compared game by game: without the layer and with it.
 
-        Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
-        others.
+        Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
         pairs = [(plain, v) for v in self.variants if (plain := plain_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
@@ -108,8 +107,8 @@ class ReportData:
     def differences(self, table: pl.DataFrame, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
-        Over the evaluations that both have. A score before training belongs to the curve;
-        other metrics mean nothing before training.
+        Over the evaluations that both have. A score before training belongs to the curve; other metrics mean nothing
+        before training.
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
@@ -167,9 +166,9 @@ def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
 def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
     """The table with settings in the algorithm's name, where runs of one k differ in them.
 
-    ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they
-    are different learners, and no mean may mix them. So are two optimisers, but for RMSprop in
-    Atari games, whose runs are kept apart anyway; an unknown one may be any.
+    ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
+    learners, and no mean may mix them. So are two optimisers, but for RMSprop in Atari games, whose runs are kept apart
+    anyway; an unknown one may be any.
     """
     apart = all(is_atari(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
