@@ -22,9 +22,9 @@ def bootstrap_interval(
 ) -> Estimate:
     """A statistic of each group of runs, with its 95 % stratified bootstrap interval.
 
-    A row of the table is one run (of one step, if `step` is in `by`); the strata are its environments. Returns
-    `*by, value, ci95_low, ci95_high, games, runs, left_out`. `statistic` is "iqm", "optimality_gap" or "run_mean" over
-    all runs, "mean" or "median" of the environments' means, or a function [resamples, runs] -> [resamples]. Groups are
+    A row of the table is one run (of one step, if `step` is in `by`); the strata are its environments. Returns `*by,
+    value, ci95_low, ci95_high, games, runs, left_out`. `statistic` is "iqm", "optimality_gap" or "run_mean" over all
+    runs, "mean" or "median" of the environments' means, or a function [resamples, runs] -> [resamples]. Groups are
     algorithm and k, unless `by` says otherwise. The same table and seed give the same interval. A group with one run
     per environment has a value and no interval.
     """

@@ -12,9 +12,9 @@ LAST = 3  # evaluations in the paper's table of scores
 def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     """The area under each run's curve: the mean of a column over all evaluations.
 
-    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations are the steps at which
-    any run of the environment has a value. A run that lacks some has null: a mean over other points than those of the
-    other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
+    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations are the steps at
+    which any run of the environment has a value. A run that lacks some has null: a mean over other points than those of
+    the other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
     LunarLander study, but not in Atari games, where the paper evaluates only after phases of training.
     """
     atari = [env for env in _begun(table) if is_atari(env)]

@@ -1,8 +1,8 @@
 """The Atari studies as data: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta.
 
-A study is a few runs: algorithms with settings or a network of their own are a run each. The agents
-of a run are split into populations that fit a GPU. The split is in the plan and does not depend on
-the machine: the same command resumes the same folders on another one.
+A study is a few runs: algorithms with settings or a network of their own are a run each. The agents of a run are split
+into populations that fit a GPU. The split is in the plan and does not depend on the machine: the same command resumes
+the same folders on another one.
 """
 
 from collections.abc import Callable, Mapping, Sequence

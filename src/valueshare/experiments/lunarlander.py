@@ -30,9 +30,9 @@ class _Scale(NamedTuple):
     changes: dict[str, Any]  # of the paper's settings
 
 
-# Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the minibatch and a quarter of
-# the updates. Agents learn not to crash at once, most of them not yet to land (mean scores near -75
-# at the end): it shows how large k fail, and is too short to tell small k from 0.
+# Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the minibatch and a quarter of the updates. Agents
+# learn not to crash at once, most of them not yet to land (mean scores near -75 at the end): it shows how large k fail,
+# and is too short to tell small k from 0.
 _SCALES: dict[StudyScale, _Scale] = {
     "paper": _Scale(PAPER_K, 120, {}),
     "small": _Scale(

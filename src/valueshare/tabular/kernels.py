@@ -1,11 +1,11 @@
 """Q-learning, Sarsa and Expected Sarsa with an implicit baseline, compiled.
 
-Z(s, ·) are the residuals and Q(s, ·) = Z(s, ·) + (k/n) sum Z(s, ·) the action-values (Section 4.2).
-Adding the same baseline to all actions moves no argmax, so acting reads Z alone.
+Z(s, ·) are the residuals and Q(s, ·) = Z(s, ·) + (k/n) sum Z(s, ·) the action-values (Section 4.2). Adding the same
+baseline to all actions moves no argmax, so acting reads Z alone.
 
-A lane is one run. Lanes are independent, but a thread steps `LANES` of them in turn: while one
-waits for a load, the processor works on the next. That alone doubles the speed. Everything is
-indexed as z[lane, state, action]: a view of one lane's table would count references at each step.
+A lane is one run. Lanes are independent, but a thread steps `LANES` of them in turn: while one waits for a load, the
+processor works on the next. That alone doubles the speed. Everything is indexed as z[lane, state, action]: a view of
+one lane's table would count references at each step.
 """
 
 from typing import NamedTuple
@@ -74,9 +74,8 @@ class Outcomes(NamedTuple):
 def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: tuple[int, ...]) -> tuple[int, float]:
     """An epsilon-greedy action of lane i in state s, ties broken at random; and sum Z(s, ·).
 
-    One half of the draw is the coin, the other picks among all actions or the best ones. Written
-    without branches but for ties, which end with the first visits: what an agent does is hard to
-    predict for the processor too.
+    One half of the draw is the coin, the other picks among all actions or the best ones. Written without branches but
+    for ties, which end with the first visits: what an agent does is hard to predict for the processor too.
     """
     best = total = z[i, s, 0]
     action, ties = 0, 1
@@ -162,9 +161,8 @@ def learn(
 ) -> None:
     """Learn runs `first` to `last`, and write what is seen of them at each of `moments`.
 
-    `actions` and `successors` matter by their length: a tuple's is known when the kernel is
-    compiled, so the loops over them unroll. `residuals` [LANES, S, n] is the working memory; it
-    holds the final Z of the last lanes.
+    `actions` and `successors` matter by their length: a tuple's is known when the kernel is compiled, so the loops over
+    them unroll. `residuals` [LANES, S, n] is the working memory; it holds the final Z of the last lanes.
     """
     n, lanes, z = len(actions), residuals.shape[0], residuals
     # Read once: inside the loop, each look into a tuple of arrays would count references.

@@ -24,9 +24,9 @@ class Successors(NamedTuple):
 class FiniteMDP:
     """S states, A actions, and what happens; checked when it is made.
 
-    `transition[s, a, s']` are probabilities and `reward[s, a, s']` (or `[s, a]`, or a number) what
-    the step pays. An episode begins in a state drawn from `start` and ends on reaching a state
-    marked in `terminal`; the rows of terminal states are never used.
+    `transition[s, a, s']` are probabilities and `reward[s, a, s']` (or `[s, a]`, or a number) what the step pays. An
+    episode begins in a state drawn from `start` and ends on reaching a state marked in `terminal`; the rows of terminal
+    states are never used.
 
         >>> coin = FiniteMDP(
         ...     transition=[[[0.5, 0.5]], [[0.0, 1.0]]], reward=1.0, start=[1, 0],
@@ -144,8 +144,8 @@ class FiniteMDP:
 
         transition, reward, start, terminal, continues = published_table(env_id, **options)
         mdp = cls(transition, reward, start, terminal, discount, name=env_id)
-        # A state either ends every episode that enters it or none. Rows that no episode can visit
-        # (Taxi has some: the passenger waits where she wants to go) may say otherwise.
+        # A state either ends every episode that enters it or none. Rows that no episode can visit (Taxi has some: the
+        # passenger waits where she wants to go) may say otherwise.
         if continues[np.ix_(mdp.visitable, terminal)].any():
             raise InvalidInput(f"{env_id} has a state that ends only some episodes that enter it")
         return mdp
@@ -161,10 +161,9 @@ def gridworld(
 ) -> FiniteMDP:
     """The paper's gridworld: from the bottom-left corner to the goal in the top-right one.
 
-    A move goes the chosen way with probability 1 - noise and one of the three *other* ways,
-    uniformly, otherwise; moving into a wall stays put. Reaching the goal pays `goal_reward` and
-    ends the episode, every other step pays `step_reward`. State = row · width + column; row 0 is
-    the top. Actions: up, down, left, right.
+    A move goes the chosen way with probability 1 - noise and one of the three *other* ways, uniformly, otherwise;
+    moving into a wall stays put. Reaching the goal pays `goal_reward` and ends the episode, every other step pays
+    `step_reward`. State = row · width + column; row 0 is the top. Actions: up, down, left, right.
     """
     if width < 1 or height < 1 or width * height < 2:
         raise InvalidInput(f"a {width} x {height} gridworld has no room for a start and a goal")

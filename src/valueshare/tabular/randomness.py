@@ -1,9 +1,9 @@
 """Counter-based random streams for compiled kernels.
 
-A draw is a pure function of (key, step): no state is carried, so a run's random numbers do not
-depend on which thread runs it, after what, or beside whom. The function is SplitMix64: its counter
-advances by an odd constant, and a key is a place on its cycle of 2^64. Keys are well mixed, so the
-chance that two of a million streams of 10,000 steps overlap anywhere is below 0.1 %.
+A draw is a pure function of (key, step): no state is carried, so a run's random numbers do not depend on which thread
+runs it, after what, or beside whom. The function is SplitMix64: its counter advances by an odd constant, and a key is a
+place on its cycle of 2^64. Keys are well mixed, so the chance that two of a million streams of 10,000 steps overlap
+anywhere is below 0.1 %.
 """
 
 from typing import Any

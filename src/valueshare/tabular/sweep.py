@@ -35,15 +35,14 @@ def sweep(
 ) -> pl.DataFrame:
     """Learn every combination of k, step size and seed for `steps` timesteps, on all cores.
 
-    One row a run and moment in `record_at` (default: the end): the run (`algorithm, k, step_size,
-    seed`), the moment (`step`), and what is seen then: completed `episodes`, their `mean_return`
-    (null if there is none), `reward_sum`, the mean and root mean square over states of
-    max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of the norms of q, u and z.
-    Once a TD error passes 1e100 the run has `diverged`: it ends, and all of these are null. (So it
-    has where a norm is past the largest float.)
+    One row a run and moment in `record_at` (default: the end): the run (`algorithm, k, step_size, seed`), the moment
+    (`step`), and what is seen then: completed `episodes`, their `mean_return` (null if there is none), `reward_sum`,
+    the mean and root mean square over states of max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of
+    the norms of q, u and z. Once a TD error passes 1e100 the run has `diverged`: it ends, and all of these are null.
+    (So it has where a norm is past the largest float.)
 
-    The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is decided
-    by its own k, step size and seed: threads, order and neighbours change no bit of it.
+    The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is decided by its own k, step
+    size and seed: threads, order and neighbours change no bit of it.
 
         >>> from valueshare import gridworld, sweep
         >>> table = sweep(gridworld(), k=[0, 4], step_size=0.1, seeds=8, steps=1_000)

@@ -129,8 +129,7 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
 def _on_schedule(table: pl.DataFrame, arguments: dict[str, str | int]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The evaluations of a PFRL run at the steps when they were due, so that runs share them.
 
-    Its evaluator waits for the end of an episode, and then counts on from the multiple of
-    `eval_interval` before it.
+    Its evaluator waits for the end of an episode, and then counts on from the multiple of `eval_interval` before it.
     """
     interval = arguments.get("eval_interval")
     if not isinstance(interval, int) or interval < 1:

@@ -53,11 +53,10 @@ def read_results(
 ) -> Results:
     """Read run folders and files, or folders of them, into one tidy table.
 
-    Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment,
-    algorithm, seed, step, score`, and `k`, `optimizer` and other metrics where there are any);
-    PFRL's `scores.txt`; Stable-Baselines3's `evaluations.npz`, without pickle. `metric` must be
-    there. Sizes are read from the files' metadata first; more than `max_result_size` (bytes, or a
-    size like "4GB"; None: 2 GB) is refused.
+    Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment, algorithm, seed, step,
+    score`, and `k`, `optimizer` and other metrics where there are any); PFRL's `scores.txt`; Stable-Baselines3's
+    `evaluations.npz`, without pickle. `metric` must be there. Sizes are read from the files' metadata first; more than
+    `max_result_size` (bytes, or a size like "4GB"; None: 2 GB) is refused.
     """
     limit = SizeLimit(max_result_size)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
