@@ -99,13 +99,16 @@ def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str
 def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
     """The studies of a `config.json`."""
     names = {setting.name for setting in fields(TabularStudy)}
-    studies = []
-    for stored in config["studies"]:
-        own: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items() if name in names
-        }
-        studies.append(TabularStudy(**own))
-    return tuple(studies)
+    return tuple(
+        TabularStudy(
+            **{
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in stored.items()
+                if name in names
+            }
+        )
+        for stored in config["studies"]
+    )
 
 
 def title(studies: Sequence[TabularStudy]) -> str:
