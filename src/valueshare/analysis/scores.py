@@ -59,11 +59,9 @@ def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame
     name = "env" if "env" in table.columns else "game"
     require(table, name, column)
     games = {str(env): game_name(str(env)) for env in table[name].unique()}
-    base = atari_baselines()
-    game = pl.col(name).cast(pl.String).replace_strict(games, return_dtype=pl.String)
+    base = {game: scores for game, *scores in atari_baselines().iter_rows()}
     random, human = (
-        game.replace_strict(dict(base.select("game", what).iter_rows()), return_dtype=pl.Float64)
-        for what in ("random", "human")
+        pl.col(name).cast(pl.String).replace_strict({env: base[game][i] for env, game in games.items()}) for i in (0, 1)
     )
     score = pl.col(column).cast(pl.Float64)
     return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))

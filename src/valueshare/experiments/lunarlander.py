@@ -98,10 +98,10 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
     fewest = min(agents.group_by("k").len()["len"].to_list())
     if fewest != _SCALES["paper"].seeds:
         sentences.append(f"{how_many(fewest, 'seed')} instead of {_SCALES['paper'].seeds}")
+    phase = f"{settings.checkpoint_interval:,} steps, at the end of a phase"
     return (
         *sentences,
-        f"an episode under way ends as truncated every {settings.checkpoint_interval:,} steps, at the end of a phase, "
-        "which makes a run resumable",
+        f"an episode under way ends as truncated every {phase}, which makes a run resumable",
         "an update samples the transitions up to the step before, because learning overlaps the environments",
         "minibatches are drawn with replacement",
     )

@@ -99,16 +99,11 @@ def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str
 def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
     """The studies of a `config.json`."""
     names = {setting.name for setting in fields(TabularStudy)}
-    return tuple(
-        TabularStudy(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in stored.items()
-                if name in names
-            }
-        )
-        for stored in config["studies"]
-    )
+    studies = []
+    for stored in config["studies"]:
+        own: dict[str, Any] = {name: value for name, value in stored.items() if name in names}
+        studies.append(TabularStudy(**{n: tuple(v) if isinstance(v, list) else v for n, v in own.items()}))
+    return tuple(studies)
 
 
 def title(studies: Sequence[TabularStudy]) -> str:

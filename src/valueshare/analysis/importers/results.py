@@ -1,10 +1,4 @@
-"""Results as one tidy table: this package's run folders, and other libraries' files.
-
-results = read_results(["runs/LunarLander-v3-ib-dqn", "sb3/logs", "others.csv"])
-results.table   # env, algorithm, k, seed, step, score, ...; `agent` numbers the runs
-results.notes   # sentences on what is missing
-results.about   # the sources
-"""
+"""Results as one tidy table: this package's run folders, and other libraries' files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,7 +8,6 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.importers.formats import (
-    Imported,
     read_agents,
     read_evaluations,
     read_run_folder,
@@ -65,7 +58,8 @@ def read_results(
         raise InvalidInput("no results are given: name run folders or files")
     tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
     for path in found:
-        imported = _read(path, limit)
+        reader = read_run_folder if path.is_dir() else FILES.get(path.name, read_tidy)
+        imported = reader(path, limit)
         if metric not in imported.table.columns:
             known = ", ".join(imported.table.columns)
             raise InvalidInput(f"{path} has no metric {metric!r}: choose one of {known}")
@@ -82,16 +76,11 @@ def read_results(
     _each_once(whole)
     _one_table(about)
     if whole[metric].is_null().all():
-        raise InvalidInput(f"{_names(found)}: no evaluation has a {metric}, so there is no result")
+        names = str(found[0]) if len(found) == 1 else f"{found[0]} and {len(found) - 1} more"
+        raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
     order = [name for name in FIRST if name in whole.columns]
     rest = [name for name in whole.columns if name not in order]
     return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
-
-
-def _read(path: Path, limit: SizeLimit) -> Imported:
-    if path.is_dir():
-        return read_run_folder(path, limit)
-    return FILES.get(path.name, read_tidy)(path, limit)
 
 
 def _sources(path: Path) -> list[Path]:
@@ -131,8 +120,7 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
 
 
 def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Path]]]:
-    """The shards that are here, by their numbers; those of a folder that are as many belong
-    together."""
+    """The shards that are here: folders by shard number, for each parent folder and number of shards."""
     here: dict[tuple[Path, int], dict[int, list[Path]]] = {}
     for source in about:
         number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
@@ -144,7 +132,7 @@ def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Pa
 
 
 def _missing_shards(about: Sequence[Source]) -> list[str]:
-    """Which shards of a folder's are here, where it is not all of them."""
+    """Notes on folders that lack some of their shards."""
     return [
         f"{folder}: of the shards 1/{count} to {count}/{count} only "
         f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
@@ -172,7 +160,7 @@ def _one_table(about: Sequence[Source]) -> None:
 
 
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
-    """The table with an `agent` column that counts on from other tables', and the next number."""
+    """The table with its agents numbered from `first`, and the next number."""
     if "agent" not in table.columns:
         own = [name for name in RUN if name in table.columns]
         table = table.with_columns((pl.struct(own).rank("dense") - 1).cast(pl.Int64).alias("agent"))
@@ -181,12 +169,16 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     return numbered, first if not isinstance(last, int) else last + 1
 
 
+def _settings(source: Source) -> dict[str, Any]:
+    """The training settings of a run folder by environment."""
+    return (source.config or {}).get("settings") or {}
+
+
 def _one_protocol(about: Sequence[Source]) -> None:
     """Refuse scores that were measured by different rules."""
     first: tuple[str, Any] | None = None
     for source in about:
-        settings = (source.config or {}).get("settings") or {}
-        for own in settings.values():
+        for own in _settings(source).values():
             protocol = own.get("atari_protocol") if isinstance(own, dict) else None
             if protocol is None:
                 continue
@@ -204,7 +196,7 @@ def _other_settings(about: Sequence[Source]) -> list[str]:
     """Runs of one environment that were trained with different settings: noted, not refused."""
     notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
     for source in about:
-        for env, own in ((source.config or {}).get("settings") or {}).items():
+        for env, own in _settings(source).items():
             path, known = first.setdefault(env, (source.path, own))
             # A setting that one of them lacks was added later: its default was in force.
             own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))
@@ -240,7 +232,3 @@ def _each_once(table: pl.DataFrame) -> None:
     sources = sorted(set(same["source"]))
     way = "give one of the two" if len(sources) > 1 else "give each run once"
     raise InvalidInput(f"{' and '.join(sources)}: {named(own)} is there twice; {way}")
-
-
-def _names(paths: Sequence[Path]) -> str:
-    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
