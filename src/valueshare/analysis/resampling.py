@@ -94,9 +94,9 @@ def resampled(
 def game_means(values: Floats, sizes: Sizes, *, resamples: int, seed: int, stream: int) -> Floats:
     """Every game's mean in every resample. Shapes: values [n], sizes [S] -> [S, R]."""
     key, firsts = _start(sizes, resamples, seed, stream)
-    out = np.empty((1, len(sizes), resamples))
-    _segment_sums(key, firsts, firsts, (values / np.repeat(sizes, sizes))[None], out)
-    return out[0]
+    out = np.empty((len(sizes), resamples))
+    _segment_sums(key, firsts, firsts, (values / np.repeat(sizes, sizes))[None], out[None])
+    return out
 
 
 def pair_means(weights: Floats, sizes: tuple[Sizes, Sizes], *, resamples: int, seed: int) -> Floats:

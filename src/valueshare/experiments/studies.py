@@ -101,8 +101,10 @@ def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
     names = {setting.name for setting in fields(TabularStudy)}
     studies = []
     for stored in config["studies"]:
-        own: dict[str, Any] = {name: value for name, value in stored.items() if name in names}
-        studies.append(TabularStudy(**{n: tuple(v) if isinstance(v, list) else v for n, v in own.items()}))
+        own: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items() if name in names
+        }
+        studies.append(TabularStudy(**own))
     return tuple(studies)
 
 
