@@ -23,6 +23,10 @@ FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
 TABLES = (".csv", ".parquet")
 
 
+# The run folders of each shard number, by parent folder and number of shards.
+Shards = dict[tuple[Path, int], dict[int, list[Path]]]
+
+
 class Source(NamedTuple):
     """A file or folder of results."""
 
@@ -70,11 +74,11 @@ def read_results(
         runs = table["agent"].n_unique()
         about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     _one_protocol(about)
-    notes += _other_settings(about)
-    notes += _missing_shards(about)
+    shards = _shards(about)
+    notes += [*_other_settings(about), *_missing_shards(shards)]
     whole = pl.concat(tables, how="diagonal_relaxed")
     _each_once(whole)
-    _one_table(about)
+    _one_table(shards)
     if whole[metric].is_null().all():
         names = str(found[0]) if len(found) == 1 else f"{found[0]} and {len(found) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
@@ -119,9 +123,8 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
     return notes
 
 
-def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Path]]]:
-    """The shards that are here: folders by shard number, for each parent folder and number of shards."""
-    here: dict[tuple[Path, int], dict[int, list[Path]]] = {}
+def _shards(about: Sequence[Source]) -> Shards:
+    here: Shards = {}
     for source in about:
         number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
         if slash:
@@ -131,27 +134,24 @@ def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Pa
     return here
 
 
-def _missing_shards(about: Sequence[Source]) -> list[str]:
+def _missing_shards(shards: Shards) -> list[str]:
     """Notes on folders that lack some of their shards."""
     return [
         f"{folder}: of the shards 1/{count} to {count}/{count} only "
         f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
         f"{'is' if len(numbers) == 1 else 'are'} here"
-        for (folder, count), numbers in _shards(about).items()
+        for (folder, count), numbers in shards.items()
         if len(numbers) < count
     ]
 
 
-def _one_table(about: Sequence[Source]) -> None:
+def _one_table(shards: Shards) -> None:
     """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
-    for (folder, count), paths in _shards(about).items():
-        tables = [read_agents(path) for own in paths.values() for path in own]
-        numbers = pl.concat([table["agent"].cast(pl.Int64) for table in tables])
-        found = numbers.filter(numbers.is_duplicated()).to_list()
-        where = "two"
+    for (folder, count), paths in shards.items():
+        numbers = pl.concat([read_agents(path)["agent"].cast(pl.Int64) for own in paths.values() for path in own])
+        found, where = numbers.filter(numbers.is_duplicated()).to_list(), "two"
         if not found and len(paths) == count:
-            found = sorted(set(range(numbers.len())) - set(numbers))
-            where = "none"
+            found, where = sorted(set(range(numbers.len())) - set(numbers)), "none"
         if found:
             raise InvalidInput(
                 f"{folder}: its shards are of different tables (agent {min(found)} is in {where} "
