@@ -27,6 +27,7 @@ Counts = NDArray[np.int16]
 Sizes = NDArray[np.int64]
 
 BLOCK = 512  # L: the counts of a block stay in a core's cache
+MOST_RESAMPLES = 1_000_000
 MEMORY = 200_000_000  # bytes for the statistics of resamples, at a time
 
 
@@ -120,10 +121,15 @@ def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) ->
         yield _draw_block(key, firsts, block, resamples)
 
 
+def check_resamples(resamples: int) -> None:
+    """Refuse numbers that no bootstrap needs, before memory is allocated for them."""
+    if not 1 <= resamples <= MOST_RESAMPLES:
+        raise InvalidInput(f"resamples = {resamples}: write a number from 1 to {MOST_RESAMPLES:,}")
+
+
 def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, Sizes]:
     """The key of the draws, and where each game's runs begin, [S + 1]."""
-    if resamples < 1:
-        raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
+    check_resamples(resamples)
     if sizes.sum() > np.iinfo(np.int16).max:
         raise InvalidInput(f"{sizes.sum()} runs in one group: at most 32,767 can be resampled")
     # Arrays of one element: they wrap around without a warning, as scalars do not.

@@ -10,12 +10,12 @@ from valueshare.analysis.comparison import game_differences
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import iqm_curves, over_all_games
 from valueshare.analysis.pairs import shared_evaluations
+from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.protocols import atari_protocol, atari_protocols
-from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
 from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
 
@@ -122,8 +122,7 @@ class ReportData:
 
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
-    if resamples < 1:
-        raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
+    check_resamples(resamples)
     table = _name_settings(_with_optimizer(with_k(results.table), results))
     protocols = {own.get("atari_protocol") for *_, own in _stored_settings(results)}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
