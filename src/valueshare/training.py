@@ -17,8 +17,8 @@ from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population.compilation import check_compiler
 from valueshare.population.memory import DoesNotFit
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import show_settings
-from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
 from valueshare.runs.display import say

@@ -85,7 +85,7 @@ def lunarlander_study(
         settings = replace(settings, eval_episodes=eval_episodes)
     settings = replace(settings, eval_envs=min(settings.eval_envs, settings.eval_episodes))
     count = chosen.seeds if seeds is None else seeds
-    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, own=own)
+    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, agent_settings=own)
     return Study(agents, settings, deviations(agents, settings))
 
 

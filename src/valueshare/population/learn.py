@@ -13,8 +13,9 @@ from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
 from valueshare.learning.optim import OPTIMIZERS
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
+from valueshare.population.networks import Tensors, Weights
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, Tensors, Weights
+from valueshare.population.state import Population, State
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, replay_at
 from valueshare.replay.transitions import Batch

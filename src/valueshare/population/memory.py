@@ -16,17 +16,9 @@ from valueshare.errors import InvalidInput
 from valueshare.host_memory import is_out_of_memory
 from valueshare.host_memory import shown as shown  # for callers that print what is needed
 from valueshare.population.evaluate import copies
+from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import (
-    NetworkFactory,
-    Population,
-    State,
-    all_tensors,
-    initial_state,
-    is_built_in,
-    make_population,
-    torch_dtype,
-)
+from valueshare.population.state import Population, State, all_tensors, initial_state, make_population, torch_dtype
 from valueshare.population.train import check_replay_device
 from valueshare.replay import packing, transitions
 from valueshare.text import how_many

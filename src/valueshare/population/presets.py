@@ -188,7 +188,7 @@ def atari(algorithm: str = "dqn") -> Preset:
     )
     if algorithm_named(algorithm).samples.learn:  # IQN and IB-IQN
         settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
-        return Preset(settings, replace(base.own, step_size=5e-5))
+        return Preset(settings, replace(base.agent_settings, step_size=5e-5))
     if algorithm == "rdq":
         return base._replace(settings=replace(base.settings, reduction="mean"))
     return base
@@ -201,7 +201,7 @@ def atari_rmsprop() -> Preset:
     """
     base = atari()
     settings = replace(base.settings, loss="huber", optimizer="rmsprop", rmsprop_decay=0.95, optimizer_epsilon=0.01)
-    return Preset(settings, replace(base.own, step_size=2.5e-4))
+    return Preset(settings, replace(base.agent_settings, step_size=2.5e-4))
 
 
 PRESETS = {"CartPole-v1": cartpole, "Acrobot-v1": acrobot, "MountainCar-v0": mountaincar, "LunarLander-v3": lunarlander}

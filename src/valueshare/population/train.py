@@ -17,14 +17,15 @@ from torch import Tensor
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import load_latest
 from valueshare.population.checkpoints.saving import Added, Saved, prepare, save
 from valueshare.population.engine import Engine, make_engine
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import NetworkFactory, Population, State, flat, initial_state, load_, make_population
+from valueshare.population.state import Population, State, flat, initial_state, load_, make_population
 from valueshare.replay import packing, transitions
 from valueshare.replay.transitions import Segment, Transitions
 
@@ -67,7 +68,7 @@ def train_population(
     groups: int | None = None,
     on_phase: Callable[[PhaseReport], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    on_tick: Callable[[int], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> Trained:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
@@ -76,7 +77,7 @@ def train_population(
     `groups` of agents act each at their own pace (None: as many as suit), which changes no agent's
     random numbers (rounding may differ on CUDA). `on_phase` is called after every phase, when its
     checkpoint is written; `should_stop` at every tick: a phase that it ends leaves no trace, so
-    that the last finished phase stays the truth. `on_tick` gets the number of the step there, for
+    that the last finished phase stays the truth. `on_step` gets the number of the step there, for
     displays.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
@@ -84,7 +85,7 @@ def train_population(
     """
     device = checked_device(device)
     check_replay_device(settings.replay_device, device)
-    folder = None if directory is None else Folder(Path(directory), name)
+    folder = None if directory is None else CheckpointPaths(Path(directory), name)
     try:
         with on_device(device, tf32=settings.tf32):
             specs = [
@@ -95,8 +96,8 @@ def train_population(
             state = initial_state(population, None if folder is None else folder.root)
 
             def poll(step: int) -> None:
-                if on_tick is not None:
-                    on_tick(step)
+                if on_step is not None:
+                    on_step(step)
                 if should_stop is not None and should_stop():
                     raise _Stop
 
@@ -109,7 +110,7 @@ def train_population(
 
 
 def _trained(
-    engine: Engine, folder: Folder | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
+    engine: Engine, folder: CheckpointPaths | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state = engine.population, engine.state
@@ -129,7 +130,7 @@ def _trained(
 
 
 def _committed_phase(
-    engine: Engine, phase: int, folder: Folder | None, identity: Mapping[str, Any], poll: Callable[[int], None]
+    engine: Engine, phase: int, folder: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
 ) -> PhaseReport:
     replay = engine.state.replay
     moment = transitions.cursors(replay)
@@ -155,7 +156,9 @@ def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
     )
 
 
-def _resume(folder: Folder | None, identity: Mapping[str, Any], state: State) -> tuple[int, list[pl.DataFrame]]:
+def _resume(
+    folder: CheckpointPaths | None, identity: Mapping[str, Any], state: State
+) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
     if folder is None:
         return 0, []

@@ -16,11 +16,10 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution import threaded
-from valueshare.population.execution.barrier import UpdateBarrier
 from valueshare.population.execution.executor import GroupExecutor
-from valueshare.population.execution.grouped import GroupedPopulation
-from valueshare.population.execution.groups import Group
+from valueshare.population.execution.groups import Group, GroupedPopulation
 from valueshare.population.execution.learner import is_due
+from valueshare.population.execution.threaded import UpdateBarrier
 from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population

@@ -12,10 +12,8 @@ the one before it serves. The last phase of a run has no replay, because no phas
 again it has that of the phase before. Only regular files with these names are ever deleted. Only
 safetensors, JSON and Parquet: nothing that runs code when read.
 
-    files.py        the names of these files
-    manifest.py     reading and verifying manifests
+    files.py        the names of these files, manifests and checksums
     saving.py       committing a phase, deleting old files
     loading.py      the newest checkpoint that is whole
     fingerprint.py  the settings that a resumed run must share
-    tensor_files.py the safetensors format, written in chunks
 """
