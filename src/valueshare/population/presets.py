@@ -19,7 +19,7 @@ class Preset(NamedTuple):
     """The settings of a population, and those of each of its agents."""
 
     settings: TrainingSettings
-    own: AgentSettings
+    agent_settings: AgentSettings
 
 
 def lunarlander_paper() -> Preset:
@@ -142,11 +142,11 @@ def generic() -> Preset:
     return _classic(TrainingSettings(steps=100_000, loss="huber"), AgentSettings(step_size=5e-4, epsilon_steps=10_000))
 
 
-def _classic(settings: TrainingSettings, own: AgentSettings) -> Preset:
+def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Preset:
     """A preset of vector observations: PyTorch's initial weights and ten evaluations of a run."""
     tenth = settings.steps // 10
     evaluated = replace(settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth)
-    return Preset(evaluated, own)
+    return Preset(evaluated, agent_settings)
 
 
 def atari(algorithm: str = "dqn") -> Preset:
