@@ -53,11 +53,10 @@ def make_engine(
 ) -> Engine:
     """`state` is that of a population before its first step; load a checkpoint into it afterwards.
 
-    One group on a CPU is trained by the plain loop. Several `groups` act each at their own speed:
-    no agent's random numbers change, and while the environments of one group run, the device works
-    for another. Groups share `threads` (None: one per core) evenly; evaluation has all of them,
-    because nothing else runs then. `processes` puts each group's environments into a process of its
-    own (None: where that is faster).
+    One group on a CPU is trained by the plain loop. Several `groups` act each at their own speed: no agent's random
+    numbers change, and while the environments of one group run, the device works for another. Groups share `threads`
+    (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
+    group's environments into a process of its own (None: where that is faster).
     """
     settings, size = population.settings, population.size
     asynchronous = can_be_asynchronous(population) if processes is None else processes

@@ -72,20 +72,18 @@ def train_population(
 ) -> Trained:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
-    `agents` is one of `populations(table)`. `network` makes one agent's module from
-    (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and
-    `groups` of agents act each at their own pace (None: as many as suit), which changes no agent's
-    random numbers (rounding may differ on CUDA). `on_phase` is called after every phase, when its
-    checkpoint is written; `should_stop` at every tick: a phase that it ends leaves no trace, so
-    that the last finished phase stays the truth. `on_step` gets the number of the step there, for
-    displays.
+    `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
+    algorithm's own. `threads` are those of the environments, and `groups` of agents act each at their own pace (None:
+    as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `on_phase` is called after
+    every phase, when its checkpoint is written; `should_stop` at every step: a phase that it ends leaves no trace, so
+    that the last finished phase stays the truth. `on_step` gets the number of the step there, for displays.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.
     """
     device = checked_device(device)
     check_replay_device(settings.replay_device, device)
-    folder = None if directory is None else CheckpointPaths(Path(directory), name)
+    paths = None if directory is None else CheckpointPaths(Path(directory), name)
     try:
         with on_device(device, tf32=settings.tf32):
             specs = [
@@ -93,7 +91,7 @@ def train_population(
                 for env in agents["env"].unique(maintain_order=True)
             ]
             population = make_population(agents, settings, specs, device, network)
-            state = initial_state(population, None if folder is None else folder.root)
+            state = initial_state(population, None if paths is None else paths.root)
 
             def poll(step: int) -> None:
                 if on_step is not None:
@@ -103,23 +101,23 @@ def train_population(
 
             how = partial(make_engine, compiled=compiled, threads=threads, groups=groups)
             # No name here: what an engine holds of a GPU is free when it is done.
-            return _trained(how(population, state), folder, on_phase or (lambda report: None), poll)
+            return _trained(how(population, state), paths, on_phase or (lambda report: None), poll)
     finally:
         if device.type == "cuda":  # the next population may need all of it
             release_memory(device, compiled=compiled)
 
 
 def _trained(
-    engine: Engine, folder: CheckpointPaths | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
+    engine: Engine, paths: CheckpointPaths | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state = engine.population, engine.state
     finished = True
     try:
         identity = fingerprint(population, state)
-        first, records = _resume(folder, identity, state)
+        first, records = _resume(paths, identity, state)
         for phase in range(first, population.settings.phases):
-            report = _committed_phase(engine, phase, folder, identity, poll)
+            report = _committed_phase(engine, phase, paths, identity, poll)
             records.append(report.records)
             on_phase(report)
     except _Stop:
@@ -130,16 +128,16 @@ def _trained(
 
 
 def _committed_phase(
-    engine: Engine, phase: int, folder: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
+    engine: Engine, phase: int, paths: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
 ) -> PhaseReport:
     replay = engine.state.replay
     moment = transitions.cursors(replay)
     records = run_phase(engine, phase, poll)
     saved = None
-    if folder is not None:
+    if paths is not None:
         last = phase + 1 == engine.population.settings.phases
         added = None if last else _added(replay, moment)
-        saved = save(folder, phase, identity, flat(engine.state), records, added)
+        saved = save(paths, phase, identity, flat(engine.state), records, added)
         if saved.frame_bytes:
             message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
             _log.info(message, phase, saved.seconds, saved.frame_bytes / 1e9, saved.ratio)
@@ -157,13 +155,13 @@ def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
 
 
 def _resume(
-    folder: CheckpointPaths | None, identity: Mapping[str, Any], state: State
+    paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State
 ) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
-    if folder is None:
+    if paths is None:
         return 0, []
-    prepare(folder)
-    found = load_latest(folder, identity)
+    prepare(paths)
+    found = load_latest(paths, identity)
     if found is None:
         return 0, []
     load_(state, found.state)

@@ -123,9 +123,8 @@ def prepare(paths: CheckpointPaths) -> None:
 def remove_old(paths: CheckpointPaths, last: int) -> None:
     """Delete what was left by a process that was killed just after the `last` phase of the run.
 
-    A finished population is not resumed, so nothing else would delete it. Where that phase is not
-    whole, all files are kept: an older checkpoint may be the only one to resume from. The caller
-    holds the run folder's lock.
+    A finished population is not resumed, so nothing else would delete it. Where that phase is not whole, all files are
+    kept: an older checkpoint may be the only one to resume from. The caller holds the run folder's lock.
     """
     try:
         kept = [read_manifest(paths.manifest(phase)) for phase in range(max(0, last - 1), last + 1)]

@@ -91,8 +91,7 @@ def make_grouped(
         for start, end, each in zip(ends, ends[1:], environments, strict=False)
     )
     before = {name: tensor.clone() for name, tensor in flat(state).items()}
-    # Steps that may run at the same time must not share memory: those of different groups, and a
-    # delayed update.
+    # Steps that may run at the same time must not share memory: those of different groups, and a delayed update.
     joint = [learner.update_target]
     joint += [step for step in (learner.stage, learner.sync_actor) if step is not None]
     if delayed:
