@@ -108,7 +108,7 @@ def double_network(algorithm: str) -> Callable[[NetworkShape, float], nn.Module]
     return build
 
 
-def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Sequence[int], **how: Any) -> Watched:
+def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Sequence[int]) -> Watched:
     """The weights of every agent at each of these steps, before the update of that step; and 0."""
     env, algorithm = table["env"][0], table["algorithm"][0]
     population = make_population(
@@ -135,7 +135,7 @@ def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Seque
                 for p in range(population.size)
             ]
 
-    engine = make_engine(population, state, compiled=False, **how)
+    engine = make_engine(population, state, compiled=False)
     try:
         phase = 0
         while len(found) <= len(steps):
@@ -259,66 +259,30 @@ def _episodes(agent: PlainAgent) -> tuple[list[int], list[bool]]:
     return lengths, ends
 
 
-EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
-    # settings of the engine, how it is executed, deviations of the plain agent
-    "two groups in threads": ({}, {"groups": 2}, AS_THE_ENGINE),
-    "replay on the host": ({"replay_device": "cpu"}, {}, AS_THE_ENGINE),
-    "delayed actor weights": (
-        {"delayed_actor": True},
-        {},
-        replace(AS_THE_ENGINE, delayed_actor_weights=True),
-    ),
-    "delayed actor weights, two groups": (
-        {"delayed_actor": True},
-        {"groups": 2},
-        replace(AS_THE_ENGINE, delayed_actor_weights=True),
-    ),
-    "environments in processes": ({}, {"groups": 2, "processes": True}, AS_THE_ENGINE),
-    "several gradient steps": ({"gradient_steps": 3}, {}, AS_THE_ENGINE),
-    "several gradient steps, replay on the host": (
-        {"gradient_steps": 3, "replay_device": "cpu"},
-        {},
-        AS_THE_ENGINE,
-    ),
-    "several gradient steps, delayed actor weights": (
-        {"gradient_steps": 3, "delayed_actor": True},
-        {"groups": 2},
-        replace(AS_THE_ENGINE, delayed_actor_weights=True),
-    ),
-    "environments in processes, delayed actor weights, several gradient steps": (
-        {"gradient_steps": 2, "delayed_actor": True},
-        {"groups": 2, "processes": True},
-        replace(AS_THE_ENGINE, delayed_actor_weights=True),
-    ),
-    "a linear step size": ({"step_size_schedule": "linear"}, {}, AS_THE_ENGINE),
-    "Huber loss, summed": ({"loss": "huber", "reduction": "sum"}, {}, AS_THE_ENGINE),
+DELAYED = replace(AS_THE_ENGINE, delayed_actor_weights=True)
+VARIANTS: dict[str, tuple[dict[str, Any], Deviations]] = {
+    # settings of the engine, deviations of the plain agent
+    "delayed actor weights": ({"delayed_actor": True}, DELAYED),
+    "several gradient steps": ({"gradient_steps": 3}, AS_THE_ENGINE),
+    "several gradient steps, delayed actor weights": ({"gradient_steps": 3, "delayed_actor": True}, DELAYED),
+    "a linear step size": ({"step_size_schedule": "linear"}, AS_THE_ENGINE),
+    "Huber loss, summed": ({"loss": "huber", "reduction": "sum"}, AS_THE_ENGINE),
 }
-# Their parts are tested one by one; the fast suite has the combination of most of them.
-COMBINED = (
-    "delayed actor weights, two groups",
-    "several gradient steps, replay on the host",
-    "several gradient steps, delayed actor weights",
-)
 
 
 @pytest.mark.parametrize(
-    ("executor", "algorithm"),
+    ("variant", "algorithm"),
     [
-        *(pytest.param(name, "ib-dqn", marks=[pytest.mark.slow] if name in COMBINED else []) for name in EXECUTORS),
-        *(
-            pytest.param(name, "iqn", marks=pytest.mark.slow)
-            for name in ("replay on the host", "delayed actor weights", "several gradient steps")
-        ),
+        *((name, "ib-dqn") for name in VARIANTS),
+        *(pytest.param(name, "iqn", marks=pytest.mark.slow) for name in list(VARIANTS)[:2]),
     ],
 )
-def test_every_way_to_execute_is_the_plain_agent(executor: str, algorithm: str) -> None:
-    """At the ends of phases, where all groups are at the same step."""
-    changes, how, deviations = EXECUTORS[executor]
+def test_every_variant_of_the_loop_is_the_plain_agent(variant: str, algorithm: str) -> None:
+    """By the plain loop; other executors equal it (tests/population/execution/test_against_loop.py)."""
+    changes, deviations = VARIANTS[variant]
     table, phase = table_of(algorithm), 274
     settings = replace(TRAINING, checkpoint_interval=phase, eval_interval=10 * phase, **changes)
-    if "processes" in how:  # another process does not know the environments of this one
-        table = table.with_columns(env=pl.lit("CartPole-v1"))
-    found = engine_weights(table, settings, (phase, 2 * phase), **how)
+    found = engine_weights(table, settings, (phase, 2 * phase))
     deviations = replace(deviations, checkpoint_interval=phase)
     check_equal(plain_agents(table, settings, found[0], deviations), found)
 

@@ -26,8 +26,9 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, flat, initial_state, load_, make_population
-from valueshare.replay import packing, transitions
-from valueshare.replay.transitions import Segment, Transitions
+from valueshare.replay import packing, segments, transitions
+from valueshare.replay.segments import Segment
+from valueshare.replay.transitions import Transitions
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ def _committed_phase(
     engine: Engine, phase: int, paths: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
 ) -> PhaseReport:
     replay = engine.state.replay
-    moment = transitions.cursors(replay)
+    moment = segments.cursors(replay)
     records = run_phase(engine, phase, poll)
     saved = None
     if paths is not None:
@@ -147,16 +148,14 @@ def _committed_phase(
 def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
     """What came to replay since a moment."""
     return Added(
-        columns=transitions.added_since(replay, moment)._asdict(),
+        columns=segments.added_since(replay, moment)._asdict(),
         end=int(replay.written.max()),
         oldest=int(replay.oldest.min()),
         frames=packing.pieces_since(replay, moment) if transitions.holds_frames(replay) else (),
     )
 
 
-def _resume(
-    paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State
-) -> tuple[int, list[pl.DataFrame]]:
+def _resume(paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
     if paths is None:
         return 0, []
@@ -169,7 +168,7 @@ def _resume(
     for segment in found.segments:
         columns = {name: tensor.to(device) for name, tensor in segment.columns.items()}
         columns.setdefault("age", torch.zeros(0, dtype=torch.uint8))  # of before there were stacks
-        transitions.restore(state.replay, Segment(**columns))
+        segments.restore(state.replay, Segment(**columns))
         for path in segment.frames:
             packing.restore(state.replay, load_file(path))
     return found.phase + 1, found.records

@@ -1,4 +1,4 @@
-"""Groups whose emulators have processes of their own: the same numbers, and how they end."""
+"""Groups whose emulators have processes of their own: what they count, and how they end."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -104,36 +103,6 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
     for start, end in ((0, 13), (13, 14), (14, 45)):
         run(engine, start, end, episodes=episodes)
     return numbers(engine), episodes
-
-
-@cache
-def trained_in_this_process(delayed: bool, algorithm: str) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
-    with made(1, processes=False, delayed=delayed, algorithm=algorithm) as engine:
-        assert isinstance(engine.executor, Loop)
-        return trained(engine)
-
-
-@pytest.mark.parametrize(
-    ("groups", "delayed", "algorithm"),
-    [
-        (1, True, "dqn"),
-        (2, True, "dqn"),
-        (3, True, "dqn"),
-        (2, False, "dqn"),
-        (2, True, "iqn"),
-        pytest.param(2, True, "dueling-dqn", marks=pytest.mark.slow),
-    ],
-)
-def test_asynchronous_groups_equal_the_plain_loop_to_the_bit(groups: int, delayed: bool, algorithm: str) -> None:
-    expected, serial = trained_in_this_process(delayed, algorithm)
-    with made(groups, processes=True, delayed=delayed, algorithm=algorithm) as engine:
-        assert is_asynchronous(engine)
-        found, asynchronous = trained(engine)
-    assert expected["updates"] > 0
-    for name, value in expected.items():
-        assert torch.equal(found[name], value), name
-    assert asynchronous.finished.tolist() == serial.finished.tolist()
-    assert asynchronous.returns_done.tolist() == serial.returns_done.tolist()
 
 
 def test_episodes_are_those_of_these_steps() -> None:
