@@ -275,7 +275,13 @@ def test_baseline_fractions_by_hand() -> None:
 
 
 FUNCTIONS_OF_K = (vs.expand, vs.contract, vs.implicit_baseline)
-NO_NUMBERS = {"str": "2", "NoneType": None, "list": ["1", "2"], "dict": {}, "ndarray": np.array(["a", "b"])}
+NO_NUMBERS: dict[str, Any] = {
+    "str": "2",
+    "NoneType": None,
+    "list": ["1", "2"],
+    "dict": {},
+    "ndarray": np.array(["a", "b"]),
+}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS_OF_K)

@@ -70,9 +70,11 @@ def agent_table(
     # What differs in beta alone is there once for algorithms without it.
     first_beta = [replace(settings, beta=all_settings[0].beta) for settings in all_settings]
     without_beta = list(dict.fromkeys(first_beta))
+    envs: list[str] = listed(env)
+    algorithms: list[str] = listed(algorithm)
     groups = [
         {"env": e, "algorithm": a, "k": value, **asdict(settings)}
-        for e, a in product(listed(env), listed(algorithm))
+        for e, a in product(envs, algorithms)
         for value in (coefficients if algorithm_named(a).uses_k else [0.0])
         for settings in (all_settings if algorithm_named(a).uses_beta else without_beta)
     ]

@@ -43,9 +43,10 @@ def added_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Segment:
     at = _ring_index(transition_first, transition_count, capacity)
     frames, rows = holds_frames(replay), _ring_index(row_first, row_count, length)
     observation = replay.observation[:0, 0] if frames else replay.observation[rows]
-    columns = (ring[at] for ring in (replay.action, replay.reward, replay.discount, replay.row))
+    action, reward, discount, row = (ring[at] for ring in (replay.action, replay.reward, replay.discount, replay.row))
     age = replay.age[at] if len(replay.back) else replay.age.flatten()
-    return Segment(observation, *columns, age, row_first, row_count, transition_first, transition_count)
+    counts = (row_first, row_count, transition_first, transition_count)
+    return Segment(observation, action, reward, discount, row, age, *counts)
 
 
 def restore(replay: Transitions, segment: Segment) -> None:
