@@ -19,12 +19,8 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
-from valueshare.population.state import (
-    all_tensors,
-    initial_state,
-    make_population,
-    network_shape,
-)
+from valueshare.population.networks import network_shape
+from valueshare.population.state import all_tensors, initial_state, make_population
 from valueshare.runs.planning import make_plan
 
 CPU = torch.device("cpu")

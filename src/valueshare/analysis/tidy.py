@@ -11,9 +11,10 @@ from typing import NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.population.settings import PER_AGENT
 
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
-AGENT_SETTINGS = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
+AGENT_SETTINGS = PER_AGENT
 RUN = ("env", *VARIANT, *AGENT_SETTINGS, "optimizer", "seed")  # the columns that identify a run, where a table has them
 Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 

@@ -199,12 +199,12 @@ def _settings(bench: AtariBench) -> TrainingSettings:
 
 def _table(bench: AtariBench, size: int) -> pl.DataFrame:
     """P agents that take the games in turn; all their actions are random, as the emulators' are."""
-    own = replace(atari(bench.algorithm).own, epsilon_start=1.0, epsilon_end=1.0)
+    own = replace(atari(bench.algorithm).agent_settings, epsilon_start=1.0, epsilon_end=1.0)
     k = 18.0 if algorithm_named(bench.algorithm).uses_k else 0.0
     games = [atari_game(game).env_id for game in bench.games]
     shares = [-(-(size - i) // len(games)) for i in range(len(games))]
     tables = [
-        agent_table(game, bench.algorithm, seeds=range(share), k=k, own=own)
+        agent_table(game, bench.algorithm, seeds=range(share), k=k, agent_settings=own)
         for game, share in zip(games, shares, strict=True)
         if share
     ]

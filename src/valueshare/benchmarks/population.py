@@ -166,7 +166,7 @@ def run(
 
 def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
     """Refuse what does not fit, by what one agent needs: the table of too many would not fit."""
-    one = agent_table(env, "ib-dqn", seeds=[0], own=preset.own)
+    one = agent_table(env, "ib-dqn", seeds=[0], agent_settings=preset.agent_settings)
     part = PopulationSpec("benchmark", one, preset.settings, environment_spec(env).backend)
     memory.check(memory.need(part)._replace(agents=agents), device, "write fewer agents")
 
@@ -176,8 +176,8 @@ def _engine(
 ) -> Engine:
     k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
     # All actions random, as in the environments' part: episodes are then equally long in both.
-    own = replace(preset.own, epsilon_start=1.0, epsilon_end=1.0)
-    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
+    own = replace(preset.agent_settings, epsilon_start=1.0, epsilon_end=1.0)
+    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, agent_settings=own)
     population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
     engine = make_engine(
         population, initial_state(population), compiled=compiled, threads=threads, groups=groups, evaluates=False

@@ -134,7 +134,7 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
 
 def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.DataFrame:
     """Every combination, game by game; k = n is the number of actions of the game."""
-    own = preset.own
+    own = preset.agent_settings
     if options.scale in EPSILON_STEPS:
         own = replace(own, epsilon_steps=EPSILON_STEPS[options.scale])
     owns = [replace(own, beta=beta) for beta in design.beta] or [own]
@@ -144,7 +144,7 @@ def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.Dat
         for name in design.algorithms:
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
-            tables.append(agent_table(spec.name, name, seeds=range(design.seeds), k=unique, own=owns))
+            tables.append(agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=owns))
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 

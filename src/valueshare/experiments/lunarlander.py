@@ -84,7 +84,7 @@ def lunarlander_study(
     episodes = changes.get("eval_episodes", paper.eval_episodes)
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     count = chosen.seeds if seeds is None else seeds
-    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, own=own)
+    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, agent_settings=own)
     return Study(agents, settings, deviations(agents, settings))
 
 

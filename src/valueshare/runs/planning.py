@@ -16,9 +16,10 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
+from valueshare.population.evaluate import check_evaluation
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
-from valueshare.population.state import NetworkFactory
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
 from valueshare.text import how_many
@@ -69,7 +70,7 @@ def make_plan(
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(name, algorithms, seeds=seeds, k=coefficients, own=_combinations(preset, settings))
+        agent_table(name, algorithms, seeds=seeds, k=coefficients, agent_settings=_combinations(preset, settings))
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -104,7 +105,7 @@ def _environment(
         settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
         preset = preset._replace(settings=settings)
     spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
-    _check_episodes_end(spec, preset.settings)
+    check_evaluation(preset.settings, spec)
     return preset, replace(spec, name=name)
 
 
@@ -198,7 +199,7 @@ def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
         if not several:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
     check_agents(math.prod(len(several) for several in values))
-    return [replace(preset.own, **dict(zip(names, row, strict=True))) for row in product(*values)]
+    return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
 def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
@@ -237,15 +238,6 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[float], given: dict[st
             raise InvalidInput(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
-
-
-def _check_episodes_end(spec: EnvironmentSpec, settings: TrainingSettings) -> None:
-    limits = (settings.eval_episode_limit, spec.episode_limit)
-    if settings.eval_episodes and limits == (None, None):
-        raise InvalidInput(
-            f"{spec.name} has no episode limit, so an episode may never end: write "
-            "--eval-episode-limit, or evaluate by --eval-timesteps"
-        )
 
 
 def _factory_name(network: NetworkFactory) -> str:

@@ -29,9 +29,8 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.population.checkpoints.manifest import is_whole
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
@@ -216,7 +215,7 @@ def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
     The caller holds the folder's lock.
     """
     for spec in plan.populations.values():
-        remove_old(Folder(folder, spec.name), spec.last_phase)
+        remove_old(CheckpointPaths(folder, spec.name), spec.last_phase)
 
 
 def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
@@ -226,12 +225,12 @@ def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
     """
     specs = plan.populations.values()
     if copied:
-        return all(Folder(folder, s.name).manifest(s.last_phase).is_file() for s in specs)
+        return all(CheckpointPaths(folder, s.name).manifest(s.last_phase).is_file() for s in specs)
     return all(is_population_finished(folder, spec) for spec in specs)
 
 
 def is_population_finished(folder: Path, spec: PopulationSpec) -> bool:
-    return is_whole(Folder(folder, spec.name), spec.last_phase)
+    return is_whole(CheckpointPaths(folder, spec.name), spec.last_phase)
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
@@ -246,7 +245,7 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
         row = spec.agents["agent"].index_of(agent)
         if row is None:
             continue
-        file = newest_state(Folder(folder, spec.name))
+        file = newest_state(CheckpointPaths(folder, spec.name))
         if file is None:
             raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
         prefixes = ("online.parameters.", "online.buffers.")

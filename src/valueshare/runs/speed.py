@@ -39,7 +39,7 @@ def measured_speed(values: dict[str, Any]) -> float:
     def should_stop() -> bool:
         return len(marks) > 1 and marks[-1][0] - marks[0][0] >= values["seconds"]
 
-    def on_tick(step: int) -> None:
+    def on_step(step: int) -> None:
         if step % SAMPLE_STEPS == 0 and step >= settings.learning_starts + WARM_UP_STEPS:
             marks.append((time.perf_counter(), step))
 
@@ -51,7 +51,7 @@ def measured_speed(values: dict[str, Any]) -> float:
         backend=spec.backend,
         threads=values["threads"],
         should_stop=should_stop,
-        on_tick=on_tick,
+        on_step=on_step,
     )
     (first, begun), (last, ended) = marks[0], marks[-1]
     return (ended - begun) * spec.agents.height / (last - first)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.files import make_parents, reason, remove_empty, remove_leftovers, temporary_file
-from valueshare.population.state import NetworkFactory
+from valueshare.population.networks import NetworkFactory
 from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.text import algorithm_label, how_many

@@ -15,9 +15,10 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import contract, implicit_baseline
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.population.state import NetworkFactory, Population, Weights, make_population, torch_dtype
+from valueshare.population.networks import NetworkFactory, Weights
+from valueshare.population.state import Population, make_population, torch_dtype
 from valueshare.runs.run_folder import open_plan, read_weights
 from valueshare.video.rendering import Frame, RenderedEnv
 
@@ -96,7 +97,7 @@ def load_agent(
     if parameters.keys() | buffers.keys() != tensors.keys():
         raise InvalidInput(f"the weights in {folder} are of another network than the one given")
     weights = Weights(*({name: tensors[name].unsqueeze(0) for name in names} for names in (parameters, buffers)))
-    state = newest_state(Folder(folder, part.name))
+    state = newest_state(CheckpointPaths(folder, part.name))
     assert state is not None  # the weights are from there
     with safe_open(state, "pt") as stored:
         steps = int(stored.get_tensor("step"))

@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population import memory
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.phase import records_schema
 from valueshare.runs import locks, speed
 from valueshare.runs.execution import Callbacks, ExecutionOptions
@@ -144,7 +144,7 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     progress = relay_progress(tmp_path, spec, progress, callbacks)
     assert progress == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
-    records_schema().to_frame().write_parquet(Folder(tmp_path, spec.name).records(0))
+    records_schema().to_frame().write_parquet(CheckpointPaths(tmp_path, spec.name).records(0))
     progress = relay_progress(tmp_path, spec, progress, callbacks)
     assert heard == [(spec.name, end, 0)]
     assert relay_progress(tmp_path, spec, progress, callbacks) == progress

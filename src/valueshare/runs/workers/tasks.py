@@ -12,9 +12,9 @@ import polars as pl
 from msgspec import structs
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.runs.execution import Callbacks
 from valueshare.runs.locks import Taken, locked
@@ -98,7 +98,7 @@ def _train(
 ) -> bool:
     progress = ProgressFile(folder, spec.name)
 
-    def on_tick(step: int) -> None:
+    def on_step(step: int) -> None:
         if progress.is_due() or callbacks.is_due():
             callbacks.on_step(spec.name, step)
             if progress.is_due():
@@ -127,7 +127,7 @@ def _train(
         groups=None if task.groups is None else min(task.groups, spec.agents.height),
         on_phase=on_phase,
         should_stop=callbacks.should_stop,
-        on_tick=on_tick,
+        on_step=on_step,
     ).finished
 
 
@@ -136,7 +136,7 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbac
     now = read_progress(folder, spec.name)
     if structs.replace(now, seconds=before.seconds) == before:
         return before
-    files = Folder(folder, spec.name)
+    files = CheckpointPaths(folder, spec.name)
     try:
         new = [pl.read_parquet(files.records(phase)) for phase in range(before.phases, now.phases)]
     except (OSError, pl.exceptions.PolarsError):
