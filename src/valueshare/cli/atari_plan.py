@@ -102,7 +102,7 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
 
 def _measured(plan: "Plan", running: StudyExecution) -> float:
     """Agent-steps a second of the first population, here."""
-    from valueshare.benchmarks.atari_loop import loop_rate
+    from valueshare.benchmarks.training_loop import loop_rate
 
     return loop_rate(
         next(iter(plan.populations.values())),
