@@ -339,7 +339,7 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert str(tmp_path) not in given
     second = run(*shlex.split(given)[1:], "--out", "my out", cwd=tmp_path)
     assert (second.returncode, second.stderr) == (0, "")
-    assert second.stdout.startswith("these results are there already (--overwrite runs them again)")
+    assert second.stdout.startswith("these results are there already (--overwrite runs again)")
     assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[-2:]
     assert contents(out) == written
 

@@ -10,7 +10,6 @@ from valueshare.cli.training import training_library
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 
-
 DEFAULT = AtariBench()
 
 
