@@ -75,7 +75,7 @@ def test_help_of_the_process(command: str, named: list[str]) -> None:
         *((command, [f"Usage: valueshare {command}"]) for command in COMMANDS),
         ("reproduce", ["gridworld The paper's gridworld figure", "atari-rdq-beta RDQ"]),
         ("reproduce gridworld", ["--scale", "[choices: paper, smoke]", "--out", "--overwrite"]),
-        ("bench", ["tabular Timesteps", "layer Forward and backward", "import Seconds"]),
+        ("bench", ["tabular Timesteps", "layer Time of a forward and backward pass", "import Time"]),
         ("bench tabular", ["Timesteps per second"]),
         ("bench layer", ["Nature network"]),
         ("bench import", ["import valueshare"]),

@@ -40,7 +40,10 @@ Tf32 = Annotated[
 ]
 Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
 AgentGroups = Annotated[
-    int, _execution(help="Groups of agents that step independently; 0: four for Atari games on a GPU, otherwise one.")
+    int,
+    _execution(
+        help="Groups of agents that step independently; 0: four for Atari games with replay on a GPU, else one."
+    ),
 ]
 TensorBoard = Annotated[bool, _execution(help="Also write TensorBoard events.")]
 Overwrite = Annotated[bool, _execution(help="Run again and replace the results in the folder.")]

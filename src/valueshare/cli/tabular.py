@@ -88,7 +88,8 @@ def _run(
                 raise _ended(end) from end
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
         if shard is None:
-            print(*headlines(here), sep="\n")
+            for line in headlines(here):
+                print(line)
     if shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return

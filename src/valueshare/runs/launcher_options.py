@@ -35,7 +35,7 @@ class LauncherOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: int = 1
-    """Worker processes on a CPU, about one per core; populations are split so that each worker has one."""
+    """Worker processes on a CPU, about one per core; if there are fewer populations than workers, they are split."""
     ray_address: str = "auto"
     """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
     ray_cpus: int = 0
