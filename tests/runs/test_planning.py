@@ -103,14 +103,13 @@ def test_a_folder_of_many_games_has_a_short_name() -> None:
 
 
 def test_a_plan_in_full_is_what_a_user_would_write_and_only_what_applies() -> None:
-    shown = in_full(make_plan("CartPole-v1", ["dqn"], seeds=2, step_size=[1e-3, 3e-4], hidden=[64, 32]))
+    shown = in_full(make_plan("CartPole-v1", ["dqn"], seeds=2, step_size=[1e-3, 3e-4], hidden=[64, 32], loss="huber"))
     assert {"  --algorithm dqn", "  --seeds 2", "  --first-seed 0", "  --step-size 0.001 0.0003"} <= set(shown)
-    assert {"  --hidden 64 32", "  --no-clip-rewards", "  --loss half-squared", "  --adam-betas 0.9 0.999"} <= set(
-        shown
-    )
+    assert {"  --hidden 64 32", "  --no-clip-rewards", "  --loss huber", "  --adam-betas 0.9 0.999"} <= set(shown)
     names = {line.split()[0] for line in shown if line.startswith("  --")}
     unused = {"--k", "--beta", "--kappa", "--quantiles", "--rmsprop-decay", "--eval-timesteps", "--tf32", "--no-tf32"}
     assert not names & (unused | {"--atari-protocol", "--replay-device"})
-    shown = in_full(make_plan("CartPole-v1", ["ib-iqn"], k=[0, 4], seeds=1, optimizer="rmsprop"))
-    assert {"  --k 0 4", "  --quantiles 64", "  --kappa 1", "  --rmsprop-decay 0.95"} <= set(shown)
+    own = {"optimizer": "rmsprop", "quantiles": 8, "kappa": 1.0}
+    shown = in_full(make_plan("CartPole-v1", ["ib-iqn"], k=[0, 4], seeds=1, **own))
+    assert {"  --k 0 4", "  --quantiles 8", "  --kappa 1", "  --rmsprop-decay 0.95"} <= set(shown)
     assert not [line for line in shown if line.startswith(("  --loss", "  --adam-betas", "  --beta"))]

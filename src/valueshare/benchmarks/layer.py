@@ -1,7 +1,7 @@
 """The cost of the mean-expansion layer in the Nature network, forward and backward.
 
-The networks take turns within one run, so that a busy machine slows all of them alike. The network
-without the layer runs twice: the second one's distance to ratio 1 is the noise of the machine.
+The networks take turns within one run, so that a busy machine slows all of them alike. The network without the layer
+runs twice: the second one's distance to ratio 1 is the noise of the machine.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The cost of each part of a population's step alone, and of the whole loop.
 
-The parts take turns within one run, so that a busy machine slows all of them alike. Replay is full
-from the start, because sampling from a ring that fits into a cache would be too fast.
+The parts take turns within one run, so that a busy machine slows all of them alike. Replay is full from the start,
+because sampling from a ring that fits into a cache would be too fast.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,8 +76,8 @@ def measure(
 ) -> Timing:
     """Time the parts of a step of `agents` ib-dqn agents for about `seconds` in all.
 
-    `only` names the parts to time; with several groups it must be the whole loop, since the parts
-    alone are those of all agents. `trace` is called with the engine afterwards, while it is warm.
+    `only` names the parts to time; with several groups it must be the whole loop, since the parts alone are those of
+    all agents. `trace` is called with the engine afterwards, while it is warm.
     """
     if agents < 1:
         raise InvalidInput(f"agents = {agents}: write a number >= 1")

@@ -49,8 +49,8 @@ def print_plan(
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
-    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a
-    study that is resumed are not counted: part of it is done.
+    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
+    are not counted: part of it is done.
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps

@@ -204,8 +204,8 @@ def training_library(extra: str = "train") -> "ModuleType":
 def let_threads_sleep() -> None:
     """OpenMP's threads wait asleep, unless the caller has said otherwise; before PyTorch loads.
 
-    Spinning, as they do by default, they take the cores from the environments' threads and from
-    each other: on two busy cores that made the whole loop almost five times slower.
+    Spinning, as they do by default, they take the cores from the environments' threads and from each other: on two busy
+    cores that made the whole loop almost five times slower.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
