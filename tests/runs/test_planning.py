@@ -109,7 +109,7 @@ def test_a_plan_in_full_is_what_a_user_would_write_and_only_what_applies() -> No
     names = {line.split()[0] for line in shown if line.startswith("  --")}
     unused = {"--k", "--beta", "--kappa", "--quantiles", "--rmsprop-decay", "--eval-timesteps", "--tf32", "--no-tf32"}
     assert not names & (unused | {"--atari-protocol", "--replay-device"})
-    own = {"optimizer": "rmsprop", "quantiles": 8, "kappa": 1.0}
-    shown = in_full(make_plan("CartPole-v1", ["ib-iqn"], k=[0, 4], seeds=1, **own))
+    made = make_plan("CartPole-v1", ["ib-iqn"], k=[0, 4], seeds=1, optimizer="rmsprop", quantiles=8, kappa=1.0)
+    shown = in_full(made)
     assert {"  --k 0 4", "  --quantiles 8", "  --kappa 1", "  --rmsprop-decay 0.95"} <= set(shown)
     assert not [line for line in shown if line.startswith(("  --loss", "  --adam-betas", "  --beta"))]

@@ -124,8 +124,8 @@ def _reproduce(
         well = True
         for piece in pieces:
             if piece.begun:
-                options = {"threads": execution.threads, "groups": execution.groups, "launcher": launcher}
-                work = partial(training.resume, whole / piece.name, should_stop=stop, **options)
+                resume = partial(training.resume, threads=execution.threads, groups=execution.groups, launcher=launcher)
+                work = partial(resume, whole / piece.name, should_stop=stop)
             else:
                 work = partial(training.start, piece.plan, piece.folder, command, execution, study.deviations)
             well &= run_and_report(work, piece.folder, stop, in_study=True)

@@ -1,8 +1,8 @@
 """Any Gymnasium environment with Box observations and Discrete actions.
 
-A plain loop, run in `receive`: it overlaps with the work that a GPU was given before. Most of these environments are Python, where
-threads take turns at the interpreter (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads), and a loop in
-the background makes the learner wait for the interpreter instead.
+A plain loop, run in `receive`: it overlaps with the work that a GPU was given before. Most of these environments are
+Python, where threads take turns at the interpreter (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads),
+and a loop in the background makes the learner wait for the interpreter instead.
 """
 
 import dataclasses

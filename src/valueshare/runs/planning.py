@@ -160,7 +160,8 @@ def in_full(plan: Plan) -> list[str]:
     lines = described(plan)
     for env, settings in plan.settings.items():
         own = plan.agents.filter(pl.col("env") == env)
-        values = {name: own[name].unique(maintain_order=True).to_list() for name in ("algorithm", "k", *PER_AGENT)}
+        names = ("algorithm", "k", *PER_AGENT)
+        values: dict[str, Any] = {name: own[name].unique(maintain_order=True).to_list() for name in names}
         seeds = own["seed"].unique().sort()
         values |= {"seeds": len(seeds), "first_seed": seeds[0], **settings.to_json()}
         unused = _unused_settings(settings, own["algorithm"].unique(), plan.device)
