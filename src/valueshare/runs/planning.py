@@ -22,7 +22,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.text import how_many
+from valueshare.text import exact, how_many
 
 _QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
@@ -157,16 +157,42 @@ def described(plan: Plan) -> list[str]:
 
 
 def in_full(plan: Plan) -> list[str]:
-    """A plan with every setting of every environment."""
+    """A plan with every setting that applies, as options of the command line, by environment."""
     lines = described(plan)
     for env, settings in plan.settings.items():
-        lines += ["", f"{env} ({plan.backends[env]})"]
         own = plan.agents.filter(pl.col("env") == env)
-        for name in ("algorithm", "k", *PER_AGENT, "seed"):
-            values = own[name].unique(maintain_order=True).to_list()
-            lines.append(f"  {name} = {', '.join(str(value) for value in values)}")
-        lines += [f"  {name} = {value}" for name, value in settings.to_json().items()]
+        names = ("algorithm", "k", *PER_AGENT)
+        values: dict[str, Any] = {name: own[name].unique(maintain_order=True).to_list() for name in names}
+        seeds = own["seed"].unique().sort()
+        values |= {"seeds": len(seeds), "first_seed": seeds[0], **settings.to_json()}
+        unused = _unused_settings(settings, own["algorithm"].unique(), plan.device)
+        options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
+        lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
     return lines
+
+
+def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:
+    """The settings that a run with these settings and algorithms does not read."""
+    used = [ALGORITHMS[name] for name in algorithms]
+    unused = {
+        "k": not any(algorithm.uses_k for algorithm in used),
+        "beta": not any(algorithm.uses_beta for algorithm in used),
+        **dict.fromkeys(_QUANTILE_SETTINGS, not any(algorithm.samples.learn for algorithm in used)),
+        "loss": all(algorithm.samples.learn for algorithm in used),  # theirs is the quantile Huber loss
+        "adam_betas": settings.optimizer != "adam",
+        "rmsprop_decay": settings.optimizer != "rmsprop",
+        "eval_episodes": settings.eval_episodes == 0,
+        "eval_timesteps": settings.eval_timesteps == 0,
+        "tf32": device == "cpu",
+    }
+    return {name for name, is_unused in unused.items() if is_unused}
+
+
+def _option(name: str, value: Any) -> str:
+    """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
+    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+    values = [] if isinstance(value, bool) else listed(value)
+    return " ".join([option, *(exact(one) if isinstance(one, float) else str(one) for one in values)])
 
 
 def default_folder(plan: Plan) -> Path:

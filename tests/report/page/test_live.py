@@ -320,7 +320,7 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
     seen.page.locator("#live", has_text="No longer followed").wait_for()
 
 
-COMMAND = "import sys; from pathlib import Path; from valueshare.cli.watch import watch; "
+COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
 def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
