@@ -14,8 +14,8 @@ INTERRUPTED = 130  # a shell's exit code for a command that Ctrl-C ended
 PREEMPTED = 75  # EX_TEMPFAIL: try again later
 
 EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: PREEMPTED, signal.SIGUSR1: PREEMPTED}
-# A compilation or a checkpoint may delay the next step. After this many seconds the run is ended
-# at once: an unfinished phase leaves no trace.
+# A compilation or a checkpoint may delay the next step. After this many seconds the run is ended at once: an unfinished
+# phase leaves no trace.
 GRACE_SECONDS = 10
 
 
@@ -33,8 +33,8 @@ class Stopped(BaseException):
 class StopRequest:
     """Called by a run at every step: whether a signal has asked it to end.
 
-    Before the first call nothing is written, and a signal ends the process at once. From then on it
-    is a request, and the run has some seconds to end; further signals in that time are ignored.
+    Before the first call nothing is written, and a signal ends the process at once. From then on it is a request, and
+    the run has some seconds to end; further signals in that time are ignored.
     """
 
     def __init__(self) -> None:

@@ -27,11 +27,10 @@ def holds(folder: Path, config: dict[str, Any]) -> bool:
 def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into, which is moved to `target` when the context ends well.
 
-    Until then it is beside the target under another name, and all of it is synced before the move:
-    a power cut leaves the whole folder or none. Any error removes it, with the parents made for it.
-    Results of other settings are replaced only if `overwrite` is set, and a folder that holds
-    anything but this package's results of the same kind (the config's `valueshare` and `kind`) is
-    never touched.
+    Until then it is beside the target under another name, and all of it is synced before the move: a power cut leaves
+    the whole folder or none. Any error removes it, with the parents made for it. Results of other settings are replaced
+    only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind (the
+    config's `valueshare` and `kind`) is never touched.
     """
     try:
         _check_target(target, config, overwrite)
@@ -67,8 +66,8 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
 def remove_leftovers(target: Path) -> None:
     """Remove the staging folders of killed processes for this target.
 
-    A process that was killed while it replaced the target has left the old folder in its own; that
-    is restored. Where the target is a link, this is done beside the folder that it points to.
+    A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where
+    the target is a link, this is done beside the folder that it points to.
     """
     remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is no error here
 

@@ -1,10 +1,9 @@
 """Locks on files, which the system releases when their process ends, however it ends.
 
-`flock` works between processes of one machine. Between machines it works on NFS (Linux turns it
-into a lock of the server, except on mounts with `nolock` or `local_lock`), CephFS, GPFS, and Lustre
-mounted with `flock`. The lock is a file that is open for writing, because NFS cannot lock folders.
-Before a run on a cluster begins, every node tries to take the driver's lock, to find filesystems
-without locks between machines.
+`flock` works between processes of one machine. Between machines it works on NFS (Linux turns it into a lock of the
+server, except on mounts with `nolock` or `local_lock`), CephFS, GPFS, and Lustre mounted with `flock`. The lock is a
+file that is open for writing, because NFS cannot lock folders. Before a run on a cluster begins, every node tries to
+take the driver's lock, to find filesystems without locks between machines.
 """
 
 import fcntl

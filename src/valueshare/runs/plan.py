@@ -34,11 +34,11 @@ class Plan:
     device: str = "cpu"
     compiled: bool = False
     network: str | None = None  # the name of the caller's own factory
-    # Environments that share populations: the family's name by environment. Others are families of
-    # their own. Stored, so that a folder can be read where the environments are not installed.
+    # Environments that share populations: the family's name by environment. Others are families of their own. Stored,
+    # so that a folder can be read where the environments are not installed.
     families: Mapping[str, str] = field(default_factory=dict)
-    # Number of chunks by the name of a population that is split; the chunks are populations too.
-    # It changes no number, and is stored so that the names of files stay the same.
+    # Number of chunks by the name of a population that is split; the chunks are populations too. It changes no number,
+    # and is stored so that the names of files stay the same.
     chunks: Mapping[str, int] = field(default_factory=dict)
     shard: str | None = None  # 2/8: the second of eight shards of a larger table
 

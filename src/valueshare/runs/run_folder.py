@@ -9,8 +9,8 @@
     .lock                    held by the process that runs it
     tensorboard/             events, with --tensorboard
 
-It appears whole, with everything but records, checkpoints and events; those are written by
-`population.checkpoints`, each file whole or not at all.
+It appears whole, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
+each file whole or not at all.
 """
 
 import re
@@ -128,9 +128,8 @@ def created(
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
-    It appears whole or not at all, and is locked before it appears: no other process can resume it
-    before its first step. `provenance.json` has `tensorboard` for a later resume, and `deviations`
-    from the paper for its report.
+    It appears whole or not at all, and is locked before it appears: no other process can resume it before its first
+    step. `provenance.json` has `tensorboard` for a later resume, and `deviations` from the paper for its report.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
@@ -148,8 +147,8 @@ def created(
 def check_links(folder: Location) -> None:
     """Refuse symbolic links among the files of a run: they would lead writes out of the folder.
 
-    The folder itself may be a link. Addresses with local:// are folders too; other stores have no
-    links, or separate their users themselves.
+    The folder itself may be a link. Addresses with local:// are folders too; other stores have no links, or separate
+    their users themselves.
     """
     if isinstance(folder, Path):
         refuse_links(folder, *WRITTEN)

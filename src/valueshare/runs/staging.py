@@ -1,8 +1,8 @@
 """Hidden folders in which results are written before they are moved to their target.
 
-A killed process leaves its folder behind, and the next command for the same target removes it: a
-process that writes into one holds its lock, which ends with the process. Only folders of this
-machine are removed, as locks may not work between machines, and only those with such names.
+A killed process leaves its folder behind, and the next command for the same target removes it: a process that writes
+into one holds its lock, which ends with the process. Only folders of this machine are removed, as locks may not work
+between machines, and only those with such names.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """Local copies of runs at addresses: made for a task, and removed with it.
 
-They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process
-has left there are removed when the next copy is made.
+They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process has left there are
+removed when the next copy is made.
 """
 
 import os
@@ -29,8 +29,8 @@ YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
     """An empty copy, removed when the context ends; its folder does not exist yet.
 
-    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could
-    not be sent is kept, and the error names its folder.
+    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
+    and the error names its folder.
     """
     with _own_folder() as parent:
         copy = Copy(parent / (url.name or "run"), url)

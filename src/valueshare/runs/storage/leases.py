@@ -1,9 +1,9 @@
 """Leases of runs at addresses: stores have no locks, so the one driver of a run renews a lease.
 
-The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds
-one waits. If the file changes, the process is refused; if it stays the same for `LEASE_SECONDS`,
-the owner has ended and the process takes the lease. Clocks of machines are compared only for a
-lease that is an hour old. Of two processes that take it at once, the last one to write has it.
+The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds one waits. If the file
+changes, the process is refused; if it stays the same for `LEASE_SECONDS`, the owner has ended and the process takes the
+lease. Clocks of machines are compared only for a lease that is an hour old. Of two processes that take it at once, the
+last one to write has it.
 """
 
 import json

@@ -1,8 +1,7 @@
 """A run at an address: a working copy on the local disk, kept in sync with the store.
 
-A phase is finished when its manifest is at the address, which is sent after the files it names.
-The process that runs a population has a copy of it: the driver with the local launcher, and each
-worker of a cluster its own.
+A phase is finished when its manifest is at the address, which is sent after the files it names. The process that runs a
+population has a copy of it: the driver with the local launcher, and each worker of a cluster its own.
 """
 
 import json
@@ -91,8 +90,8 @@ class Copy:
     def push_population(self, population: str) -> None:
         """Upload a finished phase; then delete older files that are no longer here.
 
-        A worker that was given up for lost and still runs deletes nothing that a later phase needs:
-        files that its own phase does not need, later ones do not need either.
+        A worker that was given up for lost and still runs deletes nothing that a later phase needs: files that its own
+        phase does not need, later ones do not need either.
         """
         own, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
         mark.parent.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 """Running a plan on this machine in several processes, each with a population of its own.
 
-On a CPU the threads of one batched program wait for each other at every operation. Processes with
-one thread each and a share of the agents do not: two of them are about twice as fast on two cores.
-They write checkpoints, records and progress into the run's folder, and the driver reads there.
+On a CPU the threads of one batched program wait for each other at every operation. Processes with one thread each and a
+share of the agents do not: two of them are about twice as fast on two cores. They write checkpoints, records and
+progress into the run's folder, and the driver reads there.
 """
 
 import subprocess

@@ -1,9 +1,8 @@
 """Running a plan on a Ray cluster: every population is one Ray task, which Ray places and retries.
 
-A task is a population of a run's folder, by name. A worker or node that is lost costs the phase
-that it was in: Ray runs the task again on another, and the population resumes from its last
-checkpoint. Workers write checkpoints, records and progress into the run's folder, and the driver
-reads progress and records there.
+A task is a population of a run's folder, by name. A worker or node that is lost costs the phase that it was in: Ray
+runs the task again on another, and the population resumes from its last checkpoint. Workers write checkpoints, records
+and progress into the run's folder, and the driver reads progress and records there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -108,8 +107,8 @@ class RayLauncher(Launcher):
     def estimate(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
         """Wall time and hours of workers, by measured speeds; without evaluations.
 
-        Speeds are those of the run so far. Before its start, they are measured if `measure` is set,
-        or if not all populations begin at once, so that their order matters.
+        Speeds are those of the run so far. Before its start, they are measured if `measure` is set, or if not all
+        populations begin at once, so that their order matters.
         """
         specs, slot = plan.populations, slot_of(self._options, plan.device, self._nodes)
         slots = sum(slot.times(node) for node in self._nodes)

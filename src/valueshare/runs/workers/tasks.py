@@ -58,8 +58,8 @@ def run_population(
 ) -> bool:
     """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
 
-    Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write
-    beside its replacement. Addresses have no locks: both would write the same bytes there.
+    Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
+    Addresses have no locks: both would write the same bytes there.
     """
     copies: AbstractContextManager[Copy | None] = nullcontext()
     if task.url is not None:
