@@ -6,6 +6,8 @@ One is for input that its author can fix, one for environments that fail.
 import traceback
 from pathlib import Path
 
+OTHER_OUT = "choose another --out (from Python: out=)"
+
 
 class InvalidInput(ValueError):
     """Something the caller wrote is wrong; the message says what, and what to write instead.

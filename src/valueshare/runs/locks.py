@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_link
 
 LOCK = ".lock"
@@ -66,6 +66,6 @@ def _try_lock(handle: int, path: Path) -> bool:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(
-            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or choose another --out"
+            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or {OTHER_OUT}"
         ) from error
     return True

@@ -26,7 +26,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import Folder
@@ -102,13 +102,13 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
         check_target(folder, config(plan))  # absent, empty, or something else
         return
     if stored.get("kind") != KIND:
-        raise InvalidInput(f"{folder} holds results of another kind: choose another --out")
+        raise InvalidInput(f"{folder} holds results of another kind: {OTHER_OUT}")
     check_format(folder, stored)
     other = difference(stored, config(plan))
     if other is not None:
-        raise InvalidInput(f"{folder} holds a run with other settings ({other}): choose another --out")
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}")
     if is_finished(folder, replace(plan, chunks=stored.get("pieces", {})), copied=copied):
-        raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
+        raise InvalidInput(f"{folder} holds this run, finished: {OTHER_OUT} to repeat it")
     again = f"valueshare resume {shlex.quote(str(folder))}"
     raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
 
