@@ -24,7 +24,6 @@ LEASE_SECONDS = 60.0
 SETTLE_SECONDS = 2.0
 POLL_SECONDS = 1.0
 LONG_AGO_SECONDS = 3_600.0  # more than clocks are apart
-DAMAGED = StoredLease(token="", beat=0, seconds=LEASE_SECONDS, renewed=math.inf)
 
 
 class Lease:
@@ -104,11 +103,11 @@ def _refused(store: Store) -> InvalidInput:
 
 
 def _read(store: Store, *, patient: bool = True) -> StoredLease | None:
-    """The lease; `DAMAGED` where it is incomplete or damaged, None where there is none."""
+    """The lease, of nobody where it is incomplete or damaged; None where there is none."""
     text = store.read(LEASE, patient=patient)
     if text is None:
         return None
     try:
         return checked(json.loads(text), StoredLease)
     except ValueError:
-        return DAMAGED
+        return StoredLease(token="", beat=0, seconds=LEASE_SECONDS, renewed=math.inf)
