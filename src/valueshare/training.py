@@ -36,8 +36,7 @@ from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.runs.workers.local import LocalLauncher
-from valueshare.runs.workers.processes import ProcessLauncher
+from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.text import how_many
 
 LOCAL = LauncherOptions()

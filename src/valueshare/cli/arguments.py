@@ -14,8 +14,8 @@ from cyclopts import Group, Parameter
 from valueshare.errors import InvalidInput
 from valueshare.files import reason
 from valueshare.population.settings import PER_AGENT
+from valueshare.runs.directory import UNNAMED, remove_unnamed
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.staging import UNNAMED, remove_unnamed
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
 

@@ -127,6 +127,8 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
 
     In a study others follow: populations that failed do not end the program, but return False.
     """
+    from valueshare.runs.storage.copies import finished_phases
+
     way = f"resume with: valueshare resume {shlex.quote(str(folder))}"
     if in_study:
         way = "resume with the same command again"
@@ -136,7 +138,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         run = None
     except EnvironmentFailed as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; all finished phases are safe; fix it, then {way}", FAILED)
+            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {way}", FAILED)
         run = None
     except OSError as error:
         if not _is_there(folder):
@@ -157,7 +159,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     elif not _is_there(folder):
         exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
-        exit_with(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {finished_phases(folder)}; {way}", stop.exit_code or FAILED)
     return True
 
 

@@ -33,9 +33,9 @@ from valueshare.runs.directory import (
     refuse_links_in_run,
     remove_leftovers,
     remove_leftovers_beside,
+    staging_folder,
 )
 from valueshare.runs.progress import PROGRESS
-from valueshare.runs.staging import staging_folder
 from valueshare.schema import read_config
 
 # Of a run alone: files there count as its own, or are removed with the next phase.

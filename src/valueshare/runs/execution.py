@@ -80,8 +80,8 @@ class Launcher(Protocol):
 def checked_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
     """The memory each population needs, by name, once its settings are checked.
 
-    Populations that differ in names and numbers of agents alone need the same per agent. Of a
-    caller's own network only shapes are known here; `check_network` runs it once memory is checked.
+    Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only
+    shapes are known here; `check_network` runs it once memory is checked.
     """
     for name, count in (("threads", execution.threads), ("groups", execution.groups)):
         if count is not None and whole(name, count) < 1:

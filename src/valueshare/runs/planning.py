@@ -112,8 +112,8 @@ def _environment(
 def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]) -> dict[str, str]:
     """Atari games that can share populations: by game, the first game of its family.
 
-    Games are of one family if all but their names is equal: settings, protocol, frames and actions.
-    Other environments share with none: a backend steps one name at a time.
+    Games are of one family if all but their names is equal: settings, protocol, frames and actions. Other environments
+    share with none: a backend steps one name at a time.
     """
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec], str] = {}
     return {
