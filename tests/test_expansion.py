@@ -325,7 +325,7 @@ def test_numbers_of_any_type_are_taken() -> None:
 
 
 def test_a_masked_action_stays_masked() -> None:
-    expanded = vs.expand(np.ma.array([[1.0, 2.0, 9.0]], mask=[[0, 0, 1]]), 1.0)
+    expanded = vs.expand(np.ma.array([[1.0, 2.0, 9.0]], mask=[[False, False, True]]), 1.0)
     assert expanded.tolist() == [[2.5, 3.5, None]]  # the mean is 1.5
 
 
