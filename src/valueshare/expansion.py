@@ -69,7 +69,8 @@ def baseline_residual(q: Array, b: Number) -> Array:
     Shapes: q [..., n], b [...] -> u [..., n+1].
     """
     q = _values(q)
-    b = _per_state(q, _as_array(b, "b"), "b")[..., None]
+    b = b if isinstance(b, int | float) else _as_array(b, "b")
+    b = _per_state(q, b, "b")[..., None]
     residual = q - b
     xp = _namespace(q)
     return xp.concatenate([residual, xp.broadcast_to(b, (*residual.shape[:-1], 1))], -1)
