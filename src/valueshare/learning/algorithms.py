@@ -77,9 +77,9 @@ def contracted(q: Tensor, k: Tensor) -> Tensor:
 
 
 class Algorithm(NamedTuple):
-    """An algorithm: one agent's network, what its outputs mean, and what they should become.
+    """An algorithm: one agent's network, the meaning of its outputs, and the loss.
 
-    The residuals z are what is left of action-values without what all actions share.
+    The residuals z are the outputs before the mean expansion. Names like `q_tm1` and `r_t` are explained in `losses.py`.
     """
 
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
