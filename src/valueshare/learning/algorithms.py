@@ -79,7 +79,7 @@ def contracted(q: Tensor, k: Tensor) -> Tensor:
 class Algorithm(NamedTuple):
     """An algorithm: one agent's network, the meaning of its outputs, and the loss.
 
-    The residuals z are the outputs before the mean expansion. Names like `q_tm1` and `r_t` are explained in `losses.py`.
+    The residuals z are the outputs before the mean expansion. `losses.py` explains names like `q_tm1` and `r_t`.
     """
 
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)

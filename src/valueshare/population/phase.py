@@ -20,8 +20,8 @@ from valueshare.population.state import MEASURES, Population, State
 def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     """Train for a phase and evaluate where one is due; the state of the engine moves on in place.
 
-    `on_step` gets the number of every step. What it raises ends the phase, and leaves a state that
-    is of no phase: continue from the last checkpoint.
+    `on_step` gets the number of every step. What it raises ends the phase. The state is then inconsistent:
+    load the last checkpoint.
     """
     settings, state = engine.population.settings, engine.state
     tables = [records_schema().to_frame()]
