@@ -79,7 +79,8 @@ def contracted(q: Tensor, k: Tensor) -> Tensor:
 class Algorithm(NamedTuple):
     """An algorithm: one agent's network, the meaning of its outputs, and the loss.
 
-    The residuals z are the outputs before the mean expansion. `losses.py` explains names like `q_tm1` and `r_t`.
+    The residuals z are action-values without the part that all actions share: before the mean expansion, if there is
+    one. `losses.py` explains names like `q_tm1` and `r_t`.
     """
 
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
