@@ -93,6 +93,7 @@ def _reproduce(
     **given: Sequence[str] | Sequence[float],
 ) -> None:
     training = training_library("atari")
+    from valueshare import starting
     from valueshare.experiments.atari import atari_study
     from valueshare.report.write import write_report
     from valueshare.result_files import OWN_LIMIT
@@ -113,7 +114,7 @@ def _reproduce(
         execution = ExecutionOptions(
             threads=running.threads or None, should_stop=stop, groups=running.groups or None, launcher=launcher
         )
-        with training.launcher_for(launcher) as runs:
+        with starting.launcher_for(launcher) as runs:
             print_plan(study, pieces, options, running, execution, runs)
         if running.plan:
             return
@@ -127,7 +128,7 @@ def _reproduce(
                 resume = partial(training.resume, threads=execution.threads, groups=execution.groups, launcher=launcher)
                 work = partial(resume, whole / piece.name, should_stop=stop)
             else:
-                work = partial(training.start, piece.plan, piece.folder, command, execution, study.deviations)
+                work = partial(starting.start, piece.plan, piece.folder, command, execution, study.deviations)
             well &= run_and_report(work, piece.folder, stop, in_study=True)
     if not well:
         sys.exit(FAILED)

@@ -77,7 +77,8 @@ def train(
         plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
-        training = training_library()
+        training_library()
+        from valueshare import starting
         from valueshare.runs.execution import ExecutionOptions
         from valueshare.runs.planning import default_folder, make_plan
 
@@ -87,17 +88,17 @@ def train(
         made = make_plan(env, algorithm, compiled=compile, backend=own_backend, **given)
         chosen = default_folder(made) if out is None else out
         place = lasting(chosen) if plan else writable(chosen)
-        made, folder = training.select_shard(made, place, launcher)
+        made, folder = starting.select_shard(made, place, launcher)
         execution = ExecutionOptions(
             threads=threads or None, tensorboard=tensorboard, should_stop=stop, groups=groups or None, launcher=launcher
         )
         if plan:
-            for line in training.plan_lines(made, execution):
+            for line in starting.plan_lines(made, execution):
                 print(line, flush=True)  # before a refusal
             return
         named = {"env": env, "algorithm": algorithm, **given, "compile": compile or None}
         command = command_line("train", {**named, "backend": backend, "shard": launcher.shard})
-        run_and_report(partial(training.start, made, folder, command, execution), folder, stop)
+        run_and_report(partial(starting.start, made, folder, command, execution), folder, stop)
 
 
 def resume(
@@ -153,7 +154,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         print(f"valueshare: {line}", file=sys.stderr)
         return False
     if run is not None and run.finished:
-        from valueshare.training import summary
+        from valueshare.starting import summary
 
         print("\n".join(summary(run)))
     elif not _is_there(folder):
@@ -167,7 +168,7 @@ def holds_run(place: Location, plan: "Plan", launcher: LauncherOptions) -> bool:
     """Whether a run of this very plan is there, finished or not; another one is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
-    from valueshare.training import check_device
+    from valueshare.starting import check_device
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:

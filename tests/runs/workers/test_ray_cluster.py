@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 import valueshare
-from valueshare import training
+from valueshare import starting
 from valueshare.cli import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
@@ -314,7 +314,7 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
         replay_capacity=200,
     )
     for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
-        here = training.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
+        here = starting.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)
     assert (tmp_path / "there" / "report" / "report.html").exists()
