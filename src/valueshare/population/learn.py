@@ -1,7 +1,7 @@
 """One update of every agent, copies into the target network, and measurements of the values.
 
 All of it works in place on tensors and never waits for the host, so that it can be compiled and
-captured. The loss is reduced over the minibatch in one place and summed over agents: agents share
+captured. The loss is reduced over the batch in one place and summed over agents: agents share
 no parameter, so the gradient of the sum is each agent's own gradient.
 """
 
@@ -39,7 +39,7 @@ def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) ->
 
 
 def learn_from(population: Population, state: State, batch: Batch, step: Tensor) -> None:
-    """The update of step `step` [], from a minibatch.
+    """The update of step `step` [], from a batch.
 
     An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
     moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
@@ -86,7 +86,7 @@ def step_size(population: Population, step: Tensor) -> Tensor:
 def gradients_and_losses(
     population: Population, state: State, batch: Batch, taus: Taus | None
 ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
-    """Each agent's gradient, its loss [P], and the mean action-value of its minibatch [P]."""
+    """Each agent's gradient, its loss [P], and the mean action-value of its batch [P]."""
     algorithm, settings = population.algorithm, population.settings
     loss_settings = LossSettings(population.hyperparameters.beta, settings.loss, settings.kappa)
     buffers = state.online.buffers
@@ -108,7 +108,7 @@ def gradients_and_losses(
 
 
 def update_target(population: Population, state: State, history: CursorHistory | None = None) -> None:
-    """Copy the online weights into the target network, then measure on a fresh minibatch."""
+    """Copy the online weights into the target network, then measure on a fresh batch."""
     copy_weights(state.online.parameters, state.target)
     measure(population, state, history)
 
@@ -121,7 +121,7 @@ def copy_weights(source: Tensors, copy: Tensors) -> None:
 
 
 def measure(population: Population, state: State, history: CursorHistory | None = None) -> None:
-    """Apply `measure_on` to a fresh minibatch of each agent."""
+    """Apply `measure_on` to a fresh batch of each agent."""
     batch_size = population.settings.batch_size
     batch = sample(state, population.keys.measure, state.step, batch_size, history)
     measure_on(population, state, batch)
@@ -129,9 +129,9 @@ def measure(population: Population, state: State, history: CursorHistory | None 
 
 @torch.no_grad()
 def measure_on(population: Population, state: State, batch: Batch) -> None:
-    """Action gap, means and norms of q and of the residuals z, on a minibatch of each agent.
+    """Action gap, means and norms of q and of the residuals z, on a batch of each agent.
 
-    Means over the minibatch's states, added to the sums since the last evaluation.
+    Means over the batch's states, added to the sums since the last evaluation.
     """
     keys, batch_size = population.keys, population.settings.batch_size
     samples = population.algorithm.samples

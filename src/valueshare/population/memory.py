@@ -241,7 +241,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
         learning = target = measuring = playing = 0
     pairs = batch * samples.learn * samples.target * 4  # [B, N, N'] of float32
     update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights
-    # A minibatch, and the indices that find it: both observations, and five numbers of 64 bits.
+    # A batch, and the indices that find it: both observations, and five numbers of 64 bits.
     observation = math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
     update += 2 * batch * (2 * observation + 5 * 8)
     on_cuda = CUDA_ACTIVATIONS * learning + CUDA_WEIGHTS * weights

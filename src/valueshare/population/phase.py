@@ -50,7 +50,7 @@ def records_schema() -> pl.Schema:
             "overestimation": pl.Float64(),
             "action_gap": pl.Float64(),
             "relative_action_gap": pl.Float64(),
-            "mean_action_value": pl.Float64(),  # of the last 1,000 minibatches
+            "mean_action_value": pl.Float64(),  # of the last 1,000 batches
             **{name: pl.Float64() for name in MEASURES[1:]},
             "train_score": pl.Float64(),
             "train_episodes": pl.Int64(),

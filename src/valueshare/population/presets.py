@@ -151,7 +151,7 @@ def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Prese
 def atari(algorithm: str = "dqn") -> Preset:
     """The paper's Atari settings, of the DQN family, RDQ or IQN.
 
-    DQN, Double and Dueling DQN and IB-DQN sum the loss over the minibatch; RDQ and IQN average it.
+    DQN, Double and Dueling DQN and IB-DQN sum the loss over the batch; RDQ and IQN average it.
     One environment plays an agent's 125,000 evaluation steps: of several, each would cut off one
     episode, and long episodes would be the ones that are missing.
     """

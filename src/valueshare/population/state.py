@@ -37,7 +37,7 @@ from valueshare.replay import transitions
 from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
 
-# The relative action gap divides by the mean of this many minibatches' action-values.
+# The relative action gap divides by the mean of this many batches' action-values.
 VALUES_KEPT = 1_000
 MEASURES = ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
 
@@ -95,7 +95,7 @@ class Population:
 
     @property
     def replay_on_host(self) -> bool:
-        """Whether the host draws minibatches and hands them over, whatever device learns."""
+        """Whether the host draws batches and hands them over, whatever device learns."""
         return self.settings.replay_device in ("cpu", "disk")
 
     def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
@@ -120,7 +120,7 @@ class State(NamedTuple):
     step: Tensor  # []  steps taken so far
     updates: Tensor  # []
     diverged_at: Tensor  # [P]  the step at which an agent was frozen, -1 while it learns
-    action_values: Tensor  # [P, VALUES_KEPT]  mean action-value of the last minibatches, a ring
+    action_values: Tensor  # [P, VALUES_KEPT]  mean action-value of the last batches, a ring
     measured: Tensor  # [P, MEASURES]  sums since the last evaluation
     measurements: Tensor  # []  how many
     train_returns: Tensor  # [P]  sum over training episodes since the last evaluation, unscaled

@@ -18,11 +18,11 @@ than they have transitions, so a ring of rows may lose a row before the ring of 
 so that a row which is overwritten takes one transition at most.
 
 Both rings are longer than they say by some *spare* places, which hold evicted transitions:
-a minibatch can be sampled as of a step shortly before the last one.
+a batch can be sampled as of a step shortly before the last one.
 
 Everything is a tensor on one device and is updated in place without reading it on the host, so that
 `add` and `gather` can live inside a CUDA graph. A ring may have more than 2^31 elements: all
-indices are int64. Legend: P agents, B minibatch, C transitions, R rows, S frames in a stack.
+indices are int64. Legend: P agents, B batch, C transitions, R rows, S frames in a stack.
 """
 
 import math
