@@ -68,7 +68,7 @@ def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame
     return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))
 
 
-def is_atari(env: str) -> bool:
+def has_human_score(env: str) -> bool:
     """Whether there are human and random scores of an environment."""
     return game_key_of_id(env) in benchmark_games()
 

@@ -4,7 +4,7 @@ import shlex
 from functools import partial
 from typing import Literal
 
-from valueshare.cli.arguments import LOCAL, Compile, Device, LauncherArguments, Out, Tf32, Threads, writable
+from valueshare.cli.arguments import LOCAL, Compile, Device, LauncherArguments, Out, Tf32, Threads, writable_location
 from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
 from valueshare.signals import stop_on_signals
 
@@ -41,7 +41,7 @@ def reproduce_lunarlander(
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    whole = writable(f"results/lunarlander-{scale}" if out is None else out)
+    whole = writable_location(f"results/lunarlander-{scale}" if out is None else out)
     plan, folder = starting.select_shard(plan, whole, launcher)
     given = {"scale": scale, "device": device, "eval_episodes": eval_episodes, "seeds": seeds}
     flags = {"compile": compile or None, "tf32": tf32 or None, "shard": launcher.shard}

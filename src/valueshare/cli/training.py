@@ -22,8 +22,8 @@ from valueshare.cli.arguments import (
     Threads,
     as_option,
     exit_with,
-    lasting,
-    writable,
+    persistent_location,
+    writable_location,
 )
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
@@ -87,7 +87,7 @@ def train(
         own_backend = None if backend == "auto" else backend
         made = make_plan(env, algorithm, compiled=compile, backend=own_backend, **given)
         chosen = default_folder(made) if out is None else out
-        place = lasting(chosen) if plan else writable(chosen)
+        place = persistent_location(chosen) if plan else writable_location(chosen)
         made, folder = starting.select_shard(made, place, launcher)
         execution = ExecutionOptions(
             threads=threads or None, tensorboard=tensorboard, should_stop=stop, groups=groups or None, launcher=launcher
@@ -117,7 +117,7 @@ def resume(
     """
     with stop_on_signals() as stop:
         training = training_library()
-        place = lasting(run)
+        place = persistent_location(run)
         options = {"threads": threads or None, "tensorboard": tensorboard, "groups": groups or None}
         work = partial(training.resume, place, **options, should_stop=stop, launcher=launcher)
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)

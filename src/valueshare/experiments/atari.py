@@ -73,7 +73,7 @@ def atari_study(
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
         ignored = ["replay_device"]  # the paper does not say where replay is kept
-        if not any(algorithm_named(member).samples.learn for member in members):
+        if not any(algorithm_named(member).quantile_counts.learn for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
         sentences += changed_settings(preset.settings, settings, ignored)
     epsilon = EPSILON_STEPS.get(options.scale)

@@ -37,7 +37,7 @@ class LossSettings(NamedTuple):
     kappa: float = 1.0  # width of the quadratic part of quantile losses
 
 
-class Samples(NamedTuple):
+class QuantileCounts(NamedTuple):
     """Quantile samples per state: N to learn, N' in the target, K to choose actions; 0 for none."""
 
     learn: int = 0
@@ -89,7 +89,7 @@ class Algorithm(NamedTuple):
     architecture: str  # agents with this and their NetworkShape in common can share a population
     uses_k: bool = False
     uses_beta: bool = False
-    samples: Samples = Samples()
+    quantile_counts: QuantileCounts = QuantileCounts()
     z_values: Callable[[Tensor, Tensor], Tensor] = contracted  # outputs, k [P, 1] -> z [..., A]
 
 
@@ -187,7 +187,7 @@ _QUANTILE = Algorithm(
     mean_over_quantiles,
     quantile_loss,
     "quantile",
-    samples=Samples(learn=64, target=64, act=32),
+    quantile_counts=QuantileCounts(learn=64, target=64, act=32),
     z_values=contracted_mean,
 )
 
@@ -217,15 +217,15 @@ def algorithm_named(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, samples: Samples) -> Taus | None:
+def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, counts: QuantileCounts) -> Taus | None:
     """The quantiles of one update, from one stream per agent; None for algorithms that have none.
 
     Shapes: keys [P] -> [P, B, N], [P, B, N'], [P, B, K].
     """
-    if samples.learn == 0:
+    if counts.learn == 0:
         return None
-    drawn = uniform(keys, counter, batch * sum(samples)).reshape(-1, batch, sum(samples))
-    return Taus(*torch.split(drawn, list(samples), dim=-1))
+    drawn = uniform(keys, counter, batch * sum(counts)).reshape(-1, batch, sum(counts))
+    return Taus(*torch.split(drawn, list(counts), dim=-1))
 
 
 def _without_gradient(forward: Forward, obs: Tensor, tau: Tensor | None) -> Tensor:

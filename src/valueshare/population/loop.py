@@ -1,6 +1,6 @@
 """The training loop: act, step the environments, update the target network, learn, store.
 
-`Loop` is the plain form: one agent axis, one thread, no copies between devices. It trains on a CPU,
+`SerialExecutor` is the plain form: one agent axis, one thread, no copies between devices. It trains on a CPU,
 and every faster executor in `execution/` has the same three methods and returns the same numbers.
 
 The environments of step t run while the agents learn, so an update samples the transitions up to
@@ -44,7 +44,7 @@ class Executor(Protocol):
         """Free the environments."""
 
 
-class Loop:
+class SerialExecutor:
     """The plain executor."""
 
     def __init__(

@@ -185,7 +185,7 @@ def atari(algorithm: str = "dqn") -> Preset:
             step_size=6.25e-5, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=1_000_000, beta=0.001
         ),
     )
-    if algorithm_named(algorithm).samples.learn:  # IQN and IB-IQN
+    if algorithm_named(algorithm).quantile_counts.learn:  # IQN and IB-IQN
         settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
         return Preset(settings, replace(base.agent_settings, step_size=5e-5))
     if algorithm == "rdq":

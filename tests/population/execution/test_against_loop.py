@@ -15,7 +15,7 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution.executor import GroupExecutor
-from valueshare.population.loop import Executor, Loop
+from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.settings import ReplayDevice, TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
@@ -99,7 +99,7 @@ def trained(engine: Engine, executor: Executor) -> tuple[Numbers, TrainingEpisod
 @cache
 def trained_by_the_loop(learning: Learning) -> tuple[Numbers, TrainingEpisodes]:
     with engine_of(learning, SERIAL) as engine:
-        assert isinstance(engine.executor, Loop)
+        assert isinstance(engine.executor, SerialExecutor)
         return trained(engine, engine.executor)
 
 

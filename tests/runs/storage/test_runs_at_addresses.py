@@ -319,7 +319,7 @@ def test_no_secret_of_the_address_is_written_or_shown(
     small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """memory:// takes any name, also one that looks like a password."""
-    monkeypatch.setattr(arguments, "PASSING", ())  # the commands here are one process
+    monkeypatch.setattr(arguments, "IN_MEMORY", ())  # the commands here are one process
     url = "memory://me:hunter2@host/secret-run"
     quick = [*one_population(small), "--steps", "100", "--tensorboard"]
     said = [cli(*quick, "--out", url), cli(*quick, "--out", url), cli("resume", url)]

@@ -261,7 +261,7 @@ def test_a_run_at_an_address(
     ]
     code, out, _ = cli("resume", url, *on_ray)
     assert (code, f"this run is finished: {url}" in out) == (0, True)
-    monkeypatch.setattr(arguments, "PASSING", ())
+    monkeypatch.setattr(arguments, "IN_MEMORY", ())
     code, _, err = cli(*LONG, *on_ray, "--out", "memory://a/run")  # every process has its own
     assert (code, err.count("\n")) == (2, 1)
     assert "3 of 3 nodes cannot use memory://a/run (127.0.0.1: it does not see the driver's" in err

@@ -20,7 +20,7 @@ from valueshare.population.learn import (
     copy_weights,
     learn,
     learn_from,
-    measure_on,
+    measure_values_on,
     sample,
     update_counter,
     update_target,
@@ -125,7 +125,7 @@ def make_learner(
     def update_target_step() -> None:
         if batch is not None and on_host:
             copy_weights(online, state.target)
-            measure_on(population, state, batch)
+            measure_values_on(population, state, batch)
         else:
             update_target(population, state, history)
 
@@ -163,7 +163,7 @@ def _host_sampler(population: Population, replay: Transitions) -> tuple[Callable
     keys = {name: getattr(population.keys, name).cpu() for name in ("replay", "measure")}
 
     def sample_on_host(stream: str, counter: int) -> None:
-        index = integers(keys[stream], counter, batch_size, transitions.live(replay))
+        index = integers(keys[stream], counter, batch_size, transitions.size(replay))
         whole.wait()
         transitions.gather(replay, index, out=on_host)
         whole.upload()
