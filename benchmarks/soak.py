@@ -44,7 +44,7 @@ END_SECONDS = 15.0  # for what a driver started, once it has ended
 LONGEST_SECONDS = 300.0  # of a command that is left alone
 REAL = 25  # one command in so many is a new Python
 
-REFUSED = re.compile("was lost before the run could begin|has not answered for")
+REFUSED = re.compile("was lost before the run could begin|has not replied for")
 
 Counts = collections.Counter[str]
 
