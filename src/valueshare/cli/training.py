@@ -47,7 +47,9 @@ FAILED = 1
 def train(
     *,
     env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
-    backend: Annotated[Literal["auto", "envpool", "gymnasium", "ale"], Parameter(group=GROUPS["environment"])] = "auto",
+    backend: Annotated[
+        Literal["auto", "envpool", "gymnasium", "ale", "jax"], Parameter(group=GROUPS["environment"])
+    ] = "auto",
     algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
     k: Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])] = (0.0,),
     seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
@@ -68,7 +70,8 @@ def train(
 
     Args:
         env: Names like LunarLander-v3 (Box observations, Discrete actions), or games like Pong.
-        backend: Backend of the environments; auto: ALE for Atari games, else EnvPool or Gymnasium.
+        backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
+            Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients of the ib- algorithms; 0 shares no value: ib-dqn is then dqn.
         seeds: Agents per combination, with consecutive seeds.

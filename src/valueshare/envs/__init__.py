@@ -7,6 +7,7 @@ from typing import get_args
 
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
+from valueshare.envs.gymnax_names import has_gymnax_name, is_minatar
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
 
@@ -36,10 +37,10 @@ def make_environments(
     lockstep: bool = False,
     evaluation: bool = False,
 ) -> Environments:
-    """`count` environments: ALE's of Atari games, EnvPool's where it has the id, else Gymnasium's.
+    """`count` environments: ALE's of Atari games, Gymnax's of MinAtar, EnvPool's where it has the id, else Gymnasium's.
 
-    `env_ids` is one name for all, or one each: Atari games may be mixed. `threads` are those of
-    ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop.
+    `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar games. `threads` are those
+    of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop.
     `episode_limit` replaces the environment's own limit, in steps. `protocol` is Atari's alone
     (default: machado-2018). So are `lockstep`, which is faster and cannot hold single environments
     still, and `evaluation`, in which a lost life never ends an episode. Call `reset(seeds)` first.
@@ -68,6 +69,10 @@ def make_environments(
         from valueshare.envs.envpool import EnvPoolEnvironments
 
         return EnvPoolEnvironments(names[0], count, threads=threads, episode_limit=episode_limit)
+    if chosen == "jax":
+        from valueshare.envs.gymnax import GymnaxEnvironments
+
+        return GymnaxEnvironments(names, episode_limit=episode_limit)
     from valueshare.envs.gymnasium import GymnasiumEnvironments
 
     return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)
@@ -89,6 +94,10 @@ def environment_spec(
         from valueshare.envs.envpool import envpool_spec
 
         return envpool_spec(names[0])
+    if chosen == "jax":
+        from valueshare.envs.gymnax import gymnax_spec
+
+        return gymnax_spec(names)
     from valueshare.envs.gymnasium import gymnasium_spec
 
     return gymnasium_spec(names[0])
@@ -104,16 +113,18 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
     chosen = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
     if all(one == "ale" for one in chosen.values()):
         return "ale"
+    if all(is_minatar(name) for name in chosen):
+        return "jax"
     other = next(name for name, one in chosen.items() if one != "ale")
     if len(chosen) > 1:
-        raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can")
+        raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None:
         raise InvalidInput(f"{other} is no Atari game of ALE: leave the Atari protocol away")
     return chosen[other]
 
 
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
-    from valueshare.envs import atari_games, envpool, gymnasium
+    from valueshare.envs import atari_games, envpool, gymnasium, gymnax
 
     if backend is not None and backend not in get_args(Backend):
         raise InvalidInput(f"backend = {backend!r}: choose {_either(get_args(Backend))}")
@@ -121,11 +132,15 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
     names: dict[str, list[str]] = {}
+    if backend == "jax" or (backend is None and has_gymnax_name(env_id)):
+        names["jax"] = gymnax.known_names()
+        if env_id in names["jax"]:
+            return "jax"
     if backend == "envpool" or (backend is None and find_spec("envpool") is not None):
         names["envpool"] = envpool.known_names()
         if env_id in names["envpool"]:
             return "envpool"
-    if backend != "envpool":
+    if backend in (None, "gymnasium"):
         names["gymnasium"] = gymnasium.known_names()
         # "module:Name-v0" is Gymnasium's way to import what registers an environment.
         if env_id in names["gymnasium"] or ":" in env_id:

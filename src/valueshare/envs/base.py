@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
 
-Backend = Literal["envpool", "gymnasium", "ale"]
+Backend = Literal["envpool", "gymnasium", "ale", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
+from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 
-MINATAR_SUFFIX = "-MinAtar"
 MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
 MINATAR_ACTIONS = 6  # no-op, left, up, right, down, fire
 STICKY = 0.1  # probability that a MinAtar game repeats the action before
@@ -30,11 +30,6 @@ MINATAR_LIMITS = {"Freeway-MinAtar": 2_500}
 MINATAR_LIMIT = 10_000
 
 Tree = Any  # a pytree of JAX arrays
-
-
-def is_minatar(env_id: str) -> bool:
-    """Whether this is the name of a MinAtar game, like Breakout-MinAtar."""
-    return env_id.endswith(MINATAR_SUFFIX)
 
 
 def known_names() -> list[str]:
@@ -282,8 +277,3 @@ def _gymnax() -> Any:
     except ImportError as missing:
         raise InvalidInput(f"Gymnax cannot be imported ({missing}): {install_command('jax')}") from missing
     return gymnax
-
-
-def registered(env_id: str) -> bool:
-    """Whether Gymnax has the environment, without importing JAX for names that are plainly not its own."""
-    return env_id.endswith((MINATAR_SUFFIX, "-bsuite", "-misc")) and env_id in known_names()
