@@ -209,8 +209,8 @@ def minatar() -> Preset:
     """The five MinAtar games: Dopamine's settings of its MinAtar DQN, with the network of Young and Tian (2019).
 
     https://github.com/google/dopamine, labs/environments/minatar/dqn_asterix.gin: Adam, batch size 32, an update every
-    4 steps, a target copy every 1,000, replay of 100,000 from 1,000 on. Epsilon falls over 100,000 steps as in Young and
-    Tian, to Dopamine's 0.01.
+    4 steps, a target copy every 1,000, replay of 100,000 from 1,000 on. Epsilon falls over 100,000 steps as in Young
+    and Tian, to Dopamine's 0.01.
     """
     return Preset(
         TrainingSettings(
