@@ -59,7 +59,7 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
             rate = options.iqn_rate if "iqn" in run.name else options.rate
             agents, settings = spec.agents.height, spec.settings
             each = settings.steps + evaluation_steps(settings)
-            steps = each * max(agents, CORES)  # a tick takes as long with fewer
+            steps = each * max(agents, CORES)  # a step takes as long with fewer
             slower = 1 + options.spread * (2 * (len(found) * STEP % 1) - 1)
             found[f"{run.name}/{spec.name}"] = steps / rate * slower + options.start_seconds
     return found

@@ -1,4 +1,4 @@
-"""Cost of a population against its size: what a tick takes, part by part, on a GPU machine.
+"""Cost of a population against its size: the time of a step, part by part, on a GPU machine.
 
     python benchmarks/gpu_population.py                       # the paper's LunarLander settings
     python benchmarks/gpu_population.py --agents 2040 --compile --tf32 --trace
@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from valueshare.benchmarks import population
+from valueshare.benchmarks import population, versions_line
 from valueshare.benchmarks.population import PARTS, Timing
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine
@@ -29,13 +29,13 @@ from valueshare.population.execution.groups import choose_actions
 from valueshare.population.execution.learner import update_due
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
-TRACED_TICKS = 300
+TRACED_STEPS = 300
 
 
 def main() -> None:
     options = parsed()
     console = Console(width=140)
-    console.print(population.versions_line(options.device), highlight=False)
+    console.print(versions_line(options.device), highlight=False)
     preset = population.preset_named(options.preset)
     preset = preset._replace(settings=replace(preset.settings, tf32=options.tf32))
     rows: list[dict[str, Any]] = []
@@ -81,7 +81,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--both", action="store_true", help="not compiled, then compiled")
     parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--out", type=Path, default=None, help="folder for the numbers")
-    parser.add_argument("--trace", action="store_true", help="where the host's time goes in a tick")
+    parser.add_argument("--trace", action="store_true", help="where the host's time goes in a step")
     return parser.parse_args()
 
 
@@ -100,7 +100,7 @@ def row_of(timing: Timing, groups: int, compiled: bool, tf32: bool, seconds: flo
 
 
 def table_of(rows: list[dict[str, Any]], options: argparse.Namespace) -> Table:
-    table = Table(title=f"ms a tick of all agents; {options.preset}, {options.device}")
+    table = Table(title=f"ms per step of all agents; {options.preset}, {options.device}")
     shown = (
         "agents",
         "groups",
@@ -126,14 +126,14 @@ def write(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
     if options.out is None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
-    about = {"versions": population.versions_line(options.device), "preset": options.preset}
+    about = {"versions": versions_line(options.device), "preset": options.preset}
     text = json.dumps({**about, "rows": rows}, indent=1)
     (options.out / "population.json").write_text(text + "\n")
     pl.DataFrame(rows).write_parquet(options.out / "population.parquet")
 
 
 def traced(engine: Engine) -> None:
-    """Print where the host spends a tick: the calls of a step, each with the clock."""
+    """Print where the host spends a step: each call, with its time."""
     assert isinstance(engine.executor, GroupExecutor), "the trace is for a GPU"
     settings, learner = engine.population.settings, engine.executor.grouped.learner
     group = engine.executor.grouped.groups[0]
@@ -149,7 +149,7 @@ def traced(engine: Engine) -> None:
 
     episodes = TrainingEpisodes(engine.population.size)
     choose_actions(group)
-    for t in range(TRACED_TICKS):
+    for t in range(TRACED_STEPS):
         update_due(learner, settings, t)
         note("learn: launch")
         actions = buffers.action.wait_filled()
@@ -168,7 +168,7 @@ def traced(engine: Engine) -> None:
         episodes.step(group.agents, result)
         note("count episodes")
     for name, seconds in spent.items():
-        print(f"  {1e3 * seconds / TRACED_TICKS:8.3f} ms  {name}")
+        print(f"  {1e3 * seconds / TRACED_STEPS:8.3f} ms  {name}")
 
 
 if __name__ == "__main__":

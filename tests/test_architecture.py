@@ -171,7 +171,7 @@ def test_launching_and_launchers_meet_at_their_contract_alone() -> None:
 
 
 def test_figures_depend_on_no_other_module_of_reports() -> None:
-    """report/figures: data frames in, figures out; the page and the pipeline are above."""
+    """report/figures: data frames in, figures out; the page and the writer of files are above."""
     for each in inner():
         if each.path.parent == PACKAGE / "report" / "figures":
             of_report = f"{each.module}.".startswith("valueshare.report.")

@@ -1,6 +1,7 @@
 """The Atari benchmark measures what it says, on rings that are really full."""
 
 import weakref
+from dataclasses import replace
 from typing import Any, Literal
 
 import polars as pl
@@ -8,15 +9,16 @@ import pytest
 import torch
 
 from valueshare import cli
-from valueshare.benchmarks import atari, atari_loop, plain_agent
-from valueshare.benchmarks.atari import LOOPS, AtariBench, _settings, _table, measure
-from valueshare.benchmarks.atari_loop import (
-    bare_emulators,
+from valueshare.benchmarks import atari, plain_agent, training_loop
+from valueshare.benchmarks.atari import _settings, _table, bare_emulators, measure
+from valueshare.benchmarks.atari_options import AtariBench
+from valueshare.benchmarks.training_loop import (
+    TrainingLoop,
+    atari_population,
+    fill_with_copies,
     loop_rate,
-    population_of,
     training_engine,
 )
-from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies
 from valueshare.cli.bench import bench_atari
 from valueshare.envs.atari import AtariEnvironments
 from valueshare.errors import InvalidInput
@@ -73,10 +75,12 @@ def test_agents_take_the_games_in_turn() -> None:
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
     (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
-    settings = next(iter(run.plan.populations.values())).settings  # replay starts at 100; an update every 4 steps
-    population = population_of(_table(bench, 2), settings, torch.device("cpu"))
+    settings = replace(
+        next(iter(run.plan.populations.values())).settings, delayed_actor=True
+    )  # replay starts at 100; an update every 4 steps
+    population = atari_population(_table(bench, 2), settings, torch.device("cpu"))
     state = initial_state(population)
-    engine = training_engine(population, state, LOOPS["lag-halves"], False, 2)
+    engine = training_engine(population, state, compiled=False, threads=2, groups=2)
     loop = TrainingLoop(engine, 95)
     loop.run(10)
     loop.run(5)
@@ -95,12 +99,12 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
     bench = AtariBench(
         agents=2,
         replay_capacity=200,
-        loops=("serial", "lag-halves"),
+        loops=("serial", "delayed-halves"),
         raw_seconds=0.05,
         part_seconds=0.01,
         loop_seconds=0.01,
     )
-    rows = {row.part: row for row in measure(bench, said.append)}
+    rows = {row.part: row for row in measure(bench, say=said.append)}
     assert list(rows) == [
         "raw ALE, 2 emulators",
         "one plain agent",
@@ -124,17 +128,17 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
 
 
 def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atari, "population_of", None)
+    monkeypatch.setattr(atari, "atari_population", None)
     raw = AtariBench(agents=2, raw_seconds=0.05, plain_seconds=0, part_seconds=0, loop_seconds=0)
-    assert [row.part for row in measure(raw, lambda line: None)] == ["raw ALE, 2 emulators"]
-    assert AtariBench(loop_seconds=0, loops=("serial", "lag")).measured_loops == ("serial",)
+    assert [row.part for row in measure(raw, say=lambda line: None)] == ["raw ALE, 2 emulators"]
+    assert AtariBench(loop_seconds=0, loops=("serial", "delayed")).measured_loops == ("serial",)
 
 
 def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
-    bench = AtariBench(agents=1, replay_capacity=200, loops=("lag",), **alone)  # type: ignore[arg-type]
-    assert [row.part for row in measure(bench, lambda line: None)] == ["loop, delayed actor"]
+    bench = AtariBench(agents=1, replay_capacity=200, loops=("delayed",), **alone)  # type: ignore[arg-type]
+    assert [row.part for row in measure(bench, say=lambda line: None)] == ["loop, delayed actor"]
 
 
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
@@ -187,7 +191,7 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         seen.append((options["groups"], options["threads"], device))
         return engine
 
-    monkeypatch.setattr(atari_loop, "make_engine", noted)
+    monkeypatch.setattr(training_loop, "make_engine", noted)
     (run,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs
     part = run.plan.populations["population-0"]
     rate = loop_rate(part, "cpu", compiled=False, seconds=0.1, threads=2, groups=groups)
@@ -226,7 +230,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
     with pytest.raises(InvalidInput, match=r"16 agents need .*: 5 would fit"):
-        measure(AtariBench(), lambda line: None)
+        measure(AtariBench(), say=lambda line: None)
 
 
 def test_a_table_that_does_not_fit_is_not_made(
@@ -250,4 +254,4 @@ def test_a_table_that_does_not_fit_is_not_made(
 
 def test_threads_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidInput, match="threads = -1: write at least 1"):
-        AtariBench(threads=-1)
+        measure(AtariBench(), threads=-1)

@@ -75,7 +75,7 @@ def test_help_of_the_process(command: str, named: list[str]) -> None:
         *((command, [f"Usage: valueshare {command}"]) for command in COMMANDS),
         ("reproduce", ["gridworld The paper's gridworld figure", "atari-rdq-beta RDQ"]),
         ("reproduce gridworld", ["--scale", "[choices: paper, smoke]", "--out", "--overwrite"]),
-        ("bench", ["tabular Timesteps", "layer Forward and backward", "import Seconds"]),
+        ("bench", ["tabular Timesteps", "layer Time of a forward and backward pass", "import Time"]),
         ("bench tabular", ["Timesteps per second"]),
         ("bench layer", ["Nature network"]),
         ("bench import", ["import valueshare"]),
@@ -339,7 +339,7 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert str(tmp_path) not in given
     second = run(*shlex.split(given)[1:], "--out", "my out", cwd=tmp_path)
     assert (second.returncode, second.stderr) == (0, "")
-    assert second.stdout.startswith("these results are there already (--overwrite runs them again)")
+    assert second.stdout.startswith("these results are there already (--overwrite runs again)")
     assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[-2:]
     assert contents(out) == written
 

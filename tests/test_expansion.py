@@ -6,12 +6,14 @@ up to 10 times as large that sum to 0.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
@@ -270,3 +272,43 @@ def test_baseline_fractions_by_hand() -> None:
     assert vs.k_for_baseline_fraction(0.75) == 3
     np.testing.assert_array_equal(vs.baseline_fraction([0.0, 1.0, 3.0]), [0, 0.5, 0.75])
     np.testing.assert_array_equal(vs.k_for_baseline_fraction([0.0, 0.5, 0.75]), [0, 1, 3])
+
+
+FUNCTIONS_OF_K = (vs.expand, vs.contract, vs.implicit_baseline)
+NO_NUMBERS: dict[str, Any] = {
+    "str": "2",
+    "NoneType": None,
+    "list": ["1", "2"],
+    "dict": {},
+    "ndarray": np.array(["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_OF_K)
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_a_k_that_is_no_number_is_refused_in_one_line(function: Callable[..., Any], kind: str) -> None:
+    with pytest.raises(vs.InvalidInput, match=f"^k is given as {kind}: write a number, or an array of numbers$"):
+        function(np.ones((2, 3)), NO_NUMBERS[kind])
+    with pytest.raises(vs.InvalidInput, match=f"^values is given as {kind}: write a number, or an array of numbers$"):
+        function(NO_NUMBERS[kind], 1.0)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_OF_K)
+@pytest.mark.parametrize("k", [-1, -0.5, [1.0, -2.0], math.nan, math.inf])
+def test_a_k_outside_its_range_is_refused_in_one_line(function: Callable[..., Any], k: Any) -> None:
+    with pytest.raises(vs.InvalidInput, match=r"^k = \S+: the mean-scaling coefficient is a finite number >= 0"):
+        function(np.ones((2, 3)), k)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS_OF_K)
+@pytest.mark.parametrize("library", [np.ones, torch.ones])
+def test_a_k_of_another_shape_is_refused_in_one_line(function: Callable[..., Any], library: Callable[..., Any]) -> None:
+    message = r"^k of shape \[3\] for values of shape \[2, 3\]: write one number, or one per state, of shape \[2\]$"
+    with pytest.raises(vs.InvalidInput, match=message):
+        function(library((2, 3)), library(3))
+
+
+@pytest.mark.parametrize("k", ["2", None, -1.0, math.nan, [1.0, 2.0], torch.ones(2)])
+def test_the_layer_refuses_what_is_no_k(k: Any) -> None:
+    with pytest.raises(vs.InvalidInput, match=r"^k (is given as \w+: write a number|= \S+: the mean-scaling)"):
+        vs.MeanExpansion(k)

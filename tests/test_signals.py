@@ -96,7 +96,7 @@ def test_when_a_run_is_about_to_be_written_it_begins_and_stops(tmp_path: Path) -
     out = tmp_path / "run"
     code, err = run(BEFORE_THE_FOLDER_IS_MADE, *TRAIN.split(), "--out", str(out))
     assert (code, err.count("\n")) == (130, 1)
-    assert f"stopped; all finished phases are safe; resume with: valueshare resume {out}" in err
+    assert f"stopped; no phase is finished yet; resume with: valueshare resume {out}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

@@ -3,8 +3,8 @@
 import os
 import sys
 
-# `python -m` puts the current folder first in sys.path, and a module that a run folder names would
-# be imported from there. PYTHONPATH=. puts it there on purpose, as a second entry, which stays.
+# `python -m` puts the current folder first in sys.path, and a module that a run folder names would be imported from
+# there. PYTHONPATH=. puts it there on purpose, as a second entry, which stays.
 if __name__ == "__main__" and not sys.flags.safe_path:
     try:
         current = os.getcwd()  # noqa: PTH109 (before modules that could come from that folder)

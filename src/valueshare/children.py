@@ -110,8 +110,8 @@ def child_environment() -> dict[str, str]:
 def serve(work: Callable[[str], object], on_message: Callable[[str], None] = lambda line: None) -> None:
     """Call `work` with the first line on stdin, and end the process with it, or when stdin ends.
 
-    The parent has the other end of stdin, which closes when the parent ends, however that happens.
-    Later lines go to `on_message`, in a thread of its own.
+    The parent has the other end of stdin, which closes when the parent ends, however that happens. Later lines go to
+    `on_message`, in a thread of its own.
     """
     # A terminal or a scheduler sends them to all processes: the parent ends its children.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):

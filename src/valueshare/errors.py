@@ -6,20 +6,22 @@ One is for input that its author can fix, one for environments that fail.
 import traceback
 from pathlib import Path
 
+OTHER_OUT = "choose another --out (from Python: out=)"
+
 
 class InvalidInput(ValueError):
     """Something the caller wrote is wrong; the message says what, and what to write instead.
 
-    The command line prints it as one line and exits with 2. Everything else that is raised, but
-    for `EnvironmentFailed`, is a defect of this package or of the machine, and keeps its traceback.
+    The command line prints it as one line and exits with 2. Everything else that is raised, but for
+    `EnvironmentFailed`, is a defect of this package or of the machine, and keeps its traceback.
     """
 
 
 class EnvironmentFailed(RuntimeError):
     """An environment of somebody else's raised an exception, or gave what its spaces do not hold.
 
-    What it raised is the cause. The command line prints one line and exits with 1; what is found
-    before anything has run is `InvalidInput` instead.
+    What it raised is the cause. The command line prints one line and exits with 1; what is found before anything has
+    run is `InvalidInput` instead.
     """
 
 

@@ -1,9 +1,8 @@
 """The mean-expansion transform M_k = I + (k/n) J, on any array.
 
-Every function takes NumPy arrays, PyTorch tensors or JAX arrays (or nested lists, read as NumPy),
-with batch axes first and the n actions last, and returns the same kind: library, dtype and device,
-differentiable and compilable (whole numbers become floats). `k` is a number or an array that
-broadcasts over the batch axes.
+Every function takes NumPy arrays, PyTorch tensors or JAX arrays (or nested lists, read as NumPy), with batch axes first
+and the n actions last, and returns the same kind: library, dtype and device, differentiable and compilable (whole
+numbers become floats). `k` is a number or an array that broadcasts over the batch axes.
 
 Names follow the paper: q are action-values, z the residuals that represent them, b a baseline,
 u = (z_1, ..., z_n, b) the baseline-residual vector.
@@ -33,7 +32,7 @@ def expand(z: Array, k: Number) -> Array:
     Shapes: z [..., n], k [...] -> q [..., n].
     """
     z = _values(z)
-    return scale_mean(z, _like(z, _checked(k) + 1)[..., None])
+    return scale_mean(z, _per_state(z, _checked(k) + 1)[..., None])
 
 
 def contract(q: Array, k: Number) -> Array:
@@ -42,7 +41,7 @@ def contract(q: Array, k: Number) -> Array:
     Shapes: q [..., n], k [...] -> z [..., n].
     """
     q = _values(q)
-    return scale_mean(q, _like(q, 1 / (_checked(k) + 1))[..., None])
+    return scale_mean(q, _per_state(q, 1 / (_checked(k) + 1))[..., None])
 
 
 def scale_mean(x: Array, scale: Array) -> Array:
@@ -61,7 +60,7 @@ def implicit_baseline(q: Array, k: Number) -> Array:
     Shapes: q [..., n], k [...] -> b [...].
     """
     q = _values(q)
-    return _like(q, baseline_fraction(k)) * _mean(q)
+    return _per_state(q, baseline_fraction(k)) * _mean(q)
 
 
 def baseline_residual(q: Array, b: Number) -> Array:
@@ -70,7 +69,7 @@ def baseline_residual(q: Array, b: Number) -> Array:
     Shapes: q [..., n], b [...] -> u [..., n+1].
     """
     q = _values(q)
-    b = _like(q, b)[..., None]
+    b = _per_state(q, b, "b")[..., None]
     residual = q - b
     xp = _namespace(q)
     return xp.concatenate([residual, xp.broadcast_to(b, (*residual.shape[:-1], 1))], -1)
@@ -103,7 +102,7 @@ def matrix(n: int, k: Number) -> Array:
     """
     if n < 1:
         raise InvalidInput(f"n = {n}: a state has at least 1 action")
-    k = _as_array(_checked(k))
+    k = _as_array(_checked(k), "k")
     return _like(k, np.eye(n)) + (k / n)[..., None, None]
 
 
@@ -140,7 +139,7 @@ def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Num
     if isinstance(value, int | float):
         entries = [value]
     else:
-        value = _as_array(value)
+        value = _as_array(value, name)
         entries = np.ravel(value).tolist() if isinstance(value, _NUMPY) else []
     for entry in entries:
         if not 0 <= entry < below:  # `not inside`, so that NaN is refused too
@@ -148,15 +147,22 @@ def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Num
     return value
 
 
-def _as_array(x: Array) -> Array:
+def _as_array(x: Array, name: str) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
-    x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
+    given = x
+    if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
+        try:
+            x = np.asarray(x)
+        except ValueError:  # lists of different lengths
+            x = np.asarray(None)
+        if x.dtype.kind in "OSUMmc":
+            raise InvalidInput(f"{name} is given as {type(given).__name__}: write a number, or an array of numbers")
     return x if "float" in str(x.dtype) else x * 1.0
 
 
 def _values(x: Array) -> Array:
     """x as an array of floats whose last axis are the actions."""
-    x = _as_array(x)
+    x = _as_array(x, "values")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise InvalidInput(f"values of shape {tuple(x.shape)}: a state has at least 1 action")
     return x
@@ -174,6 +180,18 @@ def _namespace(x: Array) -> Any:
     if hasattr(x, "__array_namespace__"):
         return x.__array_namespace__()
     return sys.modules["torch"]  # a tensor is here, so it has been imported
+
+
+def _per_state(x: Array, value: Number, name: str = "k") -> Array:
+    """`value` as an array like x [..., n], if it broadcasts over the states [...]."""
+    value = _like(x, value)
+    for size, states in zip(value.shape[::-1], x.shape[-2::-1], strict=False):
+        if size != states and 1 not in (size, states):
+            raise InvalidInput(
+                f"{name} of shape {list(value.shape)} for values of shape {list(x.shape)}: write one number, or one "
+                f"per state, of shape {list(x.shape[:-1])}"
+            )
+    return value
 
 
 def _like(x: Array, value: Number) -> Array:

@@ -1,8 +1,8 @@
 """Files that appear whole or not at all, and are still there after a power cut.
 
-A run folder is untrusted, so no symbolic link inside it is followed by a write or a delete:
-temporary files are new files under random names, a rename replaces a link and not its target, and
-folders that are links are refused (`refuse_links`).
+A run folder is untrusted, so no symbolic link inside it is followed by a write or a delete: temporary files are new
+files under random names, a rename replaces a link and not its target, and folders that are links are refused
+(`refuse_links`).
 """
 
 import errno
@@ -32,8 +32,8 @@ class NoRoom(OSError):
 def write_whole(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:
     """Write a file whole or not at all; return its checksum.
 
-    It is written under another name, synced and renamed. Each chunk is written before the next is
-    produced, so a file may be larger than memory.
+    It is written under another name, synced and renamed. Each chunk is written before the next is produced, so a file
+    may be larger than memory.
     """
     digest = checksum()
     try:
@@ -73,8 +73,8 @@ def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, B
 def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0) -> None:
     """Delete the temporary files that killed processes left of the files with these names.
 
-    Only the one writer of these files may call it. Others give `seconds`: a file without a write
-    for so long counts as left behind.
+    Only the one writer of these files may call it. Others give `seconds`: a file without a write for so long counts as
+    left behind.
     """
 
     def is_left(name: str) -> bool:

@@ -10,8 +10,8 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-# Messages of libraries that have no exception for it: PyTorch, the C++ library, the dynamic linker,
-# and Python where no thread can be started.
+# Messages of libraries that have no exception for it: PyTorch, the C++ library, the dynamic linker, and Python where no
+# thread can be started.
 _RAN_OUT = (
     *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory"),
     *("DefaultCPUAllocator", "bad_alloc", "failed to map segment", "unable to mmap"),

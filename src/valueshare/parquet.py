@@ -3,8 +3,8 @@
 A footer and the headers of pages are Thrift structures in the compact protocol, field by field:
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
-Nothing is trusted: a few bytes of a page can encode billions of values, so the footer is compared
-with the headers of all pages.
+Nothing is trusted: a few bytes of a page can encode billions of values, so the footer is compared with the headers of
+all pages.
 """
 
 import struct

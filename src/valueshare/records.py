@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 def read_tables(folder: Path, *, skip_damaged: bool = False, limit: SizeLimit | None = None) -> list[pl.DataFrame]:
     """The records of every finished phase of every population, a table each.
 
-    A phase is finished when a manifest names its files. The records of one that was cut off before
-    that are not read: it will be run again. A copy of a run without its checkpoints has no
-    manifests; there every file counts. What is read takes from the `limit`.
+    A phase is finished when a manifest names its files. The records of one that was cut off before that are not read:
+    it will be run again. A copy of a run without its checkpoints has no manifests; there every file counts. What is
+    read takes from the `limit`.
     """
     tables = []
     limit = SizeLimit(OWN_LIMIT) if limit is None else limit

@@ -1,7 +1,7 @@
 """Files of results, trusted or not: their size is checked by their metadata before they are read.
 
-Rows, columns and decoded bytes come from the footer and page headers of Parquet, from the directory
-and array headers of npz, and of text from the file's size. Nothing is unpickled.
+Rows, columns and decoded bytes come from the footer and page headers of Parquet, from the directory and array headers
+of npz, and of text from the file's size. Nothing is unpickled.
 """
 
 import zipfile

@@ -14,10 +14,9 @@ INTERRUPTED = 130  # a shell's exit code for a command that Ctrl-C ended
 PREEMPTED = 75  # EX_TEMPFAIL: try again later
 
 EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: PREEMPTED, signal.SIGUSR1: PREEMPTED}
-# A compilation or a checkpoint may delay the next step. After this many seconds the run is ended
-# at once: an unfinished phase leaves no trace.
+# A compilation or a checkpoint may delay the next step. After this many seconds the run is ended at once: an unfinished
+# phase leaves no trace.
 GRACE_SECONDS = 10
-
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -33,8 +32,8 @@ class Stopped(BaseException):
 class StopRequest:
     """Called by a run at every step: whether a signal has asked it to end.
 
-    Before the first call nothing is written, and a signal ends the process at once. From then on it
-    is a request, and the run has some seconds to end; further signals in that time are ignored.
+    Before the first call nothing is written, and a signal ends the process at once. From then on it is a request, and
+    the run has some seconds to end; further signals in that time are ignored.
     """
 
     def __init__(self) -> None:
@@ -89,7 +88,7 @@ def loading(exit_codes: Mapping[signal.Signals, int] = EXIT_CODES) -> Iterator[N
     def end(number: int, _frame: FrameType | None) -> None:
         _end_process(exit_codes[signal.Signals(number)])
 
-    with _handled(dict.fromkeys(exit_codes, end)):
+    with handled(dict.fromkeys(exit_codes, end)):
         yield
 
 
@@ -99,7 +98,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     request = StopRequest()
     handlers: dict[signal.Signals, Handler] = dict.fromkeys(EXIT_CODES, request.receive)
     handlers[signal.SIGALRM] = request.time_out
-    with _handled(handlers):
+    with handled(handlers):
         try:
             yield request
         finally:
@@ -136,7 +135,7 @@ def _end_process(exit_code: int) -> NoReturn:
 
 
 @contextmanager
-def _handled(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+def handled(handlers: Mapping[signal.Signals, Handler | signal.Handlers | int | None]) -> Iterator[None]:
     """These handlers, and afterwards those from before."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:

@@ -17,8 +17,8 @@ from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population.compilation import check_compiler
 from valueshare.population.memory import DoesNotFit
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import show_settings
-from valueshare.population.state import NetworkFactory
 from valueshare.population.train import checked_device
 from valueshare.runs import run_folder
 from valueshare.runs.display import say
@@ -36,8 +36,7 @@ from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.runs.workers.local import LocalLauncher
-from valueshare.runs.workers.processes import ProcessLauncher
+from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.text import how_many
 
 LOCAL = LauncherOptions()
@@ -66,12 +65,11 @@ def train(
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
 
-    Settings that are left out have the value of the environment's preset. Those of an agent
-    (`step_size`, `epsilon_end`, ...) take one value or several. `seeds` is how many, from
-    `first_seed` on, or which. `network` makes one agent's module from (NetworkShape, k), instead of
-    the algorithm's own. `should_stop` is called at every step, with several workers ten times a
-    second; a run that it ends is not `finished`, and `resume` resumes it. `threads` are those of
-    the environments, and `groups` of agents step at their own pace (None: chosen automatically).
+    Settings that are left out have the value of the environment's preset. Those of an agent (`step_size`,
+    `epsilon_end`, ...) take one value or several. `seeds` is how many, from `first_seed` on, or which. `network` makes
+    one agent's module from (NetworkShape, k), instead of the algorithm's own. `should_stop` is called at every step,
+    with several workers ten times a second; a run that it ends is not `finished`, and `resume` resumes it. `threads`
+    are those of the environments, and `groups` of agents step at their own pace (None: chosen automatically).
     `launcher` says where populations run, and which.
     """
     plan = make_plan(

@@ -110,7 +110,7 @@ def test_the_interval_is_that_of_a_naive_bootstrap(rising: pl.DataFrame) -> None
 
 def test_many_evaluations_are_resampled_in_pieces(rising: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = sample_efficiency_interval(rising, "ib", "dqn", resamples=4_000).table
-    monkeypatch.setattr(efficiency, "ROOM", 16 * 10 * 500)
+    monkeypatch.setattr(efficiency, "MEMORY", 16 * 10 * 500)
     pieces = sample_efficiency_interval(rising, "ib", "dqn", resamples=4_000).table
     assert pieces["ci95_low"][0] == pytest.approx(whole["ci95_low"][0], abs=10)
     assert pieces["reached"][0] == pytest.approx(whole["reached"][0], abs=0.03)

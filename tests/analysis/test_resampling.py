@@ -13,8 +13,8 @@ from valueshare import InvalidInput
 from valueshare.analysis import resampling
 from valueshare.analysis.resampling import (
     BLOCK,
+    bounds,
     count_blocks,
-    ends,
     game_means,
     intervals,
     pair_means,
@@ -117,7 +117,7 @@ def test_nothing_depends_on_how_the_work_is_cut(name: str, monkeypatch: Any) -> 
     """Cell by cell, one thread, or more resamples: the same bits."""
     whole = resampled(VALUES, SIZES, name, resamples=1_500, seed=0)
     low, high = intervals(VALUES, SIZES, name, resamples=1_500, seed=0)
-    monkeypatch.setattr(resampling, "ROOM", 1)  # one cell at a time
+    monkeypatch.setattr(resampling, "MEMORY", 1)  # one cell at a time
     np.testing.assert_array_equal(intervals(VALUES, SIZES, name, resamples=1_500, seed=0)[0], low)
     more = resampled(VALUES[::-1], SIZES, name, resamples=2_100, seed=0)
     np.testing.assert_array_equal(more[::-1, :1_500], whole)
@@ -141,8 +141,8 @@ def test_a_huge_outlier_leaves_the_others_exact() -> None:
         assert found[index] == stats.trim_mean(np.repeat(values[0], counts[:, index]), 0.25)
 
 
-def test_ends_are_the_usual_quantiles() -> None:
-    low, high = ends(np.arange(101.0)[None, ::-1].copy())
+def test_bounds_are_the_usual_quantiles() -> None:
+    low, high = bounds(np.arange(101.0)[None, ::-1].copy())
     assert (low[0], high[0]) == (2.5, 97.5)
 
 

@@ -21,8 +21,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import AtariPreprocessing
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from valueshare.envs import Environments, StepResult, atari_game, make_environments
@@ -112,23 +110,18 @@ def test_a_limit_ends_the_same_step_and_keeps_the_true_picture() -> None:
 MIX = ["Breakout", "Pong", "Breakout"]
 
 
-@pytest.mark.parametrize("limit", [1, 17, 200])
+@pytest.mark.parametrize("limit", [1, 17, 1_000])
 def test_the_same_transitions_as_plain_loops(limit: int) -> None:
     environments = make_environments(MIX, 3, threads=2, episode_limit=limit)
     plain = [Plain(game, limit) for game in MIX]
     ends = np.zeros(2, int)
 
-    @settings(max_examples=2, deadline=None, derandomize=True)
-    @given(
-        seeds=st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3),
-        draw=st.integers(0, 2**32 - 1),
-        still=st.sampled_from([0.0, 0.3, 0.8]),
-    )
-    def check(seeds: list[int], draw: int, still: float) -> None:
+    for draw, still in enumerate((0.0, 0.3)):  # the share of environments that stand still in a step
         generator = np.random.default_rng(draw)
+        seeds = [int(seed) for seed in generator.integers(0, 2**64, 3, np.uint64)]
         last = environments.reset(seeds)
         np.testing.assert_array_equal(last, [env.reset(seed) for env, seed in zip(plain, seeds, strict=True)])
-        for actions in generator.integers(0, 18, ({1: 8, 17: 40, 200: 300}[limit], 3)):
+        for actions in generator.integers(0, 18, ({1: 8, 17: 40, 1_000: 400}[limit], 3)):
             active = generator.random(3) >= still
             result = environments.step(actions, active)
             for row, env in enumerate(plain):
@@ -136,9 +129,7 @@ def test_the_same_transitions_as_plain_loops(limit: int) -> None:
                 assert_row(result, row, moved or (last[row], 0, False, False, last[row]))
             last = result.observation
             ends[:] += result.terminated.sum(), result.truncated.sum()
-
-    check()
-    assert ends[0] >= 2 if limit == 200 else ends[1] >= 6
+    assert ends[0] >= 2 if limit == 1_000 else ends[1] >= 6
 
 
 def walk(environments: Environments, seeds: list[int], steps: int) -> list[StepResult]:

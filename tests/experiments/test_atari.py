@@ -70,13 +70,13 @@ def test_rdq_iqn_and_rmsprop_differ_where_the_paper_says() -> None:
         return {n: v for n, v in vars(other).items() if v != getattr(base, n)}
 
     assert differences(rdq.settings, dqn.settings) == {"reduction": "mean"}
-    assert rdq.own == dqn.own
-    assert rdq.own.beta == 0.001
+    assert rdq.agent_settings == dqn.agent_settings
+    assert rdq.agent_settings.beta == 0.001
     assert differences(iqn.settings, dqn.settings) == {
         "reduction": "mean",
         "optimizer_epsilon": 3.125e-4,
     }
-    assert differences(iqn.own, dqn.own) == {"step_size": 5e-5}
+    assert differences(iqn.agent_settings, dqn.agent_settings) == {"step_size": 5e-5}
     quantiles = iqn.settings.quantiles, iqn.settings.target_quantiles
     assert (*quantiles, iqn.settings.acting_quantiles) == (64, 64, 32)
     assert differences(rmsprop.settings, dqn.settings) == {
@@ -85,7 +85,7 @@ def test_rdq_iqn_and_rmsprop_differ_where_the_paper_says() -> None:
         "optimizer_epsilon": 0.01,
     }
     assert rmsprop.settings.rmsprop_decay == 0.95
-    assert differences(rmsprop.own, dqn.own) == {"step_size": 2.5e-4}
+    assert differences(rmsprop.agent_settings, dqn.agent_settings) == {"step_size": 2.5e-4}
 
 
 def test_a_game_finds_its_preset_by_any_name() -> None:

@@ -85,7 +85,7 @@ def test_each_agent_explores_by_its_own_coin_and_epsilon() -> None:
         AgentSettings(epsilon_start=0.0, epsilon_end=0.0),
         AgentSettings(epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=80),  # 1/2 at step 40
     ]
-    population, state = filled(agent_table("CartPole-v1", "dqn", seeds=[0, 1], own=own))
+    population, state = filled(agent_table("CartPole-v1", "dqn", seeds=[0, 1], agent_settings=own))
     observation = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
     actions = act(population, state, observation).tolist()
     epsilons = [1.0, 1.0, 0.0, 0.0, 0.5, 0.5]

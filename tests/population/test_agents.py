@@ -17,7 +17,7 @@ from valueshare.population.train import train_population
 
 def test_the_table_is_the_cross_product() -> None:
     own = [AgentSettings(step_size=alpha) for alpha in (1e-3, 1e-4)]
-    table = agent_table("CartPole-v1", ["dqn", "ib-dqn"], seeds=range(5, 8), k=[1, 4], own=own)
+    table = agent_table("CartPole-v1", ["dqn", "ib-dqn"], seeds=range(5, 8), k=[1, 4], agent_settings=own)
     # dqn: 1 k x 2 step sizes x 3 seeds = 6; ib-dqn: 2 x 2 x 3 = 12.
     assert table.height == 18
     assert table["agent"].to_list() == list(range(18))
@@ -28,13 +28,13 @@ def test_the_table_is_the_cross_product() -> None:
 
 def test_only_rdq_is_there_once_for_each_beta() -> None:
     own = [AgentSettings(step_size=alpha, beta=beta) for alpha in (0.1, 0.2) for beta in (0.3, 0.4)]
-    table = agent_table("A", ["dqn", "rdq"], seeds=[0, 1], own=own)
+    table = agent_table("A", ["dqn", "rdq"], seeds=[0, 1], agent_settings=own)
     plain = table.filter(algorithm="dqn")
     assert plain["step_size"].to_list() == [0.1, 0.1, 0.2, 0.2]
     assert plain["beta"].unique().to_list() == [0.3]
     assert table.filter(algorithm="rdq").height == 8
     with pytest.raises(InvalidInput, match="names an agent twice"):
-        agent_table("A", "dqn", seeds=[0], own=[own[0], own[0]])
+        agent_table("A", "dqn", seeds=[0], agent_settings=[own[0], own[0]])
 
 
 def test_populations_share_environment_network_and_loss() -> None:

@@ -40,7 +40,7 @@ SETTINGS = TrainingSettings(
     eval_envs=1,
 )
 OWN = AgentSettings(epsilon_steps=100, step_size=6.25e-5)
-TABLE = agent_table(GAMES, "ib-dqn", seeds=[3], k=[18.0], own=OWN)
+TABLE = agent_table(GAMES, "ib-dqn", seeds=[3], k=[18.0], agent_settings=OWN)
 
 
 def train(table: pl.DataFrame, **options: object) -> Trained:
@@ -102,7 +102,7 @@ def a_part(agents: int, replay_device: ReplayDevice | None) -> PopulationSpec:
         batch_size=32,
         replay_device=replay_device,
     )
-    table = agent_table("ALE/Pong-v5", "dqn", seeds=range(agents), own=OWN)
+    table = agent_table("ALE/Pong-v5", "dqn", seeds=range(agents), agent_settings=OWN)
     return PopulationSpec("population-0", table, settings, "ale")
 
 

@@ -28,7 +28,7 @@ def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
         step_size_schedule="constant",
     )
     own = dataclasses.replace(own, step_size=1e-3, epsilon_steps=1_000)
-    table = agent_table("CartPole-v1", "ib-dqn", seeds=range(8), k=[0.0, 2.0], own=own)
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=range(8), k=[0.0, 2.0], agent_settings=own)
     curve = mean_score(train_population(table, short).records)
     assert list(curve) == [0, 2_000]
     assert curve[0] < 40 < 80 < curve[2_000], curve
@@ -38,7 +38,7 @@ def test_sixteen_agents_learn_something_in_a_few_seconds() -> None:
 @pytest.mark.parametrize("algorithm", ["dqn", "ib-dqn", "double-dqn", "dueling-dqn", "rdq", "iqn"])
 def test_sixteen_agents_learn_to_balance(algorithm: str) -> None:
     settings, own = cartpole()
-    table = agent_table("CartPole-v1", algorithm, seeds=range(16), k=1.0, own=own)
+    table = agent_table("CartPole-v1", algorithm, seeds=range(16), k=1.0, agent_settings=own)
     records = train_population(table, settings, compiled=True).records
     assert records["score"].null_count() == 0
     curve = mean_score(records)

@@ -47,7 +47,7 @@ def learned_values(agents: pl.DataFrame, settings: TrainingSettings) -> np.ndarr
 def test_values_of_the_chain(algorithms: tuple[str, ...]) -> None:
     # Always exploring: every state and action is seen, and Q-learning is off-policy.
     own = AgentSettings(step_size=5e-3, discount=GAMMA, epsilon_end=1.0, beta=0.0, epsilon_steps=0)
-    table = agent_table("tests/Chain-v0", algorithms, seeds=[0], k=[1.0, float(ACTIONS)], own=own)
+    table = agent_table("tests/Chain-v0", algorithms, seeds=[0], k=[1.0, float(ACTIONS)], agent_settings=own)
     # Quantiles converge later than means: largest errors of 0.037 at 600 steps, 0.020 at 1,500.
     steps, tolerance = (1_500, 0.03) if "iqn" in algorithms else (600, 0.01)
     settings = TrainingSettings(

@@ -12,8 +12,9 @@ from valueshare.learning.randomness import stream_key
 from valueshare.population.act import act
 from valueshare.population.agents import agent_table
 from valueshare.population.learn import learn, update_target
+from valueshare.population.networks import Weights
 from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.population.state import State, Weights, initial_state, make_population
+from valueshare.population.state import State, initial_state, make_population
 from valueshare.population.train import train_population
 from valueshare.replay import transitions
 
@@ -76,7 +77,7 @@ def clone(state: State) -> Weights:
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_the_lagged_run_is_a_plain_loop_with_the_older_weights(groups: int) -> None:
-    table = agent_table("tests/Chain-v0", "dqn", seeds=[0, 1, 2], own=OWN)
+    table = agent_table("tests/Chain-v0", "dqn", seeds=[0, 1, 2], agent_settings=OWN)
     lagged = train_population(table, SETTINGS, groups=groups).state
     expected = plain_loop(table)
     assert torch.equal(lagged.replay.action, expected.replay.action)
@@ -84,4 +85,4 @@ def test_the_lagged_run_is_a_plain_loop_with_the_older_weights(groups: int) -> N
         assert torch.equal(lagged.online.parameters[name], value), name
 
     newest = train_population(table, dataclasses.replace(SETTINGS, delayed_actor=False)).state
-    assert not torch.equal(newest.replay.action, expected.replay.action)  # the lag is felt
+    assert not torch.equal(newest.replay.action, expected.replay.action)  # the delay is felt

@@ -11,7 +11,7 @@ from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
-from valueshare.population.evaluate import Scores, Tally, evaluate, first_counter, make_player
+from valueshare.population.evaluate import Scores, Tally, copies, evaluate, first_counter, make_player
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import train_population
@@ -33,12 +33,12 @@ def never(step: int) -> None:
 
 
 def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0) -> Scores:
-    table = agent_table(env, "dqn", seeds=seeds, own=AgentSettings(discount=0.9))
+    table = agent_table(env, "dqn", seeds=seeds, agent_settings=AgentSettings(discount=0.9))
     population = make_population(table, settings, environment_spec(env), torch.device("cpu"))
-    player = make_player(population, initial_state(population), compiled=False)
-    lanes = player.action.tensor.numel()
+    lanes = len(seeds) * copies(settings)
     environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
-    found = evaluate(population, player, environments, step, never)
+    player = make_player(population, initial_state(population), environments, compiled=False)
+    found = evaluate(population, player, step, never)
     assert first_counter(step) < int(player.counter) < first_counter(step + 1)
     return found
 
@@ -111,7 +111,7 @@ def test_exactly_the_wanted_episodes_are_played() -> None:
 def test_greedy_episodes_against_a_plain_loop() -> None:
     settings = dataclasses.replace(SETTINGS, eval_episodes=2, eval_episode_limit=12)
     found = scores("CartPole-v1", settings, [5])
-    table = agent_table("CartPole-v1", "dqn", seeds=[5], own=AgentSettings(discount=0.9))
+    table = agent_table("CartPole-v1", "dqn", seeds=[5], agent_settings=AgentSettings(discount=0.9))
     spec = environment_spec("CartPole-v1")
     population = make_population(table, settings, spec, torch.device("cpu"))
     state = initial_state(population)

@@ -61,7 +61,7 @@ def _stacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(env: str = "tests/Film-v0", settings: TrainingSettings = SETTINGS, **options: Any) -> Trained:
-    table = agent_table(env, "dqn", seeds=[0, 1, 2], own=OWN)
+    table = agent_table(env, "dqn", seeds=[0, 1, 2], agent_settings=OWN)
     return train_population(table, settings, network=network, **options)
 
 
@@ -97,9 +97,9 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("place", ["cpu", "disk"])
-@pytest.mark.parametrize("lag", [False, True])
-def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, place: ReplayDevice, lag: bool) -> None:
-    settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
+@pytest.mark.parametrize("delayed", [False, True])
+def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, place: ReplayDevice, delayed: bool) -> None:
+    settings = dataclasses.replace(SETTINGS, delayed_actor=delayed)
     here = train(settings=settings)
     there = train(
         settings=dataclasses.replace(settings, replay_device=place),

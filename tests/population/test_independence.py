@@ -38,7 +38,7 @@ def train(table: pl.DataFrame, backend: str = "gymnasium") -> Trained:
 def test_an_agent_alone_and_among_32_others(backend: str) -> None:
     # On a CPU, uncompiled: to the bit. Matrix products of a stack are computed matrix by matrix
     # there, with the same kernel for a stack of 1 and of 33.
-    table = agent_table("CartPole-v1", "ib-dqn", seeds=range(11), k=[0.0, 2.0, 50.0], own=OWN)
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=range(11), k=[0.0, 2.0, 50.0], agent_settings=OWN)
     together = train(table, backend)
     for p in (0, 17, 32):
         alone = train(table[p : p + 1], backend)
@@ -51,7 +51,7 @@ def test_an_agent_alone_and_among_32_others(backend: str) -> None:
 
 
 def test_quantile_agents_alone_and_together() -> None:
-    table = agent_table("CartPole-v1", "ib-iqn", seeds=range(3), k=[2.0], own=OWN)
+    table = agent_table("CartPole-v1", "ib-iqn", seeds=range(3), k=[2.0], agent_settings=OWN)
     together, alone = train(table), train(table[1:2])
     for name, value in alone.state.online.parameters.items():
         torch.testing.assert_close(value[0], together.state.online.parameters[name][1])
@@ -62,7 +62,7 @@ def test_different_seeds_differ_in_all_that_is_random() -> None:
     # The same agent but for its seed, with a policy that always explores: actions differ by the
     # exploration alone, first observations by the environment alone.
     own = AgentSettings(epsilon_end=1.0)
-    table = agent_table("CartPole-v1", "dqn", seeds=[3, 4], own=own)
+    table = agent_table("CartPole-v1", "dqn", seeds=[3, 4], agent_settings=own)
     state = train(table).state
     assert not torch.equal(state.replay.action[0], state.replay.action[1])
     first = state.replay.observation[:, 0]

@@ -19,12 +19,8 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
-from valueshare.population.state import (
-    all_tensors,
-    initial_state,
-    make_population,
-    network_shape,
-)
+from valueshare.population.networks import network_shape
+from valueshare.population.state import all_tensors, initial_state, make_population
 from valueshare.runs.planning import make_plan
 
 CPU = torch.device("cpu")
@@ -68,7 +64,7 @@ def test_a_population_that_does_not_fit_is_refused_with_the_number_that_would(
     code, plan, last = cli(*words, "--seeds", "100000", "--plan")
     assert (code, last) == (2, err)
     assert "100,000 agents in 1 population" in plan
-    assert "replay_capacity = " in plan
+    assert "  --replay-capacity " in plan
     assert not (tmp_path / "run").exists()
     (spec,) = make_plan("CartPole-v1", "dqn", seeds=fit).populations.values()
     memory.check(memory.need(spec), CPU)

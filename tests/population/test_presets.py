@@ -53,7 +53,7 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
 
 
 def _setting(preset: Preset, name: str) -> object:
-    value = {**asdict(preset.settings), **asdict(preset.own)}[name]
+    value = {**asdict(preset.settings), **asdict(preset.agent_settings)}[name]
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -83,7 +83,7 @@ def _number(cell: str) -> object:
 def test_a_preset_learns_its_environment(env: str, least: float) -> None:
     """The mean of 16 seeds in the last evaluation, for k = 0: docs/presets.md."""
     preset = preset_for(env)
-    table = agent_table(env, "ib-dqn", seeds=range(16), own=preset.own)
+    table = agent_table(env, "ib-dqn", seeds=range(16), agent_settings=preset.agent_settings)
     records = train_population(table, preset.settings).records
     last = records.filter(pl.col("step") == preset.settings.steps)
     assert last["score"].null_count() == 0

@@ -92,8 +92,8 @@ def ib_dqn() -> Watched:
 def table_of(algorithm: str) -> pl.DataFrame:
     """Two agents, of two seeds; and of two k where the algorithm has one."""
     if algorithm not in EXPANDED:
-        return agent_table("tests/ShortCartPole-v0", algorithm, seeds=SEEDS, own=OWN)
-    table = agent_table("tests/ShortCartPole-v0", algorithm, seeds=SEEDS, k=[0.5, 4.0], own=OWN)
+        return agent_table("tests/ShortCartPole-v0", algorithm, seeds=SEEDS, agent_settings=OWN)
+    table = agent_table("tests/ShortCartPole-v0", algorithm, seeds=SEEDS, k=[0.5, 4.0], agent_settings=OWN)
     return table[[0, 3]]
 
 

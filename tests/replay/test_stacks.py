@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from valueshare.errors import InvalidInput
-from valueshare.replay import packing, transitions
+from valueshare.replay import packing, segments, transitions
 from valueshare.replay.transitions import Transitions
 
 AGENTS, GAMMA = 2, 0.9
@@ -166,8 +166,8 @@ def test_packed_segments_restore_every_live_stack(history: list[Tick], cut: int,
     replay, _ = play(history, size, capacity, rows, shape)
     zero = torch.zeros(AGENTS, dtype=torch.int64)
     again = transitions.empty(AGENTS, capacity, shape, torch.int16, stack=size, rows=rows)
-    for ring, moment in ((before, (zero, zero)), (replay, transitions.cursors(before))):
-        transitions.restore(again, transitions.added_since(ring, moment))
+    for ring, moment in ((before, (zero, zero)), (replay, segments.cursors(before))):
+        segments.restore(again, segments.added_since(ring, moment))
         for piece in packing.pieces_since(ring, moment):
             packing.restore(again, piece._asdict())
     for cursor in ("rows", "written", "oldest"):

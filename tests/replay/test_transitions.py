@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from valueshare.errors import InvalidInput
-from valueshare.replay import transitions
+from valueshare.replay import segments, transitions
 from valueshare.replay.transitions import Batch, Transitions
 
 GAMMA = 0.9
@@ -132,12 +132,12 @@ def test_segments_restore_every_live_transition(
     before, _ = play(history[:cut], capacity, rows)
     replay, _ = play(history, capacity, rows)
     zero = torch.zeros(AGENTS, dtype=torch.int64)
-    first = transitions.added_since(before, (zero, zero))
-    second = transitions.added_since(replay, transitions.cursors(before))
+    first = segments.added_since(before, (zero, zero))
+    second = segments.added_since(replay, segments.cursors(before))
 
     again = transitions.empty(AGENTS, capacity, (), rows=rows)
     for segment in (first, second):
-        transitions.restore(again, segment)
+        segments.restore(again, segment)
     for cursor in ("rows", "written", "oldest"):
         getattr(again, cursor).copy_(getattr(replay, cursor))
     assert contents(again) == contents(replay)

@@ -15,7 +15,7 @@ import pytest
 from valueshare.__main__ import run
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
-from valueshare.report import pipeline
+from valueshare.report import folder as report_folder
 from valueshare.report.figures.style import save
 from valueshare.report.folder import filled_whole
 from valueshare.signals import EXIT_CODES
@@ -174,7 +174,7 @@ def test_a_signal_that_comes_twice_leaves_nothing(
 
         return first_terminated
 
-    monkeypatch.setattr(pipeline, "save", terminated_before(save))
+    monkeypatch.setattr(report_folder, "save", terminated_before(save))
     monkeypatch.setattr(shutil, "rmtree", terminated_before(shutil.rmtree))
     words = ["report", str(tmp_path / "results.csv"), "--out", str(tmp_path / "new" / "out")]
     monkeypatch.setattr(sys, "argv", ["valueshare", *words, "--resamples", "100"])

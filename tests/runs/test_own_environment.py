@@ -195,9 +195,10 @@ def test_what_fails_later_leaves_a_run_that_can_go_on(kind: str, message: str, t
     env, folder = f"own_countdown:own/{kind}-v0", tmp_path / "run"
     code, _, err = cli("train", "--env", env, *WORDS, "--out", folder)
     assert (code, err.count("\n")) == (1, 1)
+    # Of those that fail in a reset, the first reset after the evaluation is within the first phase.
+    phases = "no phase is finished yet" if "Reset" in kind else "all finished phases are safe"
     assert err == (
-        f"valueshare: the environment {env} {message}; all finished phases are safe; fix it, "
-        f"then resume with: valueshare resume {folder}\n"
+        f"valueshare: the environment {env} {message}; {phases}; fix it, then resume with: valueshare resume {folder}\n"
     )
     assert not valueshare.open_run(folder).finished
     with pytest.raises(EnvironmentFailed) as caught:

@@ -11,7 +11,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, config, difference, from_config
-from valueshare.runs.planning import default_folder, described, families, make_plan
+from valueshare.runs.planning import default_folder, described, families, in_full, make_plan
 
 SETTINGS = TrainingSettings(steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100)
 
@@ -100,3 +100,16 @@ def test_games_go_by_their_full_names_with_their_protocol() -> None:
 def test_a_folder_of_many_games_has_a_short_name() -> None:
     made = make_plan(["Pong", "Breakout", "Alien", "Qbert"], "dqn", seeds=1)
     assert str(default_folder(made)) == "runs/ALE-Pong-v5-and-3-more-dqn"
+
+
+def test_a_plan_in_full_is_what_a_user_would_write_and_only_what_applies() -> None:
+    shown = in_full(make_plan("CartPole-v1", ["dqn"], seeds=2, step_size=[1e-3, 3e-4], hidden=[64, 32], loss="huber"))
+    assert {"  --algorithm dqn", "  --seeds 2", "  --first-seed 0", "  --step-size 0.001 0.0003"} <= set(shown)
+    assert {"  --hidden 64 32", "  --no-clip-rewards", "  --loss huber", "  --adam-betas 0.9 0.999"} <= set(shown)
+    names = {line.split()[0] for line in shown if line.startswith("  --")}
+    unused = {"--k", "--beta", "--kappa", "--quantiles", "--rmsprop-decay", "--eval-timesteps", "--tf32", "--no-tf32"}
+    assert not names & (unused | {"--atari-protocol", "--replay-device"})
+    made = make_plan("CartPole-v1", ["ib-iqn"], k=[0, 4], seeds=1, optimizer="rmsprop", quantiles=8, kappa=1.0)
+    shown = in_full(made)
+    assert {"  --k 0 4", "  --quantiles 8", "  --kappa 1", "  --rmsprop-decay 0.95"} <= set(shown)
+    assert not [line for line in shown if line.startswith(("  --loss", "  --adam-betas", "  --beta"))]

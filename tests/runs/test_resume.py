@@ -18,7 +18,7 @@ import pytest
 from valueshare import open_run
 from valueshare.population import train as training_loop
 from valueshare.population.checkpoints import saving
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.runs import locks, run_folder
 from valueshare.runs.workers import local
 from valueshare.schema import FORMAT
@@ -220,7 +220,7 @@ def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.Monkey
     """The small run, ended by a signal after phase 2 of its first population."""
     save = saving.save
 
-    def save_and_ask(where: Folder, phase: int, *args: Any, **rest: Any) -> Any:
+    def save_and_ask(where: CheckpointPaths, phase: int, *args: Any, **rest: Any) -> Any:
         saved = save(where, phase, *args, **rest)
         if phase == 2:
             os.kill(os.getpid(), signal.SIGTERM)

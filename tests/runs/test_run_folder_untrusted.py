@@ -18,7 +18,7 @@ import pytest
 
 import valueshare
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.saving import prepare
 from valueshare.report.page.live import Follower
 from valueshare.runs.storage.locations import Url
@@ -147,7 +147,7 @@ def test_a_population_elsewhere_is_not_pruned(run: Path, outside: Path, cli: Cli
     replace_by_link(own, outside)
     assert f"{own} {LINKED}" in refused(cli, "resume", run)
     with pytest.raises(InvalidInput, match="is a symbolic link"):  # whoever saves a phase
-        prepare(Folder(run, "population-0"))
+        prepare(CheckpointPaths(run, "population-0"))
     assert tree(outside) == before
 
 

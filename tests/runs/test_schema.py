@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import newest_state
 from valueshare.records import read_tables
 from valueshare.runs.launcher_options import LauncherOptions
@@ -195,7 +195,7 @@ def test_a_manifest_that_does_not_fit(case: str, folder: Path) -> None:
     del body["checksum"]
     path.write_text(json.dumps({"checksum": body_checksum(body), **body}))
     with pytest.raises(InvalidInput, match=r"checkpoint-000003\.json is "):
-        newest_state(Folder(folder, "population-0"))
+        newest_state(CheckpointPaths(folder, "population-0"))
 
 
 def test_records_are_read_by_plain_names_alone(folder: Path, tmp_path: Path) -> None:

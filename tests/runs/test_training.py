@@ -111,7 +111,7 @@ def test_presets_are_by_environment_and_settings_replace_them() -> None:
     for env, preset in {"LunarLander-v3": lunarlander(), "CartPole-v1": cartpole()}.items():
         assert plan.settings[env] == dataclasses.replace(preset.settings, batch_size=32)
         own = plan.agents.filter(pl.col("env") == env).row(0, named=True)
-        assert own["step_size"] == preset.own.step_size
+        assert own["step_size"] == preset.agent_settings.step_size
     assert plan.agents["agent"].to_list() == [0, 1]
     assert [spec.env for spec in plan.populations.values()] == ["LunarLander-v3", "CartPole-v1"]
 

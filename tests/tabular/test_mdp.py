@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from valueshare import FiniteMDP, InvalidInput, gridworld
-from valueshare.tabular.toy_text import PUBLISHED
+from valueshare.tabular.mdp import PUBLISHED
 
 UP, DOWN, LEFT, RIGHT = range(4)
 GOAL, START = 4, 20  # of 5 x 5 states, row by row from the top
@@ -239,7 +239,7 @@ def published(outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Finit
     table = {0: {0: outcomes}, 1: {0: [(1.0, 1, 0.0, True)]}}
     environment = SimpleNamespace(P=table, initial_state_distrib=np.array([1.0, 0.0]))
     made = SimpleNamespace(unwrapped=environment)
-    monkeypatch.setattr("valueshare.tabular.toy_text._make", lambda *_, **__: made)
+    monkeypatch.setattr("valueshare.tabular.mdp._make", lambda *_, **__: made)
     return FiniteMDP.from_gymnasium("Made-v0")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from valueshare.analysis.pairs import arrays, paired
-from valueshare.analysis.resampling import ends, game_means, intervals, pair_means
+from valueshare.analysis.resampling import bounds, game_means, intervals, pair_means
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import Estimate, Selection, cells, compared
 from valueshare.errors import InvalidInput
@@ -17,9 +17,9 @@ def probability_of_improvement(
 ) -> Estimate:
     """How likely a run of x beats one of y on the same environment, averaged over environments.
 
-    P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Returns one row: `x, y, value,
-    ci95_low, ci95_high, games, runs_x, runs_y`; x and y are resampled independently, and where
-    either has a single run an environment there is no interval.
+    P(X > Y) + P(X = Y) / 2 over all pairs of runs of an environment. Returns one row: `x, y, value, ci95_low,
+    ci95_high, games, runs_x, runs_y`; x and y are resampled independently, and where either has a single run per
+    environment there is no interval.
     """
     pair = paired(table, x, y, column)
     wins = [
@@ -27,9 +27,8 @@ def probability_of_improvement(
         for a, b in zip(pair.x.by_env(), pair.y.by_env(), strict=True)
     ]
     weights = np.concatenate([won.ravel() / (won.size * len(wins)) for won in wins])
-    sizes = pair.x.sizes, pair.y.sizes
-    drawn = pair_means(weights, sizes, resamples=resamples, seed=seed)
-    low, high = ends(drawn) if pair.varied else (None, None)
+    drawn = pair_means(weights, (pair.x.sizes, pair.y.sizes), resamples=resamples, seed=seed)
+    low, high = bounds(drawn) if pair.varied else (None, None)
     value = float(np.mean([won.mean() for won in wins]))
     return pair.estimate({"value": value, "ci95_low": low, "ci95_high": high})
 
@@ -39,16 +38,15 @@ def game_differences(
 ) -> Estimate:
     """By how much the mean of x exceeds that of y on every environment that both have.
 
-    Returns a row per environment, greatest difference first: `env, difference, ci95_low, ci95_high,
-    percent, mean_x, mean_y, runs_x, runs_y`, with percent = 100 difference / |mean_y|, null where
-    mean_y is 0. Each interval is for its own environment: of 57, about three miss. Where either has
-    a single run there is none.
+    Returns a row per environment, greatest difference first: `env, difference, ci95_low, ci95_high, percent, mean_x,
+    mean_y, runs_x, runs_y`, with percent = 100 difference / |mean_y|, null where mean_y is 0. Each interval is for its
+    own environment: of 57, about three miss the true value. Where either has a single run there is none.
     """
     pair = paired(table, x, y, column)
     drawn = game_means(*pair.x, resamples=resamples, seed=seed, stream=1)
     drawn -= game_means(*pair.y, resamples=resamples, seed=seed, stream=2)
-    low, high = ends(drawn)
-    still = np.minimum(pair.x.sizes, pair.y.sizes) == 1  # one of them does not vary: no interval
+    low, high = bounds(drawn)
+    single = np.minimum(pair.x.sizes, pair.y.sizes) == 1  # a side that does not vary: no interval
     mean_x, mean_y = (np.array([runs.mean() for runs in side.by_env()]) for side in (pair.x, pair.y))
     with np.errstate(divide="ignore", invalid="ignore"):
         percent = np.where(mean_y == 0, np.nan, 100 * (mean_x - mean_y) / np.abs(mean_y))
@@ -56,8 +54,8 @@ def game_differences(
         {
             "env": pair.envs,
             "difference": mean_x - mean_y,
-            "ci95_low": np.where(still, np.nan, low),
-            "ci95_high": np.where(still, np.nan, high),
+            "ci95_low": np.where(single, np.nan, low),
+            "ci95_high": np.where(single, np.nan, high),
             "percent": percent,
             "mean_x": mean_x,
             "mean_y": mean_y,
@@ -79,25 +77,22 @@ def performance_profile(
 ) -> Estimate:
     """The share of runs that score above each threshold, with 95 % intervals.
 
-    Returns `*by, threshold, value, ci95_low, ci95_high, games, runs, left_out`. The interval of a
-    threshold is for that threshold alone, not a band for the whole profile.
+    Returns `*by, threshold, value, ci95_low, ci95_high, games, runs, left_out`. The interval of a threshold is for that
+    threshold alone, not a band for the whole profile.
     """
     taus = np.asarray(thresholds, np.float64)
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
     found = cells(table, compared(table, by), column)
     tables = []
-    for index in range(found.table.height):
-        cell = found.table[index]
+    for cell in found.table.iter_slices(1):
         values, sizes = arrays(cell)
         above = (values > taus[:, None]).astype(np.float64)  # [T, n]
         low, high = np.full((2, len(taus)), np.nan)
         if sizes.max() > 1:
             low, high = intervals(above, sizes, "run_mean", resamples=resamples, seed=seed)
-        numbers = {"threshold": taus, "value": above.mean(axis=1)}
-        numbers |= {"ci95_low": low, "ci95_high": high}
-        own = cell.select(*found.by, "games", "runs", "left_out")
-        tables.append(pl.DataFrame(numbers).join(own, how="cross"))
+        numbers = {"threshold": taus, "value": above.mean(axis=1), "ci95_low": low, "ci95_high": high}
+        tables.append(cell.join(pl.DataFrame(numbers), how="cross"))
     shown = (*found.by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
     result = pl.concat(tables).select(shown)
     return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes)

@@ -1,9 +1,8 @@
-"""CSV that no spreadsheet takes for formulas, and the way back.
+"""CSV without spreadsheet formulas, and the way back.
 
-A text cell that begins with = + - @ or a control character is a formula to a spreadsheet, and may
-run a program there. Names of environments and algorithms can come from anybody's run folder, so
-such cells are written with an apostrophe in front, which a spreadsheet takes for text. Numbers stay
-as they are.
+A text cell that begins with = + - @ or a control character is a formula to a spreadsheet, and may run a program there.
+Names of environments and algorithms can come from anybody's run folder, so such cells are written with an apostrophe in
+front, which makes them text in a spreadsheet. Numbers stay as they are.
 """
 
 import re

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from valueshare.analysis.pairs import Pair, Side
-from valueshare.analysis.resampling import ROOM, resampled
+from valueshare.analysis.resampling import MEMORY, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
 from valueshare.analysis.tidy import Estimate, Selection, chosen, finite, listed, named, require, selection_name
 from valueshare.errors import InvalidInput
@@ -29,8 +29,8 @@ class Reached(NamedTuple):
 def sample_efficiency(curves: pl.DataFrame, x: Selection, reference: Selection, *, column: str = "value") -> Reached:
     """The first evaluation at which the curve of x is at least the reference's maximum.
 
-    `curves` has a row per curve and step, as `iqm_curves` returns it. If it has a column `games`,
-    only points over the most of them count: a point over fewer is another quantity.
+    `curves` has a row per curve and step, as `iqm_curves` returns it. If it has a column `games`, only points over the
+    most of them count: a point over fewer is another quantity.
     """
     require(curves, "step", column)
     own, other = (_curve(curves, who, column) for who in (x, reference))
@@ -39,10 +39,8 @@ def sample_efficiency(curves: pl.DataFrame, x: Selection, reference: Selection, 
         own, other = (rows.filter(pl.col("games") == most) for rows in (own, other))
         for who, rows in ((x, own), (reference, other)):
             if rows.is_empty():
-                name = selection_name(who)
-                raise InvalidInput(f"{name} has no point over all {most} environments: compare others")
-    lines = ((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (own, other))
-    return _reached(*lines)
+                raise InvalidInput(f"{selection_name(who)} has no point over all {most} environments: compare others")
+    return _reached(*((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (own, other)))
 
 
 def sample_efficiency_interval(
@@ -57,31 +55,29 @@ def sample_efficiency_interval(
 ) -> Estimate:
     """When the curve of x reaches the reference's maximum, with a 95 % interval over runs.
 
-    A row of the table is one run at one step. A resample draws whole runs of either side, makes
-    both curves anew, and asks again. Returns one row: `x, y, step, ci95_low, ci95_high, reached,
-    fraction, best, best_step, last_step, games, runs_x, runs_y`. `reached` is the share of the
-    resamples in which the maximum is reached; an end is null where it lies among the others.
-    The maximum of a resampled curve is higher than that of a smooth one, so the interval leans
-    towards later steps. Runs that lack an evaluation of their side are left out, and noted.
+    A row of the table is one run at one step. A resample draws whole runs of both sides and computes both curves and
+    the step again. Returns one row: `x, y, step, ci95_low, ci95_high, reached, fraction, best, best_step, last_step,
+    games, runs_x, runs_y`. `reached` is the share of the resamples in which the maximum is reached; a bound that falls
+    among the others is null. The maximum of a resampled curve is higher than that of a smooth one, so the interval is
+    biased towards later steps. Runs that lack an evaluation of their side are left out, and noted.
     """
-    (steps, lines, pair) = _complete(table, x, reference, column)
+    steps, lines, pair = _complete(table, x, reference, column)
     points = [point_estimates(own, side.sizes, statistic) for own, side in zip(lines, (pair.x, pair.y), strict=True)]
     found = _reached((steps[0], points[0]), (steps[1], points[1]))
-    numbers: dict[str, object] = {"step": found.step, "ci95_low": None, "ci95_high": None}
-    numbers |= {"reached": None, "fraction": found.fraction, "best": found.best}
-    numbers |= {"best_step": found.best_step, "last_step": found.last_step}
+    low = high = reached = None
     if pair.varied:
         drawn = _drawn(steps[0], lines, pair, statistic, resamples, seed)
-        # No interpolation: an end is an evaluation, or never.
-        low, high = np.quantile(drawn, (0.025, 0.975), method="inverted_cdf")
-        numbers["ci95_low"], numbers["ci95_high"] = (float(end) if np.isfinite(end) else None for end in (low, high))
-        numbers["reached"] = float(np.isfinite(drawn).mean())
-    return pair.estimate(numbers)
+        # No interpolation: a bound is the step of an evaluation, or none.
+        ends = np.quantile(drawn, (0.025, 0.975), method="inverted_cdf")
+        low, high = (float(end) if np.isfinite(end) else None for end in ends)
+        reached = float(np.isfinite(drawn).mean())
+    numbers = {"step": found.step, "ci95_low": low, "ci95_high": high, "reached": reached, "fraction": found.fraction}
+    return pair.estimate({**numbers, "best": found.best, "best_step": found.best_step, "last_step": found.last_step})
 
 
 def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, resamples: int, seed: int) -> Floats:
     """The step in every resample, infinity where the maximum is not reached. Shape: [R]."""
-    at_once = max(1, ROOM // (16 * max(map(len, lines))))
+    at_once = max(1, MEMORY // (16 * max(map(len, lines))))
     parts = []
     for index, start in enumerate(range(0, resamples, at_once)):
         many = min(at_once, resamples - start)

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from valueshare.analysis.pairs import paired
-from valueshare.analysis.resampling import ends, intervals, resampled
+from valueshare.analysis.resampling import bounds, intervals, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Cells, Estimate, Selection, cells, compared, named
-
-Floats = NDArray[np.float64]
+from valueshare.analysis.tidy import Estimate, Selection, by_group, cells, compared
 
 
 def bootstrap_interval(
@@ -25,16 +22,26 @@ def bootstrap_interval(
 ) -> Estimate:
     """A statistic of each group of runs, with its 95 % stratified bootstrap interval.
 
-    A row of the table is one run (of one step, if `step` is in `by`); the strata are its
-    environments. Returns `*by, value, ci95_low, ci95_high, games, runs, left_out`. `statistic` is
-    "iqm" or "optimality_gap" over all runs, "mean" or "median" of the environments' means, or a
-    function [resamples, runs] -> [resamples]. Groups are algorithm and k, unless `by` says
-    otherwise. The same table and seed give the same interval. A group with one run an environment
-    has a value and no interval.
+    A row of the table is one run (of one step, if `step` is in `by`); the strata are its environments. Returns `*by,
+    value, ci95_low, ci95_high, games, runs, left_out`. `statistic` is "iqm", "optimality_gap" or "run_mean" over all
+    runs, "mean" or "median" of the environments' means, or a function [resamples, runs] -> [resamples]. Groups are
+    algorithm and k, unless `by` says otherwise. The same table and seed give the same interval. A group with one run
+    per environment has a value and no interval.
     """
     found = cells(table, compared(table, by), column)
-    value, low, high = _estimated(found, statistic, resamples, seed)
-    return _answer(found, value, low, high)
+    lists = found.table["values"].to_list()
+    alike: dict[tuple[int, ...], list[int]] = {}  # cells with the same sizes are resampled together
+    for index, sizes in enumerate(found.table["sizes"].to_list()):
+        alike.setdefault(tuple(sizes), []).append(index)
+    numbers = {name: np.full(len(lists), np.nan) for name in ("value", "ci95_low", "ci95_high")}
+    for sizes, where in alike.items():
+        values, strata = np.array([lists[index] for index in where]), np.array(sizes)
+        numbers["value"][where] = point_estimates(values, strata, statistic)
+        if max(sizes) > 1:
+            low, high = intervals(values, strata, statistic, resamples=resamples, seed=seed)
+            numbers["ci95_low"][where], numbers["ci95_high"][where] = low, high
+    result = found.table.with_columns(pl.Series(name, own).fill_nan(None) for name, own in numbers.items())
+    return Estimate(result.select(*found.by, *numbers, "games", "runs", "left_out"), found.notes)
 
 
 def iqm_curves(
@@ -56,22 +63,18 @@ def iqm_curves(
 def over_all_games(curves: pl.DataFrame) -> Estimate:
     """The points of each curve that are over as many environments as any of its points.
 
-    A point over fewer is another quantity: where only the easy games have results, a curve
-    would rise for that reason alone. Takes the table of `iqm_curves`; notes name the cut points.
+    A point over fewer is another quantity: where only the easy games have results, a curve would rise for that reason
+    alone. Takes the table of `iqm_curves`; notes name the points that are removed.
     """
     by = list(compared(curves))
     most = curves.with_columns(most=pl.col("games").max().over(by) if by else pl.col("games").max())
     fewer = most.filter(pl.col("games") < pl.col("most"))
-    notes = []
-    for part in fewer.sort(*by, "step").partition_by(by, maintain_order=True) if by else [fewer]:
-        if not part.is_empty():
-            who, games = named(part.select(by).row(0, named=True)), part["most"][0]
-            first = int(part["step"].to_numpy().min())
-            notes.append(
-                f"{who}: {part.height:,} points are over fewer than its {games:,} environments and "
-                f"not shown, the first at step {first:,}"
-            )
-    return Estimate(most.filter(pl.col("games") == pl.col("most")).drop("most"), tuple(notes))
+    notes = tuple(
+        f"{who}: {part.height:,} points are over fewer than its {part['most'][0]:,} environments and not shown, "
+        f"the first at step {part['step'][0]:,}"
+        for who, part in by_group(fewer.sort("step"), by)
+    )
+    return Estimate(most.filter(pl.col("games") == pl.col("most")).drop("most"), notes)
 
 
 def difference_interval(
@@ -86,9 +89,8 @@ def difference_interval(
 ) -> Estimate:
     """By how much a statistic of x exceeds that of y, on the environments that both have.
 
-    Returns one row: `x, y, difference, ci95_low, ci95_high, value_x, value_y, games, runs_x,
-    runs_y`. Both are resampled, independently of each other; where either has a single run an
-    environment there is no interval.
+    Returns one row: `x, y, difference, ci95_low, ci95_high, value_x, value_y, games, runs_x, runs_y`. Both are
+    resampled, independently of each other; where either has a single run per environment there is no interval.
     """
     pair = paired(table, x, y, column)
     points, drawn = [], []
@@ -96,35 +98,6 @@ def difference_interval(
         values = side.values[None]
         points.append(float(point_estimates(values, side.sizes, statistic)[0]))
         drawn.append(resampled(values, side.sizes, statistic, resamples=resamples, seed=seed, stream=stream)[0])
-    low, high = ends(drawn[0] - drawn[1]) if pair.varied else (None, None)
-    return pair.estimate(
-        {
-            "difference": points[0] - points[1],
-            "ci95_low": low,
-            "ci95_high": high,
-            "value_x": points[0],
-            "value_y": points[1],
-        }
-    )
-
-
-def _estimated(found: Cells, statistic: Statistic, resamples: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Value and ends of every cell; those with the same sizes are resampled together."""
-    lists, sizes = found.table["values"].to_list(), found.table["sizes"].to_list()
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for index, shape in enumerate(sizes):
-        alike.setdefault(tuple(shape), []).append(index)
-    value, low, high = (np.full(len(lists), np.nan) for _ in range(3))
-    for shape, where in alike.items():
-        values, strata = np.array([lists[index] for index in where]), np.array(shape)
-        value[where] = point_estimates(values, strata, statistic)
-        if max(shape) > 1:
-            low[where], high[where] = intervals(values, strata, statistic, resamples=resamples, seed=seed)
-    return value, low, high
-
-
-def _answer(found: Cells, value: Floats, low: Floats, high: Floats) -> Estimate:
-    numbers = {"value": value, "ci95_low": low, "ci95_high": high}
-    table = found.table.with_columns(pl.Series(name, column).fill_nan(None) for name, column in numbers.items())
-    shown = (*found.by, *numbers, "games", "runs", "left_out")
-    return Estimate(table.select(shown), found.notes)
+    low, high = bounds(drawn[0] - drawn[1]) if pair.varied else (None, None)
+    numbers = {"difference": points[0] - points[1], "ci95_low": low, "ci95_high": high}
+    return pair.estimate({**numbers, "value_x": points[0], "value_y": points[1]})

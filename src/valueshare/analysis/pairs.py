@@ -68,9 +68,8 @@ def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair
 def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: str = "score") -> Estimate:
     """The rows of x and y at the evaluations that both have, environment by environment.
 
-    One may be far ahead of the other while they train, or evaluated more often: their curves are
-    compared where both have a value of any run. Environments that share no evaluation are left out,
-    and notes name the evaluations that are cut.
+    One may be far ahead of the other while they train, or evaluated more often: their curves are compared where both
+    have a value of any run. Environments that share no evaluation are left out, and notes name what is removed.
     """
     names, rows = _sides(table, x, y, column)
     points = [_valued(own, column).select("env", "step").unique() for own in rows]

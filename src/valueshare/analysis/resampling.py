@@ -1,52 +1,50 @@
-"""Stratified bootstrap over runs, on plain arrays: many cells at once, never a sort a resample.
+"""Stratified bootstrap over runs, on plain arrays: many cells at once, and no sorting per resample.
 
-A cell holds the runs of one interval: those of one algorithm at one evaluation, say. Its values
-are in the order of games, `sizes` are the runs of each game, and a resample draws as many runs
-of each game, with replacement. A resample is then how often each run was drawn. All cells of the
-same sizes share these counts, and each cell is sorted once: the trimmed mean of a resample is a
-weighted sum along that order.
+A cell holds the runs of one interval: those of one algorithm at one evaluation, say. Its values are in the order of
+games, `sizes` are the runs of each game, and a resample draws as many runs of each game, with replacement. A resample
+is stored as counts: how often each run was drawn. All cells of the same sizes share these counts, and each cell is
+sorted once: the trimmed mean of a resample is a weighted sum in sorted order.
 
-A draw is a function of (seed, stream, resample, position). So intervals depend neither on threads
-nor on how the work is cut, and two streams are independent.
+A draw is a function of (seed, stream, resample, position). So intervals depend neither on threads nor on how the work
+is split, and two streams are independent.
 
 Legend: C cells, S games, R resamples, L resamples of a block, n runs of a cell.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from valueshare.analysis.statistics import GAP_BELOW, Statistic, known, trimmed
+from valueshare.analysis.statistics import GAP_BELOW, Statistic, check_statistic
 from valueshare.errors import InvalidInput
-from valueshare.tabular.randomness import ODD, U64, below, bits, mix
+from valueshare.tabular.randomness import ODD, S32, U64, below, bits, mix
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int16]
 Sizes = NDArray[np.int64]
 
 BLOCK = 512  # L: the counts of a block stay in a core's cache
-ROOM = 200_000_000  # bytes for the statistics of resamples, at a time
-HIGH_HALF = U64(32)
+MOST_RESAMPLES = 1_000_000
+MEMORY = 200_000_000  # bytes for the statistics of resamples, at a time
 
 
 def intervals(
     values: Floats, sizes: Sizes, statistic: Statistic, *, resamples: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """The ends of the 95 % percentile intervals. Shapes: values [C, n], sizes [S] -> [C], [C]."""
-    at_once = max(1, ROOM // (8 * resamples))
+    """The bounds of the 95 % percentile intervals. Shapes: values [C, n], sizes [S] -> [C], [C]."""
+    at_once = max(1, MEMORY // (8 * resamples))
     low, high = np.empty(len(values)), np.empty(len(values))
     for start in range(0, len(values), at_once):
         some = slice(start, start + at_once)
-        drawn = resampled(values[some], sizes, statistic, resamples=resamples, seed=seed)
-        low[some], high[some] = ends(drawn)
+        low[some], high[some] = bounds(resampled(values[some], sizes, statistic, resamples=resamples, seed=seed))
     return low, high
 
 
-def ends(drawn: Floats) -> tuple[Floats, Floats]:
-    """The 2.5 % and 97.5 % quantiles of the last axis; `drawn` is put out of order."""
+def bounds(drawn: Floats) -> tuple[Floats, Floats]:
+    """The 2.5 % and 97.5 % quantiles along the last axis; this reorders `drawn`."""
     low, high = np.quantile(drawn, (0.025, 0.975), axis=-1, overwrite_input=True)
     return low, high
 
@@ -56,30 +54,41 @@ def resampled(
 ) -> Floats:
     """A statistic of every resample of every cell. Shapes: values [C, n], sizes [S] -> [C, R].
 
-    `statistic` is one of `statistics.NAMES`, or a function [L, n] -> [L] of the caller's own.
+    `statistic` is one of `statistics.NAMES`, or a function [L, n] -> [L].
     """
     values = np.ascontiguousarray(values, dtype=np.float64)
-    n = values.shape[1]
+    cells, n = values.shape
     key, firsts = _start(sizes, resamples, seed, stream)
-    out = np.empty((len(values), resamples))
+    out = np.empty((cells, resamples))
     if callable(statistic):
         for start, counts in count_blocks(sizes, resamples=resamples, seed=seed, stream=stream):
-            _apply(statistic, values, counts, out[:, start : start + BLOCK])
+            lanes = counts.shape[1]
+            # Every resample has n runs, so the repeated positions fill a rectangle.
+            drawn = np.repeat(np.tile(np.arange(n), lanes), counts.T.ravel()).reshape(lanes, n)
+            for cell, row in enumerate(values):
+                found = np.asarray(statistic(row[drawn]), np.float64)
+                if found.shape != (lanes,):
+                    raise InvalidInput(
+                        f"the statistic returned shape {found.shape} for values of shape {(lanes, n)}: it must "
+                        "reduce the last axis"
+                    )
+                out[cell, start : start + lanes] = found
         return out
-    known(statistic)
+    check_statistic(statistic)
     if statistic == "iqm":
         order = np.argsort(values, axis=1, kind="stable")
-        ranked = np.take_along_axis(values, order, axis=1)
-        cut = trimmed(n)
-        _trimmed_means(key, firsts, ranked, order, cut, n - cut, out)
-    elif statistic == "median":  # of the games' means
-        _medians(key, firsts, values, out)
-    elif statistic == "mean":  # of the games' means
-        _weighted_sums(key, firsts, values / np.repeat(len(sizes) * sizes, sizes), out)
+        _trimmed_means(key, firsts, np.take_along_axis(values, order, axis=1), order, n // 4, n - n // 4, out)
+        return out
+    if statistic == "median":
+        _medians_of_game_means(key, firsts, values, out)
+        return out
+    if statistic == "mean":  # of the games' means
+        weighted = values / np.repeat(len(sizes) * sizes, sizes)
     elif statistic == "run_mean":
-        _weighted_sums(key, firsts, values / n, out)
+        weighted = values / n
     else:
-        _weighted_sums(key, firsts, np.maximum(GAP_BELOW - values, 0.0) / n, out)
+        weighted = np.maximum(GAP_BELOW - values, 0.0) / n
+    _segment_sums(key, firsts, np.array([0, n]), weighted, out[:, None])
     return out
 
 
@@ -87,15 +96,16 @@ def game_means(values: Floats, sizes: Sizes, *, resamples: int, seed: int, strea
     """Every game's mean in every resample. Shapes: values [n], sizes [S] -> [S, R]."""
     key, firsts = _start(sizes, resamples, seed, stream)
     out = np.empty((len(sizes), resamples))
-    _means_of_games(key, firsts, values / np.repeat(sizes, sizes), out)
+    _segment_sums(key, firsts, firsts, (values / np.repeat(sizes, sizes))[None], out[None])
     return out
 
 
 def pair_means(weights: Floats, sizes: tuple[Sizes, Sizes], *, resamples: int, seed: int) -> Floats:
     """The weighted number of pairs of runs of two sides, in every resample of both.
 
-    The weights stand game after game, in each game the other side's runs of every run. Both sides
-    are resampled, independently: streams 1 and 2. Shapes: weights [pairs], sizes [S] each -> [R].
+    The weights are in the order of games; within a game, those of one run of the first side with every run of the
+    second are adjacent. Both sides are resampled, independently: streams 1 and 2. Shapes: weights [pairs], sizes [S]
+    each -> [R].
     """
     key_x, firsts_x = _start(sizes[0], resamples, seed, 1)
     key_y, firsts_y = _start(sizes[1], resamples, seed, 2)
@@ -107,70 +117,57 @@ def pair_means(weights: Floats, sizes: tuple[Sizes, Sizes], *, resamples: int, s
 def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) -> Iterator[tuple[int, Counts]]:
     """How often each run is drawn, block after block: (first resample, counts [n, L])."""
     key, firsts = _start(sizes, resamples, seed, stream)
-    for start in range(0, resamples, BLOCK):
-        yield start, _draw(key, firsts, start, min(BLOCK, resamples - start))
+    for block in range(-(-resamples // BLOCK)):
+        yield _draw_block(key, firsts, block, resamples)
 
 
-def stream_key(seed: int, stream: int) -> int:
-    """The place of a stream on the generator's cycle."""
-    # Arrays of one: they wrap around silently, as numbers do not.
-    first, second = (np.array([number], np.int64).astype(U64) for number in (seed, stream))
-    return int(mix.py_func(mix.py_func(first + ODD) ^ (second * ODD))[0])
+def check_resamples(resamples: int) -> None:
+    """Refuse numbers that no bootstrap needs, before memory is allocated for them."""
+    if not 1 <= resamples <= MOST_RESAMPLES:
+        raise InvalidInput(f"resamples = {resamples}: write a number from 1 to {MOST_RESAMPLES:,}")
 
 
 def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, Sizes]:
     """The key of the draws, and where each game's runs begin, [S + 1]."""
-    if resamples < 1:
-        raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
+    check_resamples(resamples)
     if sizes.sum() > np.iinfo(np.int16).max:
         raise InvalidInput(f"{sizes.sum()} runs in one group: at most 32,767 can be resampled")
-    return U64(stream_key(seed, stream)), np.concatenate([[0], np.cumsum(sizes)])
+    # Arrays of one element: they wrap around without a warning, as scalars do not.
+    first, second = (np.array([number], np.int64).astype(U64) for number in (seed, stream))
+    key = mix.py_func(mix.py_func(first + ODD) ^ (second * ODD))[0]
+    return key, np.concatenate([[0], np.cumsum(sizes)])
 
 
-def _apply(statistic: Callable[[Floats], Floats], values: Floats, counts: Counts, out: Floats) -> None:
-    n, lanes = counts.shape
-    # Every resample has n runs, so the repeated positions fill a rectangle.
-    drawn = np.repeat(np.tile(np.arange(n), lanes), counts.T.ravel()).reshape(lanes, n)
-    for cell, row in enumerate(values):
-        found = np.asarray(statistic(row[drawn]), np.float64)
-        if found.shape != (lanes,):
-            raise InvalidInput(
-                f"the statistic returned shape {found.shape} for values of shape {(lanes, n)}: it "
-                "must reduce the last axis"
-            )
-        out[cell] = found
+# Below, compiled. A thread takes a block of resamples, draws its counts, and processes all cells with them: the loops
+# over a block's resamples (lanes) are vectorised, and no thread waits for another. Numba's cache checks this file only:
+# after an edit of tabular/randomness.py, touch this one.
 
 
-# Below, compiled. A thread takes a block of resamples, draws its counts, and goes through all cells
-# with them: the loops over a block's resamples are vectors, and no thread waits for another. The
-# cache knows this file alone: after an edit of tabular/randomness.py, touch this one.
-
-
-def _draw_counts(key: Any, firsts: Sizes, start: int, lanes: int) -> Counts:
-    n = firsts[-1]
+@njit(cache=True)
+def _draw_block(key: Any, firsts: Sizes, block: int, resamples: int) -> tuple[int, Counts]:
+    """The first resample of a block, and how often each run is drawn in its resamples, [n, L]."""
+    start, n = block * BLOCK, firsts[-1]
+    lanes = min(BLOCK, resamples - start)
     counts = np.zeros((n, lanes), np.int16)
     for game in range(len(firsts) - 1):
         first, size = firsts[game], firsts[game + 1] - firsts[game]
         for lane in range(lanes):
-            place = (start + lane) * n + first
+            position = (start + lane) * n + first
             for draw in range(size):
-                run = first + below(bits(key, place + draw) >> HIGH_HALF, size)
+                run = first + below(bits(key, position + draw) >> S32, size)
                 counts[run, lane] += 1
-    return counts
+    return start, counts
 
 
-_draw = njit(cache=True)(_draw_counts)
-
-
-def _trim_and_average(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: int, high: int, out: Floats) -> None:
+@njit(parallel=True, cache=True)
+def _trimmed_means(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low: int, high: int, out: Floats) -> None:
     """Means of the draws number low to high - 1 of each resample, in ascending order."""
     cells, n = ranked.shape
     resamples = out.shape[1]
     bottom, top = np.int16(low), np.int16(high)
     for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
-        lanes = min(BLOCK, resamples - start)
-        counts = _draw(key, firsts, start, lanes)
+        start, counts = _draw_block(key, firsts, block, resamples)
+        lanes = counts.shape[1]
         seen, kept = np.empty(lanes, np.int16), np.empty(lanes, np.int16)
         total = np.empty(lanes)
         for cell in range(cells):
@@ -191,29 +188,30 @@ def _trim_and_average(key: Any, firsts: Sizes, ranked: Floats, order: Sizes, low
                 out[cell, start + lane] = total[lane] / (high - low)
 
 
-def _weigh_and_add(key: Any, firsts: Sizes, weighted: Floats, out: Floats) -> None:
-    cells, n = weighted.shape
-    resamples = out.shape[1]
+@njit(parallel=True, cache=True)
+def _segment_sums(key: Any, firsts: Sizes, segments: Sizes, weighted: Floats, out: Floats) -> None:
+    """Sums over the drawn runs of each of G segments. Shapes: segments [G + 1], weighted [C, n] -> out [C, G, R]."""
+    resamples = out.shape[2]
     for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
-        lanes = min(BLOCK, resamples - start)
-        counts = _draw(key, firsts, start, lanes)
+        start, counts = _draw_block(key, firsts, block, resamples)
+        lanes = counts.shape[1]
         total = np.empty(lanes)
-        for cell in range(cells):
-            total[:] = 0.0
-            for run in range(n):
-                value, row = weighted[cell, run], counts[run]
-                for lane in range(lanes):
-                    total[lane] += row[lane] * value
-            out[cell, start : start + lanes] = total
+        for cell in range(len(weighted)):
+            for segment in range(len(segments) - 1):
+                total[:] = 0.0
+                for run in range(segments[segment], segments[segment + 1]):
+                    value, row = weighted[cell, run], counts[run]
+                    for lane in range(lanes):
+                        total[lane] += row[lane] * value
+                out[cell, segment, start : start + lanes] = total
 
 
-def _median_of_means(key: Any, firsts: Sizes, values: Floats, out: Floats) -> None:
+@njit(parallel=True, cache=True)
+def _medians_of_game_means(key: Any, firsts: Sizes, values: Floats, out: Floats) -> None:
     games, resamples = len(firsts) - 1, out.shape[1]
     for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
-        lanes = min(BLOCK, resamples - start)
-        counts = _draw(key, firsts, start, lanes)
+        start, counts = _draw_block(key, firsts, block, resamples)
+        lanes = counts.shape[1]
         means = np.empty((lanes, games))
         for cell in range(len(values)):
             for game in range(games):
@@ -225,33 +223,16 @@ def _median_of_means(key: Any, firsts: Sizes, values: Floats, out: Floats) -> No
                     means[lane, game] = total / size
             for lane in range(lanes):
                 ordered = np.sort(means[lane])
-                middle = ordered[(games - 1) // 2] + ordered[games // 2]
-                out[cell, start + lane] = middle / 2
+                out[cell, start + lane] = (ordered[(games - 1) // 2] + ordered[games // 2]) / 2
 
 
-def _weigh_games(key: Any, firsts: Sizes, weighted: Floats, out: Floats) -> None:
-    games, resamples = out.shape
-    for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
-        lanes = min(BLOCK, resamples - start)
-        counts = _draw(key, firsts, start, lanes)
-        total = np.empty(lanes)
-        for game in range(games):
-            total[:] = 0.0
-            for run in range(firsts[game], firsts[game + 1]):
-                value, row = weighted[run], counts[run]
-                for lane in range(lanes):
-                    total[lane] += row[lane] * value
-            out[game, start : start + lanes] = total
-
-
-def _weigh_pairs(key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weights: Floats, out: Floats) -> None:
+@njit(parallel=True, cache=True)
+def _weighted_pairs(key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weights: Floats, out: Floats) -> None:
     resamples = len(out)
     for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
-        lanes = min(BLOCK, resamples - start)
-        of_x = _draw(key_x, firsts_x, start, lanes)
-        of_y = _draw(key_y, firsts_y, start, lanes)
+        start, of_x = _draw_block(key_x, firsts_x, block, resamples)
+        _, of_y = _draw_block(key_y, firsts_y, block, resamples)
+        lanes = of_x.shape[1]
         total, inner = np.zeros(lanes), np.empty(lanes)
         pair = 0
         for game in range(len(firsts_x) - 1):
@@ -267,12 +248,3 @@ def _weigh_pairs(key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weigh
                 for lane in range(lanes):
                     total[lane] += own[lane] * inner[lane]
         out[start : start + lanes] = total
-
-
-# Applied as functions: Numba's decorators have no types.
-_parallel = njit(parallel=True, cache=True)
-_trimmed_means = _parallel(_trim_and_average)
-_weighted_sums = _parallel(_weigh_and_add)
-_medians = _parallel(_median_of_means)
-_means_of_games = _parallel(_weigh_games)
-_weighted_pairs = _parallel(_weigh_pairs)

@@ -12,11 +12,10 @@ LAST = 3  # evaluations in the paper's table of scores
 def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     """The area under each run's curve: the mean of a column over all evaluations.
 
-    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations
-    are the steps at which any run of the environment has a value. A run that lacks some has null: a
-    mean over other points than its neighbours' is another quantity, and mostly a flattering one.
-    The evaluation before training counts, as in the paper's LunarLander study, but not in Atari
-    games, whose evaluations follow their phases there.
+    Returns a row per run: the columns of `RUN`, the value, and `points, missing`. The evaluations are the steps at
+    which any run of the environment has a value. A run that lacks some has null: a mean over other points than those of
+    the other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
+    LunarLander study, but not in Atari games, where the paper evaluates only after phases of training.
     """
     atari = [env for env in _begun(table) if is_atari(env)]
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(atari)
@@ -26,8 +25,8 @@ def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
 def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST) -> Estimate:
     """The mean of the last evaluations of each run: of three, as in the paper's table.
 
-    The last evaluations are those of the environment: a run that ended earlier has null. The one
-    before training is none of them.
+    The last evaluations are those of the environment: a run that ended earlier has null. The evaluation before training
+    is never one of them.
     """
     if last < 1:
         raise InvalidInput(f"last = {last}: write a number >= 1")

@@ -1,7 +1,7 @@
 """Atari scores on the human scale, and the published ones.
 
-The human and random scores are those of DQN Zoo. They were not measured with sticky actions, which
-make games harder; every human-normalised number says so with `BASELINES`.
+The human and random scores are those of DQN Zoo. They were not measured with sticky actions, which make games harder;
+every human-normalised number says so with `BASELINES`.
 """
 
 import difflib
@@ -20,8 +20,7 @@ BASELINES = (
 )
 PAPER_FILE = "atari57_paper_scores.csv"
 
-# The published agents by the paper's names, each with this package's algorithm and k.
-# n is 18, the full action set.
+# The published agents by the paper's names, each with this package's algorithm and k. n is 18, the full action set.
 PAPER_AGENTS = {
     "DQN": ("dqn", 0.0),
     "Dueling DQN": ("dueling-dqn", 0.0),
@@ -54,17 +53,15 @@ def paper_scores() -> pl.DataFrame:
 def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
     """The table with a column `human_normalized`: 0 is random play, 1 a human's score.
 
-    (score - random) / (human - random). The game is in `env` or `game`, as Pong, ALE/Pong-v5 or
-    PongNoFrameskip-v4. Say `BASELINES` beside the numbers.
+    (score - random) / (human - random). The game is in `env` or `game`, as Pong, ALE/Pong-v5 or PongNoFrameskip-v4. Say
+    `BASELINES` beside the numbers.
     """
     name = "env" if "env" in table.columns else "game"
     require(table, name, column)
     games = {str(env): game_name(str(env)) for env in table[name].unique()}
-    base = atari_baselines()
-    game = pl.col(name).cast(pl.String).replace_strict(games, return_dtype=pl.String)
+    base = {game: scores for game, *scores in atari_baselines().iter_rows()}
     random, human = (
-        game.replace_strict(dict(base.select("game", what).iter_rows()), return_dtype=pl.Float64)
-        for what in ("random", "human")
+        pl.col(name).cast(pl.String).replace_strict({env: base[game][i] for env, game in games.items()}) for i in (0, 1)
     )
     score = pl.col(column).cast(pl.Float64)
     return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))

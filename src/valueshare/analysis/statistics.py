@@ -20,7 +20,7 @@ def iqm(values: ArrayLike) -> float:
     Of n values in order, floor(n/4) are dropped at either end and the others averaged.
     """
     flat = np.sort(_finite(values))
-    cut = trimmed(flat.size)
+    cut = flat.size // 4
     return float(flat[cut : flat.size - cut].mean())
 
 
@@ -30,39 +30,31 @@ def optimality_gap(values: ArrayLike, threshold: float = GAP_BELOW) -> float:
 
 
 def point_estimates(values: Floats, sizes: NDArray[np.int64], statistic: Statistic) -> Floats:
-    """A statistic of each row; its runs stand game after game, `sizes` of each.
+    """A statistic of each row, whose runs are in the order of games, `sizes` of each.
 
-    "mean" and "median" are of the games' means, so that each game counts once; "iqm",
-    "optimality_gap" and "run_mean" are over runs. Shapes: values [C, n], sizes [S] -> [C].
+    "mean" and "median" are of the games' means, so that each game counts once; "iqm", "optimality_gap" and "run_mean"
+    are over runs. Shapes: values [C, n], sizes [S] -> [C].
     """
     if callable(statistic):
-        own: Floats = np.asarray(statistic(values), np.float64)
-        return own
-    known(statistic)
+        return np.asarray(statistic(values), np.float64)
+    check_statistic(statistic)
     if statistic in ("mean", "median"):
         firsts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         means = np.add.reduceat(values, firsts, axis=1) / sizes  # [C, S]
-        found: Floats = means.mean(axis=1) if statistic == "mean" else np.median(means, axis=1)
-        return found
+        return np.asarray(means.mean(axis=1) if statistic == "mean" else np.median(means, axis=1))
     if statistic == "run_mean":
-        averages: Floats = values.mean(axis=1)
-        return averages
+        return np.asarray(values.mean(axis=1))
     one = iqm if statistic == "iqm" else optimality_gap
     return np.array([one(row) for row in values])
 
 
-def known(statistic: str) -> None:
-    """Refuse the name of no statistic."""
-    if statistic not in NAMES:
+def check_statistic(name: str) -> None:
+    """Refuse a name that is not one of `NAMES`."""
+    if name not in NAMES:
         raise InvalidInput(
-            f"unknown statistic {statistic!r}: write {', '.join(NAMES[:-1])} or {NAMES[-1]}, or "
+            f"unknown statistic {name!r}: write {', '.join(NAMES[:-1])} or {NAMES[-1]}, or "
             "give a function of an array [resamples, runs]"
         )
-
-
-def trimmed(count: int) -> int:
-    """How many of `count` values the interquartile mean drops at either end."""
-    return count // 4
 
 
 def _finite(values: ArrayLike) -> Floats:

@@ -1,8 +1,8 @@
 """The tidy table that all statistics start from, and notes on what it lacks.
 
-A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and other
-metrics. Ragged tables are normal: seeds that are missing, curves that are shorter, evaluations
-without a finished episode. All values are used, and missing ones are noted.
+A row is one run at one evaluation: `env, algorithm, k, seed, step, score` and other metrics. Ragged tables are normal:
+seeds that are missing, curves that are shorter, evaluations without a finished episode. All values are used, and
+missing ones are noted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,10 @@ from typing import NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.population.settings import PER_AGENT
 
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
-AGENT_SETTINGS = ("step_size", "discount", "epsilon_start", "epsilon_end", "epsilon_steps", "beta")
+AGENT_SETTINGS = PER_AGENT
 RUN = ("env", *VARIANT, *AGENT_SETTINGS, "optimizer", "seed")  # the columns that identify a run, where a table has them
 Selection = str | Mapping[str, object]  # an algorithm's name, or columns with their values
 
@@ -40,8 +41,7 @@ def require(table: pl.DataFrame, *columns: str) -> None:
     """Refuse a table that lacks one of these columns."""
     for name in columns:
         if name not in table.columns:
-            known = ", ".join(table.columns)
-            raise InvalidInput(f"there is no column {name!r}: choose one of {known}")
+            raise InvalidInput(f"there is no column {name!r}: choose one of {', '.join(table.columns)}")
 
 
 def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -73,9 +73,8 @@ def chosen(table: pl.DataFrame, selection: Selection) -> pl.DataFrame:
 def named(row: Mapping[str, object]) -> str:
     """A group in a few words: ib-dqn k=4."""
     words = [str(row["algorithm"])] if "algorithm" in row else []
-    for name, value in row.items():
-        if name != "algorithm":
-            words.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+    others = ((name, value) for name, value in row.items() if name != "algorithm")
+    words += [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in others]
     return " ".join(words) or "all runs"
 
 
@@ -85,10 +84,10 @@ def selection_name(selection: Selection) -> str:
 
 
 def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
-    """The finite values of each group, a run once, and notes on what is missing.
+    """The finite values of each group, each run once, and notes on what is missing.
 
-    `left_out` counts runs without a value. The expected number is that of the fullest group:
-    for each environment, the most runs that any group has, at any step.
+    `left_out` counts runs without a value. The expected number is that of the fullest group: for each environment, the
+    most runs that any group has, at any step.
     """
     by = tuple(by)
     require(table, *by, "env", "seed", column)
@@ -106,7 +105,12 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
     )
     if games.is_empty():
         raise InvalidInput(f"no run has a value of {column!r}: there is nothing to summarise")
-    expected = _expected(table, by)
+    owners = [name for name in by if name not in ("step", "env")]
+    seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().cast(pl.Int64).alias("there"))
+    expected = seeds.group_by("env").agg(pl.col("there").max().alias("expected"))
+    all_runs = pl.lit(int(expected["expected"].sum()))
+    if "env" in by:
+        all_runs = pl.col("env").replace_strict(dict(expected.iter_rows()), return_dtype=pl.Int64)
     found = (
         # A constant among the keys: there may be no others.
         games.group_by(pl.lit(0).alias("all"), *by, maintain_order=True)
@@ -117,20 +121,21 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
             pl.col("sizes").sum().alias("runs"),
         )
         .drop("all")
-        .with_columns(left_out=_expected_in_group(expected, by) - pl.col("runs"))
+        .with_columns(left_out=all_runs - pl.col("runs"))
     )
-    return Cells(found, by, (*_missing(table, by, expected), *_unscored(table, by, column, found)))
+    return Cells(found, by, (*_missing(seeds, owners, expected), *_unscored(table, by, column, found)))
 
 
 def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
+    """Refuse a table with several rows of one run, and say what tells them apart."""
     keys = list(dict.fromkeys((*by, "env", "seed")))
     again = table.filter(pl.struct(keys).is_duplicated())
     if again.is_empty():
         return
-    others = [name for name in (*RUN, "step", "source") if name in table.columns]
-    varied = again.group_by(keys).agg(pl.col(n).n_unique() for n in others if n not in keys)
-    telling = [n for n in varied.columns if n not in keys and (varied[n] > 1).any()]
-    first = named(dict(zip(keys, again.select(keys).row(0), strict=True)))
+    others = [name for name in (*RUN, "step", "source") if name in table.columns and name not in keys]
+    varied = again.group_by(keys).agg(pl.col(others).n_unique())
+    telling = [name for name in others if (varied[name] > 1).any()]
+    first = named(again.select(keys).row(0, named=True))
     if "step" in telling:
         way = "take one value per run first (run_auc, final_scores), or add 'step' to `by`"
     elif telling:
@@ -140,88 +145,68 @@ def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
     raise InvalidInput(f"there are several rows of one run ({first}): {way}")
 
 
-def _expected(table: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
-    """Columns env, expected: the most runs that any group has of it."""
-    owners = [name for name in by if name not in ("step", "env")]
-    seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().cast(pl.Int64))
-    return seeds.group_by("env").agg(pl.col("seed").max().alias("expected"))
-
-
-def _expected_in_group(expected: pl.DataFrame, by: tuple[str, ...]) -> pl.Expr:
-    if "env" in by:
-        return pl.col("env").replace_strict(dict(expected.iter_rows()), return_dtype=pl.Int64)
-    return pl.lit(int(expected["expected"].sum()))
-
-
-def _missing(table: pl.DataFrame, by: tuple[str, ...], expected: pl.DataFrame) -> list[str]:
-    """Runs that a group has not, at any step."""
-    owners = [name for name in by if name not in ("step", "env")]
-    groups = table.select(owners).unique() if owners else pl.DataFrame({"all": [0]})
-    seeds = table.group_by(*owners, "env").agg(pl.col("seed").n_unique().alias("there"))
-    whole = groups.join(expected, how="cross")
+def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> list[str]:
+    """Notes on runs that a group lacks, at any step; a table of one group lacks none."""
+    if not owners:
+        return []
     short = (
-        whole.join(seeds, on=[*owners, "env"], how="left", nulls_equal=True)
-        .with_columns(lacks=pl.col("expected") - pl.col("there").fill_null(0).cast(pl.Int64))
+        seeds.select(owners)
+        .unique()
+        .join(expected, how="cross")
+        .join(seeds, on=[*owners, "env"], how="left", nulls_equal=True)
+        .with_columns(lacks=pl.col("expected") - pl.col("there").fill_null(0))
         .filter(pl.col("lacks") > 0)
-        .sort(*owners, "env")
+        .sort("env")
     )
-    notes = []
-    for group in short.partition_by(owners, maintain_order=True) if owners else [short]:
-        if not group.is_empty():
-            who = named(group.select(owners).row(0, named=True)) if owners else "the table"
-            places = [f"{env} {lacks}" for env, lacks in group.select("env", "lacks").iter_rows()]
-            lacks, total = group["lacks"].sum(), expected["expected"].sum()
-            notes.append(f"{who} lacks {lacks:,} of {total:,} runs: {listed(places)}")
-    return notes
+    total = expected["expected"].sum()
+    return [
+        f"{who} lacks {rows['lacks'].sum():,} of {total:,} runs: "
+        + listed([f"{env} {lacks}" for env, lacks in rows.select("env", "lacks").iter_rows()])
+        for who, rows in by_group(short, owners)
+    ]
 
 
 def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.DataFrame) -> list[str]:
-    """Rows without a value, points over fewer runs, and games that no resample can vary."""
+    """Notes on rows without a value, points over fewer runs, and games that no resample can vary."""
     owners = [name for name in by if name != "step"]
-    notes = []
     empty = table.filter(pl.col(column).is_null())
-    for who, rows in _by_owner(empty, owners):
-        notes.append(f"{who}: {rows.height:,} rows without a finite {column} are left out")
-    for who, rows in _by_owner(found, owners):
-        most = max(rows["runs"].to_list())
-        fewer = rows.filter(pl.col("runs") < most)
-        if not fewer.is_empty():
+    notes = [
+        f"{who}: {rows.height:,} rows without a finite {column} are left out" for who, rows in by_group(empty, owners)
+    ]
+    for who, rows in by_group(found, owners):
+        runs = rows["runs"].to_list()
+        fewer = [count for count in runs if count < max(runs)]
+        if fewer:
             notes.append(
-                f"{who}: {fewer.height:,} of {rows.height:,} points are over fewer than its "
-                f"{most:,} runs, one of them over {min(fewer['runs'].to_list()):,}"
+                f"{who}: {len(fewer):,} of {rows.height:,} points are over fewer than its "
+                f"{max(runs):,} runs, one of them over {min(fewer):,}"
             )
         if "step" in by:
             alike = found.filter(pl.col("env") == rows["env"][0]) if "env" in by else found
             points = alike["step"].n_unique()
             if rows.height < points:
-                notes.append(
-                    f"{who} has {rows.height:,} of {points:,} points, up to step {max(rows['step'].to_list()):,}"
-                )
+                last = max(rows["step"].to_list())
+                notes.append(f"{who} has {rows.height:,} of {points:,} points, up to step {last:,}")
         alone = max(list(sizes).count(1) for sizes in rows["sizes"].to_list())
         if alone:
             notes.append(
                 f"{who}: {alone} of {max(rows['games'].to_list())} environments have a single run, "
                 "which adds nothing to an interval's width"
             )
-    for who, _ in _by_owner(_others(table, found, owners), owners):
-        notes.append(f"{who} has no value of {column} and is not in the table")
+    if owners:
+        for who, _ in by_group(table.join(found, on=owners, how="anti", nulls_equal=True), owners):
+            notes.append(f"{who} has no value of {column} and is not in the table")
     return notes
 
 
-def _others(table: pl.DataFrame, found: pl.DataFrame, owners: list[str]) -> pl.DataFrame:
-    """The rows of groups that have no value anywhere."""
-    if not owners:
-        return table.clear()
-    return table.join(found, on=owners, how="anti", nulls_equal=True)
-
-
-def _by_owner(rows: pl.DataFrame, owners: list[str]) -> list[tuple[str, pl.DataFrame]]:
+def by_group(rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
+    """The groups of a table in order, each with its name; the order of rows within a group stays."""
     if rows.is_empty():
         return []
-    if not owners:
+    if not by:
         return [("all runs", rows)]
-    tables = rows.sort(owners).partition_by(owners, maintain_order=True)
-    return [(named(rows.select(owners).row(0, named=True)), rows) for rows in tables]
+    tables = rows.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
+    return [(named(own.select(by).row(0, named=True)), own) for own in tables]
 
 
 def listed(items: Sequence[str], most: int = 5) -> str:

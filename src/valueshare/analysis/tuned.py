@@ -20,19 +20,16 @@ def tuned_increase(
 ) -> pl.DataFrame:
     """The increase of the mean score over the smallest k, each k at its best step size, in percent.
 
-    Takes a row per run and moment (`k, step_size, seed, step, diverged, score`). Returns a row per
-    moment and k (`regime, k, increase_percent, ci95_low, ci95_high, best_step_size, mean_score,
-    diverged_step_sizes`). The best step size is the one with the highest mean score among the runs
-    that `choose` keeps; the increase is measured on those that `score` keeps. If they are the same
-    runs, as by default, the increase of every k is somewhat flattered. With `both_ways`, the two
-    sets then change places, and the scores of both turns are taken together: every run is scored
-    at a step size that it had no part in choosing (`best_step_size` is that of the first turn). A
-    step size at which any run, of either set, diverged or has no score is not a candidate; a k that
-    is left with none has nulls.
+    Takes a row per run and moment (`k, step_size, seed, step, diverged, score`). Returns a row per moment and k
+    (`regime, k, increase_percent, ci95_low, ci95_high, best_step_size, mean_score, diverged_step_sizes`). The best step
+    size is the one with the highest mean score among the runs that `choose` keeps; the increase is measured on those
+    that `score` keeps. If they are the same runs, as by default, the increase of every k is somewhat too high. With
+    `both_ways`, the two sets then change places, and the scores of both turns are taken together: every run is scored
+    at a step size that it had no part in choosing (`best_step_size` is that of the first turn). A step size at which
+    any run, of either set, diverged or has no score is not a candidate; a k that is left with none has nulls.
 
-    The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means
-    resampled, because the runs of different k share no random numbers. Where a resampled m_0 can be
-    0 there is no interval.
+    The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means resampled, because the runs
+    of different k share no random numbers. Where a resampled m_0 can be 0 there is no interval.
     """
     turns = [(choose, score), (score, choose)] if both_ways else [(choose, score)]
     sets = [(_kept(runs, chooses), _kept(runs, scores)) for chooses, scores in turns]
@@ -46,8 +43,7 @@ def tuned_increase(
         scores = {k: _scores(k, best, [scored.filter(now) for _, scored in sets]) for k in ks}
         plain = scores[ks[0]]
         for k, step_size, diverged in best[0].iter_rows():
-            row = {"regime": regime, "k": k, "best_step_size": step_size}
-            row["diverged_step_sizes"] = diverged
+            row = {"regime": regime, "k": k, "best_step_size": step_size, "diverged_step_sizes": diverged}
             own = scores[k]
             if own is not None:
                 row["mean_score"] = float(own.mean())

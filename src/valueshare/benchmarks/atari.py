@@ -1,241 +1,258 @@
-"""What Atari agents cost: the emulators, learning and acting alone, and whole training loops.
+"""The cost of Atari agents: the emulators, learning and acting alone, and whole training loops.
 
-All in one run, the replay full from the start. A loop takes turns with the bare emulators, so that
-a busy machine slows both alike: its share of them is a ratio of neighbours. All loops use one
-replay, because a million frames of each of 16 agents fill a GPU.
+All are measured in one run, with a full replay from the start. A loop takes turns with the bare emulators, so that a
+busy machine slows both alike: the loop's share of their speed is a ratio of neighbouring measurements. All loops use
+one replay, because a million frames of each of 16 agents fill a GPU.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import count
-from typing import Literal, NamedTuple
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count, cycle
+from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
-from valueshare.benchmarks import plain_agent
-from valueshare.benchmarks.atari_loop import Loop, bare_emulators, paused, population_of, training_engine
-from valueshare.benchmarks.population import versions_line
-from valueshare.benchmarks.training_loop import TrainingLoop, fill_with_copies, parts_of, turns_per_second
-from valueshare.envs import atari_game
+from valueshare.benchmarks import plain_agent, versions_line
+from valueshare.benchmarks.atari_options import AtariBench, LoopName
+from valueshare.benchmarks.training_loop import (
+    TrainingLoop,
+    atari_population,
+    calls_per_second,
+    fill_with_copies,
+    parts_of,
+    reset,
+    training_engine,
+)
+from valueshare.envs import atari_game, atari_protocol
+from valueshare.envs.atari import AtariEnvironments
+from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import check_compiler
 from valueshare.population.engine import Engine
+from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.presets import atari
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import Population, State, initial_state
+from valueshare.population.state import initial_state
 from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.text import how_many
 
-ROUNDS = 6  # turns of a loop and the bare emulators: the machine's own speed changes
-FILLED = 128  # real steps, of which the rings are then filled with copies
+ROUNDS = 6  # of a loop and the bare emulators in turn: the machine's own speed changes
+FILLED = 128  # real steps; the rings are then filled with copies of them
 
-LoopName = Literal["serial", "halves", "lag", "lag-halves", "lag-quarters", "lag-eighths"]
 
-LOOPS: dict[LoopName, Loop] = {
-    "serial": Loop("loop", 1, False),
-    "halves": Loop("loop, two halves", 2, False),
-    "lag": Loop("loop, delayed actor", 1, True),
-    "lag-halves": Loop("loop, delayed actor, two halves", 2, True),
-    "lag-quarters": Loop("loop, delayed actor, four quarters", 4, True),
-    "lag-eighths": Loop("loop, delayed actor, eight eighths", 8, True),
+class LoopKind(NamedTuple):
+    """A way to run the training loop; only a delayed actor changes an agent's random numbers."""
+
+    title: str
+    groups: int
+    delayed_actor: bool
+
+
+LOOPS: dict[LoopName, LoopKind] = {
+    "serial": LoopKind("loop", 1, False),
+    "halves": LoopKind("loop, two halves", 2, False),
+    "delayed": LoopKind("loop, delayed actor", 1, True),
+    "delayed-halves": LoopKind("loop, delayed actor, two halves", 2, True),
+    "delayed-quarters": LoopKind("loop, delayed actor, four quarters", 4, True),
+    "delayed-eighths": LoopKind("loop, delayed actor, eight eighths", 8, True),
 }
-
-
-@dataclass(frozen=True)
-class AtariBench:
-    """What is measured; seconds of 0 leave a part out."""
-
-    agents: int = 16
-    algorithm: str = "dqn"
-    games: tuple[str, ...] = ("Pong",)
-    replay_capacity: int = 1_000_000
-    replay_device: Literal["cpu", "cuda", "disk"] | None = None
-    device: str = "cpu"
-    compiled: bool = False
-    tf32: bool = False
-    threads: int | None = None
-    loops: tuple[LoopName, ...] = ("serial", "halves", "lag", "lag-halves")
-    raw_seconds: float = 5.0
-    part_seconds: float = 2.0  # learning, acting and storing, each
-    loop_seconds: float = 10.0  # each, and half as long the emulators beside it
-    plain_seconds: float = 8.0
-
-    def __post_init__(self) -> None:
-        if self.agents < 1:
-            raise InvalidInput(f"agents = {self.agents}: write a number >= 1")
-        if self.threads is not None and self.threads < 1:
-            raise InvalidInput(f"threads = {self.threads}: write at least 1, or leave it out")
-        if not self.games:
-            raise InvalidInput("no game is given: write at least one, like Pong")
-        algorithm_named(self.algorithm)
-        for game in self.games:
-            atari_game(game)
-        for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidInput(f"{name} = {getattr(self, name)}: write a finite number >= 0")
-        if not (self.raw_seconds or self.plain_seconds or self.measured_loops):
-            raise InvalidInput("nothing is left to measure: write more than 0 seconds somewhere")
-        if not self.loops:
-            raise InvalidInput(f"no loop is given: write some of {', '.join(LOOPS)}")
-        for loop in self.loops:
-            if loop not in LOOPS:
-                raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
-            least = LOOPS[loop].groups or 1
-            if least > self.agents:
-                raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
-
-    @property
-    def measured_loops(self) -> tuple[LoopName, ...]:
-        """Those to be made: the parts are those of the first one."""
-        return self.loops if self.loop_seconds else self.loops[: bool(self.part_seconds)]
 
 
 class Row(NamedTuple):
     """A line of the table."""
 
     part: str
-    ms: float  # of a step of all agents, or of an update
-    rate: float  # agent-steps a second
+    ms: float  # per step of all agents, or per update
+    rate: float  # agent-steps per second
     share: float | None = None  # of the bare emulators beside it
     shares: tuple[float, float] | None = None  # the least and the greatest of all rounds
     ratio: float | None = None  # to one plain agent
 
 
-def measure(bench: AtariBench, say: Callable[[str], None] = print) -> list[Row]:
+def run(bench: AtariBench, device: str, compiled: bool, tf32: bool, threads: int) -> None:
+    """`valueshare bench atari`: the table, line by line, then machine and versions; 0 threads: one per core."""
+    say = partial(print, flush=True)
+    measure(bench, device, compiled=compiled, tf32=tf32, threads=threads or None, say=say)
+    say(versions_line(device))
+
+
+def measure(
+    bench: AtariBench,
+    device: str = "cpu",
+    *,
+    compiled: bool = False,
+    tf32: bool = False,
+    threads: int | None = None,
+    say: Callable[[str], None] = print,
+) -> list[Row]:
     """Measure everything; `say` gets a line of text for each row as soon as it is known."""
-    device = checked_device(bench.device)
-    settings = _settings(bench)
+    _check(bench, threads)
+    place, settings = checked_device(device), replace(_settings(bench), tf32=tf32)
     one = PopulationSpec("population-0", _table(bench, 1), settings, "ale")
     need = memory.need(one)._replace(agents=bench.agents)
-    fits = memory.check(need, device, "give fewer agents or a smaller replay-capacity")
-    if bench.compiled:
-        check_compiler(device)
-    say(_head(bench))
+    fits = memory.check(need, place, "give fewer agents or a smaller replay-capacity")
+    if compiled:
+        check_compiler(place)
+    described = [f"{how_many(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}", device]
+    described += [*["compiled"] * compiled, *["TF32"] * tf32, f"replay {bench.replay_capacity:,}, full"]
+    say(", ".join(described))
     say(f"memory: {fits}")
-    agents = _table(bench, bench.agents)  # now that it is known to fit
+    agents = _table(bench, bench.agents)  # only now: it is known to fit
     say(_line("part", "ms", "agent-steps/s", "of raw ALE", "x one plain agent"))
     rows: list[Row] = []
     plain = 0.0
 
-    def known(row: Row) -> None:
+    def add(row: Row) -> None:
         if plain and row.part != "one plain agent":
             row = row._replace(ratio=row.rate / plain)
         rows.append(row)
         say(_shown(row))
 
-    with on_device(device, tf32=bench.tf32), bare_emulators(agents, settings, bench.threads) as bare:
+    def measure_loop(name: LoopName) -> None:
+        """One loop, and with the first one its parts; nothing refers to its graphs afterwards."""
+        kind, first, began = LOOPS[name], name == bench.loops[0], time.perf_counter()
+        own = replace(population, settings=replace(settings, delayed_actor=kind.delayed_actor))
+        engine = training_engine(own, state, compiled=compiled, threads=threads, groups=kind.groups)
+        try:
+            if first:
+                TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn
+                fill_with_copies(state.replay)
+            training = TrainingLoop(engine, settings.learning_starts)
+            training.run(4 * settings.update_interval)  # compiled, captured, warm
+            say(f"  ({kind.title}: ready after {time.perf_counter() - began:.0f} s)")
+            if first and bench.part_seconds:
+                with _paused(engine):
+                    for row in _parts(engine, bench.part_seconds):
+                        add(row)
+            if bench.loop_seconds:
+                add(_loop_row(training, bare, kind.title, bench.loop_seconds))
+        finally:
+            engine.close()
+
+    with on_device(place, tf32=tf32), bare_emulators(agents, settings, threads) as bare:
         if bench.raw_seconds:
-            rate = bench.agents * turns_per_second(bare, bench.raw_seconds, device)
-            known(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
+            rate = bench.agents * calls_per_second(bare, bench.raw_seconds, place)
+            add(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
         if bench.plain_seconds:
-            plain = plain_agent.steps_per_second(bench.plain_seconds, device, bench.games[0])
-            known(Row("one plain agent", 1e3 / plain, plain, ratio=1.0))
-            release_memory(device)
-        loops = bench.measured_loops
-        if loops:
-            population = population_of(agents, settings, device)
+            plain = plain_agent.steps_per_second(bench.plain_seconds, place, bench.games[0])
+            add(Row("one plain agent", 1e3 / plain, plain, ratio=1.0))
+            release_memory(place)
+        if bench.measured_loops:
+            population = atari_population(agents, settings, place)
             state = initial_state(population)
-        for name in loops:
-            _measure_loop(bench, name, population, state, bare, known, say)
-            release_memory(device, compiled=bench.compiled)
+        for name in bench.measured_loops:
+            measure_loop(name)
+            release_memory(place, compiled=compiled)
     return rows
 
 
-def _measure_loop(
-    bench: AtariBench,
-    name: LoopName,
-    population: Population,
-    state: State,
-    bare: Callable[[], None],
-    known: Callable[[Row], None],
-    say: Callable[[str], None],
-) -> None:
-    """One loop, and with the first one its parts; nothing refers to its graphs afterwards."""
-    settings, loop, first = population.settings, LOOPS[name], name == bench.loops[0]
-    began = time.perf_counter()
-    engine = training_engine(population, state, loop, bench.compiled, bench.threads)
-    try:
-        if first:
-            TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn
-            fill_with_copies(state.replay)
-        training = TrainingLoop(engine, settings.learning_starts)
-        training.run(4 * settings.update_interval)  # compiled, captured, warm
-        say(f"  ({loop.words}: ready after {time.perf_counter() - began:.0f} s)")
-        if first and bench.part_seconds:
-            with paused(engine):
-                for row in _parts(engine, bench.part_seconds):
-                    known(row)
-        if bench.loop_seconds:
-            known(_raced(training, bare, loop.words, bench.loop_seconds))
-    finally:
-        engine.close()
-
-
-def run(bench: AtariBench) -> None:
-    """`valueshare bench atari`: the table, line by line, with machine and versions below it."""
-    measure(bench, lambda line: print(line, flush=True))
-    print(versions_line(bench.device), flush=True)
-
-
-def _head(bench: AtariBench) -> str:
-    words = [f"{how_many(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}"]
-    words += [bench.device, *["compiled"] * bench.compiled, *["TF32"] * bench.tf32]
-    return ", ".join([*words, f"replay {bench.replay_capacity:,}, full"])
+def _check(bench: AtariBench, threads: int | None) -> None:
+    if bench.agents < 1:
+        raise InvalidInput(f"agents = {bench.agents}: write a number >= 1")
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"threads = {threads}: write at least 1, or leave it out")
+    if not bench.games:
+        raise InvalidInput("no game is given: write at least one, like Pong")
+    algorithm_named(bench.algorithm)
+    for game in bench.games:
+        atari_game(game)
+    for name in ("raw_seconds", "part_seconds", "loop_seconds", "plain_seconds"):
+        if not 0 <= getattr(bench, name) < float("inf"):
+            raise InvalidInput(f"{name} = {getattr(bench, name)}: write a finite number >= 0")
+    if not (bench.raw_seconds or bench.plain_seconds or bench.measured_loops):
+        raise InvalidInput("nothing is left to measure: write more than 0 seconds somewhere")
+    if not bench.loops:
+        raise InvalidInput(f"no loop is given: write some of {', '.join(LOOPS)}")
+    for loop in bench.loops:
+        if LOOPS[loop].groups > bench.agents:
+            least = LOOPS[loop].groups
+            raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
 
 
 def _settings(bench: AtariBench) -> TrainingSettings:
-    return replace(
-        atari(bench.algorithm).settings,
-        replay_capacity=bench.replay_capacity,
-        replay_device=bench.replay_device,
-        tf32=bench.tf32,
-    )
+    place = None if bench.replay_device == "auto" else bench.replay_device
+    return replace(atari(bench.algorithm).settings, replay_capacity=bench.replay_capacity, replay_device=place)
 
 
 def _table(bench: AtariBench, size: int) -> pl.DataFrame:
-    """P agents that take the games in turn; all their actions are random, as the emulators' are."""
-    own = replace(atari(bench.algorithm).own, epsilon_start=1.0, epsilon_end=1.0)
+    """Agents to which the games are assigned in turn; all their actions are random, as the emulators' are."""
+    agent_settings = replace(atari(bench.algorithm).agent_settings, epsilon_start=1.0, epsilon_end=1.0)
     k = 18.0 if algorithm_named(bench.algorithm).uses_k else 0.0
     games = [atari_game(game).env_id for game in bench.games]
-    shares = [-(-(size - i) // len(games)) for i in range(len(games))]
+    shares = [len(range(i, size, len(games))) for i in range(len(games))]
     tables = [
-        agent_table(game, bench.algorithm, seeds=range(share), k=k, own=own)
+        agent_table(game, bench.algorithm, seeds=range(share), k=k, agent_settings=agent_settings)
         for game, share in zip(games, shares, strict=True)
         if share
     ]
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
-def _raced(training: TrainingLoop, bare: Callable[[], None], name: str, seconds: float) -> Row:
-    """The loop and the bare emulators in turns, for so many seconds in all, and half as many."""
+@contextmanager
+def bare_emulators(
+    agents: pl.DataFrame, settings: TrainingSettings, threads: int | None
+) -> Iterator[Callable[[], None]]:
+    """A function that steps every emulator with random actions, by ale-py itself without our code."""
+    names = agents["env"].to_list()
+    environments = AtariEnvironments(names, atari_protocol(settings.atari_protocol), threads=threads, lockstep=True)
+    environments.reset(range(len(names)))
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(environments.spec.actions, size=(1_024, len(names)), dtype=np.int32)
+    actions = cycle(environments.emulator_actions(chosen))  # translated beforehand: it is no work of ale-py's
+    try:
+        yield lambda: environments.raw_step(next(actions))
+    finally:
+        environments.close()
+
+
+@contextmanager
+def _paused(engine: Engine) -> Iterator[None]:
+    """Pause asynchronous environments within; then new episodes start."""
+    executor = engine.executor
+    if not isinstance(executor, GroupExecutor) or not executor.is_asynchronous:
+        yield
+        return
+    for group in executor.grouped.groups:
+        assert isinstance(group.environments, EnvironmentProcess)
+        group.environments.pause()
+    yield
+    reset(engine)
+
+
+def _loop_row(training: TrainingLoop, bare: Callable[[], None], title: str, seconds: float) -> Row:
+    """The loop, for so many seconds in all, and the bare emulators in turn with it, for half as many."""
     device, size = training.engine.population.device, training.engine.population.size
-    raw, loop = [], []  # seconds a step, by round
+    raw, loop = [], []  # seconds per step, by round
     for _ in range(ROUNDS):
-        raw.append(1 / turns_per_second(bare, seconds / ROUNDS / 2, device))
+        raw.append(1 / calls_per_second(bare, seconds / ROUNDS / 2, device))
         loop.append(1 / training.steps_per_second(seconds / ROUNDS))
     shares = [emulators / whole for emulators, whole in zip(raw, loop, strict=True)]
     step, share = sum(loop) / ROUNDS, sum(raw) / sum(loop)
-    return Row(name, 1e3 * step, size / step, share, (min(shares), max(shares)))
+    return Row(title, 1e3 * step, size / step, share, (min(shares), max(shares)))
 
 
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
     """Learning of all agents; acting and storing of the first group."""
-    device, settings, size = (engine.population.device, engine.population.settings, engine.population.size)
-    parts, counters = parts_of(engine), count(0, settings.update_interval)
+    population, parts = engine.population, parts_of(engine)
+    every = population.settings.update_interval
+    steps = count(0, every)
 
-    def learning() -> None:
-        parts.learn(next(counters))
+    def learn() -> None:
+        parts.learn(next(steps))
 
-    step = 1 / turns_per_second(learning, seconds, device)
-    yield Row("learning alone, an update", 1e3 * step, size * settings.update_interval / step)
-    for name, turn in (("acting", parts.act), ("storing", parts.store)):
-        step = 1 / turns_per_second(turn, seconds, device)
-        of = "" if parts.agents == size else f", {parts.agents} agents"
+    update = 1 / calls_per_second(learn, seconds, population.device)
+    yield Row("learning alone, an update", 1e3 * update, population.size * every / update)
+    for name, call in (("acting", parts.act), ("storing", parts.store)):
+        step = 1 / calls_per_second(call, seconds, population.device)
+        of = "" if parts.agents == population.size else f", {parts.agents} agents"
         yield Row(f"{name} alone{of}", 1e3 * step, parts.agents / step)
 
 

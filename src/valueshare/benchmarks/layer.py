@@ -1,10 +1,9 @@
-"""What the mean-expansion layer costs in the Nature network, forward and backward.
+"""The cost of the mean-expansion layer in the Nature network, forward and backward.
 
-The networks take turns within one run, so that a busy machine slows all of them alike. The network
-without the layer runs twice: the second one's distance to ratio 1 is the noise of the machine.
+The networks take turns within one run, so that a busy machine slows all of them alike. The network without the layer
+runs twice: the second one's distance to ratio 1 is the noise of the machine.
 """
 
-import platform
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,18 +15,19 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from valueshare.benchmarks import versions_line
 from valueshare.errors import InvalidInput
 from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
 
 
 class Timing(NamedTuple):
-    """Milliseconds of one forward and backward pass, and their ratio to the network without."""
+    """Milliseconds per forward and backward pass, and their ratio to the network without the layer."""
 
     device: str
     network: str
     median_ms: float
     quartiles_ms: tuple[float, float]
-    ratio: float  # the median over turns of this network's time by the plain one's, in that turn
+    ratio: float  # median over turns of this network's time divided by the plain one's in that turn
     ratio_quartiles: tuple[float, float]
 
 
@@ -86,10 +86,10 @@ def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str =
 def print_table(timings: list[Timing], repeats: int, batch: int, actions: int) -> None:
     """Print the timings, with the machine and the versions that they belong to."""
     table = Table(
-        title=f"Nature network, forward and backward, minibatch {batch}, {actions} actions",
-        caption=f"median (quartiles) of {repeats} turns, taken by turns",
+        title=f"Nature network, forward and backward, batch size {batch}, {actions} actions",
+        caption=f"median (quartiles) of {repeats} passes; the networks take turns",
     )
-    for heading in ("device", "layer", "ms a pass", "ratio to without"):
+    for heading in ("device", "layer", "ms per pass", "ratio to without"):
         table.add_column(heading)
     for t in timings:
         low, high = t.quartiles_ms
@@ -102,7 +102,7 @@ def print_table(timings: list[Timing], repeats: int, batch: int, actions: int) -
         )
     console = Console()
     console.print(table)
-    console.print(_machine(), highlight=False)
+    console.print(versions_line("cuda" if torch.cuda.is_available() else "cpu"), highlight=False)
 
 
 def run() -> None:
@@ -134,11 +134,3 @@ def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float
 def _quartiles(x: npt.NDArray[np.float64]) -> tuple[float, float]:
     low, high = np.percentile(x, [25, 75])
     return float(low), float(high)
-
-
-def _machine() -> str:
-    parts = [f"{platform.system()} {platform.machine()}", f"{torch.get_num_threads()} threads"]
-    if torch.cuda.is_available():
-        parts.append(torch.cuda.get_device_name())
-    versions = [f"PyTorch {torch.__version__}", f"Python {platform.python_version()}"]
-    return ", ".join(parts + versions)

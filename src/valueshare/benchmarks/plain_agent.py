@@ -1,9 +1,9 @@
-"""One DQN agent on one Atari game the usual way, in plain eager PyTorch: the yardstick.
+"""One DQN agent on one Atari game, written as usual in plain eager PyTorch: the baseline that loops are compared with.
 
-One emulator, one network, a Python loop: act, step, store, and an update of 32 transitions every 4
-steps, with the paper's protocol. Of valueshare only the games' names and actions are in it. Nothing
-is slowed down: pictures are made in C++, frames stay on the device as bytes, the optimiser is
-fused, and no update waits for the host. Exploration is at its final 1 %, as for most of a run.
+One emulator, one network, a Python loop: act, step, store, and an update of 32 transitions every 4 steps, with the
+paper's protocol. It uses only the games' names and actions of valueshare. Nothing makes it slow on purpose: frames are
+preprocessed in C++ and stay on the device as bytes, the optimiser is fused, and no update waits for the host.
+Exploration is at its final 1 %, as for most of a run.
 """
 
 import time
@@ -14,20 +14,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from valueshare.benchmarks.layer import nature_network
+from valueshare.benchmarks.training_loop import synchronize
 from valueshare.envs.atari_games import atari_game
 from valueshare.envs.emulators import emulator_indices
 
 ACTIONS = 18
-MINIBATCH = 32
-UPDATE_EVERY = 4  # steps
-TARGET_EVERY = 10_000  # steps
+BATCH_SIZE = 32
+UPDATE_INTERVAL = 4  # steps
+TARGET_UPDATE_INTERVAL = 10_000  # steps
 REPLAY = 10_000  # transitions; the speed does not depend on it
 EPSILON = 0.01
 DISCOUNT = 0.99
 
 
 def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: int = 400) -> float:
-    """Of the whole loop, over `seconds` of it after `warm_up` steps, half of them with updates."""
+    """Steps per second of the whole loop, over `seconds` after `warm_up` steps, half of them with updates."""
     env = _emulator(game)
     index = emulator_indices(env, ACTIONS)
     rng = np.random.default_rng(0)
@@ -38,7 +40,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
     actions = np.zeros(REPLAY, dtype=np.int64)
     numbers = np.zeros((2, REPLAY), dtype=np.float32)  # rewards and discounts
 
-    def fetched(frames: NDArray[Any]) -> Tensor:
+    def on_device(frames: NDArray[Any]) -> Tensor:
         return torch.tensor(frames[0], device=device)  # a copy on every device
 
     def act(seen: Tensor) -> int:
@@ -48,7 +50,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
             return int(online(seen.unsqueeze(0)).argmax())
 
     def update(stored: int) -> None:
-        chosen = rng.integers(stored, size=MINIBATCH)
+        chosen = rng.integers(stored, size=BATCH_SIZE)
         rows = torch.from_numpy(chosen).to(device)
         a = torch.from_numpy(actions[chosen]).to(device)
         reward, discount = torch.from_numpy(numbers[:, chosen]).to(device)
@@ -60,30 +62,30 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
         loss.backward()
         optimizer.step()
 
-    seen = fetched(env.reset(seed=0)[0])
+    seen = on_device(env.reset(seed=0)[0])
     began, deadline, t = 0.0, float("inf"), 0
     while time.perf_counter() < deadline:
         if t == warm_up:
-            _settle(device)
+            synchronize(device)
             began = time.perf_counter()
             deadline = began + seconds
         action = act(seen)
         frames, reward, terminated, truncated, _ = env.step(np.array([index[action]]))
-        following = fetched(frames)
+        following = on_device(frames)
         row = t % REPLAY
         before[row], after[row] = seen, following
         actions[row] = action
         numbers[:, row] = np.sign(reward[0]), 0.0 if terminated[0] else DISCOUNT
         if terminated[0] or truncated[0]:  # the step after an end is the reset
-            seen = fetched(env.step(np.zeros(1, np.int64))[0])
+            seen = on_device(env.step(np.zeros(1, np.int64))[0])
         else:
             seen = following
         t += 1
-        if t % TARGET_EVERY == 0:
+        if t % TARGET_UPDATE_INTERVAL == 0:
             target.load_state_dict(online.state_dict())
-        if t >= warm_up // 2 and t % UPDATE_EVERY == 0:
+        if t >= warm_up // 2 and t % UPDATE_INTERVAL == 0:
             update(min(t, REPLAY))
-    _settle(device)
+    synchronize(device)
     rate = (t - warm_up) / (time.perf_counter() - began)
     env.close()
     return rate
@@ -111,22 +113,4 @@ class _Scaled(nn.Module):
 
 
 def _network() -> nn.Sequential:
-    return nn.Sequential(
-        _Scaled(),
-        nn.Conv2d(4, 32, 8, stride=4),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 4, stride=2),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3, stride=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, ACTIONS),
-    )
-
-
-def _settle(device: torch.device) -> None:
-    """Wait for everything that was launched."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return nn.Sequential(_Scaled(), nature_network(ACTIONS))

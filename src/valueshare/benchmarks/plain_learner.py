@@ -1,7 +1,6 @@
-"""IBQ on the gridworld the way a researcher writes it: one process, one step at a time, NumPy.
+"""IBQ on the gridworld in plain NumPy, one step at a time: the baseline for speed.
 
-Kept apart from the product on purpose: it shares no code with it, so it is both the yardstick for
-speed and an independent witness that the compiled learners do the same thing.
+It shares no code with the compiled learners, so it is also an independent check of their results.
 """
 
 import numpy as np

@@ -1,43 +1,47 @@
-"""What each part of a population's tick costs alone, and what the whole loop makes of them.
+"""The cost of each part of a population's step alone, and of the whole loop.
 
-The parts take turns within one run, so that a busy machine slows all of them alike. Replay is full
-from the start, because sampling a ring that fits into a cache would flatter learning.
+The parts take turns within one run, so that a busy machine slows all of them alike. Replay is full from the start,
+because sampling from a ring that fits into a cache would be too fast.
 """
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count, cycle
 
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from valueshare.benchmarks.training_loop import TrainingLoop, environments_of, fill_with_copies, parts_of
+from valueshare.benchmarks import versions_line
+from valueshare.benchmarks.training_loop import (
+    TrainingLoop,
+    calls_per_second,
+    fill_with_copies,
+    parts_of,
+    training_engine,
+)
 from valueshare.envs import environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.learning.randomness import stream_key
 from valueshare.population import memory
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import check_compiler
-from valueshare.population.engine import Engine, make_engine
+from valueshare.population.engine import Engine
 from valueshare.population.presets import PRESETS, Preset, generic, lunarlander_paper
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.runs.provenance import library_versions, machine_line
 
 PARTS = ("environments", "learning", "acting", "storing", "whole loop")
 ROUNDS = 5
-FILLED = 256  # real steps, of which the rings are then filled with copies
-
-Turn = Callable[[int], None]
+WARM_UP = 8  # calls of each part before it is measured: compilation, memory, threads
+FILLED = 256  # real steps; the rings are then filled with copies of them
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one tick of all agents, of each part alone and of the whole loop."""
+    """Milliseconds per step of all agents, of each part alone and of the whole loop."""
 
     agents: int
     ms: dict[str, float]  # by PARTS
@@ -53,7 +57,7 @@ class Timing:
         return self.ms[self.limit] / self.ms["whole loop"]
 
     def rate(self, part: str) -> float:
-        """Agent-steps a second."""
+        """Agent-steps per second."""
         return 1e3 * self.agents / self.ms[part]
 
 
@@ -70,10 +74,10 @@ def measure(
     only: Sequence[str] = PARTS,
     trace: Callable[[Engine], None] | None = None,
 ) -> Timing:
-    """Time the parts of a tick of `agents` ib-dqn agents for about `seconds` in all.
+    """Time the parts of a step of `agents` ib-dqn agents for about `seconds` in all.
 
-    `only` names the parts to time; with several groups it must be the whole loop, since the parts
-    alone are those of all agents. `trace` is called with the engine afterwards, while it is warm.
+    `only` names the parts to time; with several groups it must be the whole loop, since the parts alone are those of
+    all agents. `trace` is called with the engine afterwards, while it is warm.
     """
     if agents < 1:
         raise InvalidInput(f"agents = {agents}: write a number >= 1")
@@ -89,27 +93,23 @@ def measure(
         engine = _engine(agents, preset, env, place, compiled, threads, groups)
         try:
             _fill(engine)
-            made = _turns(engine) if groups == 1 else {"whole loop": _whole_loop(engine)}
-            turns = {name: turn for name, turn in made.items() if name in only}
-            for turn in turns.values():
-                turn(3)  # compilation, memory, threads
-            ticks = {
-                name: max(1, round(seconds / ROUNDS / len(turns) / _seconds(turn, 5, engine) * 5))
-                for name, turn in turns.items()
-            }
-            spent = dict.fromkeys(turns, 0.0)
+            rates = {name: rate for name, rate in _rates(engine).items() if name in only}
+            for _ in range(WARM_UP):
+                for rate in rates.values():
+                    rate(0.0)  # one call
+            ms = dict.fromkeys(rates, 0.0)
             for _ in range(ROUNDS):
-                for name, turn in turns.items():
-                    spent[name] += _seconds(turn, ticks[name], engine)
+                for name, rate in rates.items():
+                    ms[name] += 1e3 / rate(seconds / ROUNDS / len(rates)) / ROUNDS
             if trace is not None:
                 trace(engine)
         finally:
             engine.close()
-    return Timing(agents, {n: 1e3 * spent[n] / (ROUNDS * ticks[n]) for n in turns})
+    return Timing(agents, ms)
 
 
 def release(device: str) -> None:
-    """Give back what a measurement held, before the next one takes more."""
+    """Free what a measurement held, before the next one needs more."""
     release_memory(torch.device(device), compiled=True)
 
 
@@ -121,29 +121,14 @@ def preset_named(name: str) -> Preset:
     return presets[name]()
 
 
-def versions_line(device: str) -> str:
-    """Machine and versions, as a benchmark prints them below its table."""
-    parts = [machine_line()]
-    if torch.device(device).type == "cuda":
-        parts.append(torch.cuda.get_device_name(device))
-    parts.append(f"Python {sys.version.split()[0]}")
-    parts += [f"{name} {version}" for name, version in library_versions().items()]
-    return ", ".join(parts)
-
-
 def run(
-    agents: int = 64,
-    preset: str = "generic",
-    env: str = "LunarLander-v3",
-    device: str | None = None,
-    compiled: bool = False,
-    seconds: float = 10.0,
-    threads: int | None = None,
+    agents: int, preset: str, env: str, device: str, compiled: bool = False, seconds: float = 10.0, threads: int = 0
 ) -> None:
-    """`valueshare bench population`: measure, and print one table."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    """`valueshare bench population`: measure, and print one table; 0 threads: one per core."""
     chosen = preset_named(preset)
-    timing = measure(agents, chosen, env=env, device=device, compiled=compiled, seconds=seconds, threads=threads)
+    timing = measure(
+        agents, chosen, env=env, device=device, compiled=compiled, seconds=seconds, threads=threads or None
+    )
     settings = chosen.settings
     table = Table(
         title=f"{agents:,} agents on {env}, {device}{', compiled' if compiled else ''}",
@@ -152,7 +137,7 @@ def run(
             f"every {settings.update_interval} steps, replay {settings.replay_transitions:,}"
         ),
     )
-    for heading in ("part", "ms a tick", "agents x steps/s", f"share of {timing.limit}"):
+    for heading in ("part", "ms per step", "agent-steps/s", f"share of {timing.limit}"):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     for part in PARTS:
         share = timing.ms[timing.limit] / timing.ms[part]
@@ -166,72 +151,45 @@ def run(
 
 def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
     """Refuse what does not fit, by what one agent needs: the table of too many would not fit."""
-    one = agent_table(env, "ib-dqn", seeds=[0], own=preset.own)
-    part = PopulationSpec("benchmark", one, preset.settings, environment_spec(env).backend)
-    memory.check(memory.need(part)._replace(agents=agents), device, "write fewer agents")
+    one = agent_table(env, "ib-dqn", seeds=[0], agent_settings=preset.agent_settings)
+    spec = PopulationSpec("benchmark", one, preset.settings, environment_spec(env).backend)
+    memory.check(memory.need(spec)._replace(agents=agents), device, "write fewer agents")
 
 
 def _engine(
     agents: int, preset: Preset, env: str, device: torch.device, compiled: bool, threads: int | None, groups: int
 ) -> Engine:
     k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
-    # All actions random, as in the environments' part: episodes are then equally long in both.
-    own = replace(preset.own, epsilon_start=1.0, epsilon_end=1.0)
-    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, own=own)
+    # All actions are random, as when the environments are measured alone: episodes are then equally long in both.
+    agent_settings = replace(preset.agent_settings, epsilon_start=1.0, epsilon_end=1.0)
+    table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, agent_settings=agent_settings)
     population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
-    engine = make_engine(
-        population, initial_state(population), compiled=compiled, threads=threads, groups=groups, evaluates=False
-    )
-    seeds = [stream_key(seed, "benchmark") + i for i, seed in enumerate(population.seeds)]
-    engine.executor.reset(seeds)
-    return engine
+    state = initial_state(population)
+    return training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
 
 
 def _fill(engine: Engine) -> None:
-    """Real steps first, then copies of them up to the rings' ends."""
-    # Before any step at which agents learn.
+    """Real steps first, before any step at which agents learn; then copies of them up to the rings' ends."""
     steps = min(FILLED, engine.population.settings.replay_transitions)
     TrainingLoop(engine, -steps).run(steps)
     fill_with_copies(engine.state.replay)
 
 
-def _turns(engine: Engine) -> dict[str, Turn]:
-    """Each part, as often as is asked, in the order of PARTS."""
-    parts, environments = parts_of(engine), environments_of(engine)
+def _rates(engine: Engine) -> dict[str, Callable[[float], float]]:
+    """Functions (seconds to measure) -> steps per second, of each part in the order of PARTS."""
+    population, parts = engine.population, parts_of(engine)
     rng = np.random.default_rng(0)
-    actions = rng.integers(engine.population.env.actions, size=(1_024, engine.population.size))
-    clock = {"environments": 0, "learning": 0}
+    actions = cycle(rng.integers(population.env.actions, size=(1_024, parts.agents)))
+    steps = count(1)
 
     def step() -> None:
-        clock["environments"] += 1
-        environments.step(actions[clock["environments"] % len(actions)])
+        parts.environments.step(next(actions))
 
     def learn() -> None:
-        clock["learning"] += 1
-        parts.learn(clock["learning"])
+        parts.learn(next(steps))
 
-    alone = map(_repeated, (step, learn, parts.act, parts.store))
-    return dict(zip(PARTS, (*alone, _whole_loop(engine)), strict=True))
-
-
-def _repeated(part: Callable[[], None]) -> Turn:
-    def turn(times: int) -> None:
-        for _ in range(times):
-            part()
-
-    return turn
-
-
-def _whole_loop(engine: Engine) -> Turn:
-    return TrainingLoop(engine, engine.population.settings.learning_starts).run
-
-
-def _seconds(turn: Turn, times: int, engine: Engine) -> float:
-    cuda = engine.population.device.type == "cuda"
-    if cuda:
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    turn(times)
-    if cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
+    alone = [
+        partial(calls_per_second, part, device=population.device) for part in (step, learn, parts.act, parts.store)
+    ]
+    loop = TrainingLoop(engine, population.settings.learning_starts)
+    return dict(zip(PARTS, (*alone, loop.steps_per_second), strict=True))

@@ -9,10 +9,10 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from valueshare.benchmarks import versions_line
 from valueshare.benchmarks.plain_learner import completed_episodes
 from valueshare.experiments.studies import gridworld_studies
 from valueshare.experiments.tabular import study_mdp
-from valueshare.runs.provenance import library_versions, machine_line
 from valueshare.tabular.sweep import sweep
 
 PLAIN_RUNS = 40
@@ -52,8 +52,7 @@ def run() -> None:
         f"{study.timesteps:,} timesteps of the sweep, {PLAIN_RUNS * study.steps:,} of the plain "
         f"learner; peak memory {memory:,.0f} MB"
     )
-    versions = ", ".join(f"{name} {version}" for name, version in library_versions().items())
-    console.print(f"{machine_line()}; Python {sys.version.split()[0]}, {versions}")
+    console.print(versions_line())
 
 
 def _mean_and_error(values: "np.ndarray | list[int]") -> str:

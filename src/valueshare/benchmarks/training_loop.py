@@ -1,52 +1,118 @@
 """Training loops to be timed, on a full replay, and their parts alone."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+import polars as pl
 import torch
 
+from valueshare.envs import environment_spec
 from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.population.engine import Engine
+from valueshare.learning.randomness import stream_key
+from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import choose_actions
 from valueshare.population.execution.learner import update_due
 from valueshare.population.loop import Loop
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.spec import PopulationSpec
+from valueshare.population.state import Population, State, initial_state, make_population
+from valueshare.population.train import checked_device, on_device, release_memory
 from valueshare.replay.transitions import SPARE, Transitions
 
 
+def atari_population(agents: pl.DataFrame, settings: TrainingSettings, device: torch.device) -> Population:
+    games = agents["env"].unique(maintain_order=True)
+    specs = [environment_spec(game, "ale", settings.atari_protocol) for game in games]
+    return make_population(agents, settings, specs, device)
+
+
+def training_engine(
+    population: Population, state: State, *, compiled: bool, threads: int | None, groups: int | None
+) -> Engine:
+    """All that a training loop needs: nothing for evaluation, which would be compiled too."""
+    engine = make_engine(population, state, compiled=compiled, threads=threads, groups=groups, evaluates=False)
+    try:
+        reset(engine)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def reset(engine: Engine) -> None:
+    seeds = engine.population.seeds
+    engine.executor.reset([stream_key(seed, "benchmark") + i for i, seed in enumerate(seeds)])
+
+
 class TrainingLoop:
-    """Steps of every agent as in a phase; `t` is where the schedule is."""
+    """Steps of every agent as in a phase; `t` is the step of the schedule."""
 
     def __init__(self, engine: Engine, t: int) -> None:
         self.engine, self.t = engine, t
         self._episodes = TrainingEpisodes(engine.population.size)
 
     def run(self, steps: int) -> None:
-        steps_now = range(self.t, self.t + steps)
-        self.engine.executor.run(steps_now, lambda step: None, self._episodes)
+        self.engine.executor.run(range(self.t, self.t + steps), lambda step: None, self._episodes)
         self.t += steps
 
     def steps_per_second(self, seconds: float) -> float:
-        """Over about `seconds` in stretches, each long enough that its ends cost nothing."""
-        device, every = (self.engine.population.device, self.engine.population.settings.update_interval)
-        rate = every * turns_per_second(lambda: self.run(every), seconds / 10, device)
-        stretch = max(1, round(seconds / 2 * rate))
-        return stretch * turns_per_second(lambda: self.run(stretch), seconds * 0.9, device)
+        """Steps per second, over about `seconds` of runs that are long enough for their start and end not to count."""
+        device, every = self.engine.population.device, self.engine.population.settings.update_interval
+        rate = every * calls_per_second(lambda: self.run(every), seconds / 10, device)
+        steps = max(1, round(seconds / 2 * rate))
+        return steps * calls_per_second(lambda: self.run(steps), seconds * 0.9, device)
+
+
+def loop_rate(
+    spec: PopulationSpec,
+    device: str,
+    compiled: bool,
+    seconds: float = 4.0,
+    *,
+    threads: int | None = None,
+    groups: int | None = None,
+) -> float:
+    """Agent-steps per second of training the agents of `spec`, measured with a small replay.
+
+    Emulators and learning cost what they cost in the run; only sampling is faster. All memory is freed afterwards.
+    """
+    place = checked_device(device)
+    settings = replace(spec.settings, replay_capacity=max(2_048, spec.settings.batch_size))
+    groups = None if groups is None else min(groups, spec.agents.height)
+
+    def measured() -> float:  # a function, so that nothing refers to the engine when memory is released
+        population = atari_population(spec.agents, settings, place)
+        state = initial_state(population)
+        engine = training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
+        try:
+            loop = TrainingLoop(engine, settings.learning_starts - 2 * settings.update_interval)
+            loop.run(4 * settings.update_interval)
+            return population.size * loop.steps_per_second(seconds)
+        finally:
+            engine.close()
+
+    with on_device(place, tf32=settings.tf32):
+        rate = measured()
+        release_memory(place, compiled=compiled)
+    return rate
 
 
 class Parts(NamedTuple):
-    """Parts of a training loop, each done when it returns, or launched on CUDA."""
+    """Parts of a training loop; on CUDA a call may return when its work is only launched."""
 
     agents: int  # that act and store; all of them learn
-    learn: Callable[[int], None]  # the updates of a step
+    environments: Environments  # of these agents
+    learn: Callable[[int], None]  # the updates that are due at a step
     act: Callable[[], None]
     store: Callable[[], None]
 
 
 def parts_of(engine: Engine) -> Parts:
-    """The parts of an engine: of all agents, or acting and storing of its first group."""
+    """The parts of an engine: learning of all agents; the others of all agents, or of the first group."""
     executor, settings = engine.executor, engine.population.settings
     if isinstance(executor, Loop):
         loop = executor
@@ -59,7 +125,7 @@ def parts_of(engine: Engine) -> Parts:
                     loop.learn()
             engine.state.step.add_(1)  # or every update would sample the same transitions
 
-        return Parts(engine.population.size, learn, loop.act, loop.store)
+        return Parts(engine.population.size, loop.environments, learn, loop.act, loop.store)
     assert isinstance(executor, GroupExecutor)
     grouped = executor.grouped
     group = grouped.groups[0]
@@ -78,43 +144,36 @@ def parts_of(engine: Engine) -> Parts:
         if engine.population.device.type == "cuda":  # only then may the buffers be filled again
             torch.cuda.synchronize(engine.population.device)
 
-    return Parts(group.population.size, learn_jointly, act, store)
+    return Parts(group.population.size, group.environments, learn_jointly, act, store)
 
 
-def environments_of(engine: Engine) -> Environments:
-    """The environments of all agents, or of the first group."""
-    executor = engine.executor
-    if isinstance(executor, Loop):
-        return executor.environments
-    assert isinstance(executor, GroupExecutor)
-    return executor.grouped.groups[0].environments
-
-
-def turns_per_second(turn: Callable[[], None], seconds: float, device: torch.device) -> float:
-    """Turns a second, over about `seconds`."""
-    cuda = device.type == "cuda"
-    if cuda:
-        torch.cuda.synchronize(device)
+def calls_per_second(call: Callable[[], None], seconds: float, device: torch.device) -> float:
+    """Calls per second, over about `seconds`; at least one call."""
+    synchronize(device)
     began = time.perf_counter()
     count = 0
     while count == 0 or time.perf_counter() - began < seconds:
-        turn()
+        call()
         count += 1
-    if cuda:
-        torch.cuda.synchronize(device)
+    synchronize(device)
     return count / (time.perf_counter() - began)
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for everything that was launched on the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def fill_with_copies(replay: Transitions) -> None:
-    """Repeat what is there to the rings' ends, in place: twice as much at a time.
+    """Fill the rings to their ends, in place, with copies of what they hold.
 
     Transition i then starts from row i, as if no episode had ended.
     """
     capacity, rows = replay.action.shape[1], replay.observation.shape[1]
-    known = min(int(replay.written.min()), capacity)
-    for ring in (replay.action, replay.reward, replay.discount):
-        _repeat(ring, known)
-    _repeat(replay.observation, min(int(replay.rows.min()), rows))
+    written = min(int(replay.written.min()), capacity)
+    _repeat((replay.action, replay.reward, replay.discount), written)
+    _repeat((replay.observation,), min(int(replay.rows.min()), rows))
     number = torch.arange(capacity, device=replay.row.device)
     replay.row.copy_(number.expand_as(replay.row))
     if len(replay.back):
@@ -125,9 +184,11 @@ def fill_with_copies(replay: Transitions) -> None:
     replay.frame_age.fill_(max(len(replay.back) - 1, 0))
 
 
-def _repeat(ring: torch.Tensor, known: int) -> None:
-    length = ring.shape[1]
-    while known < length:
-        more = min(known, length - known)
-        ring[:, known : known + more] = ring[:, :more]
-        known += more
+def _repeat(rings: Sequence[torch.Tensor], written: int) -> None:
+    """Repeat the first entries of each ring [P, length, ...], twice as many at a time."""
+    for ring in rings:
+        length, filled = ring.shape[1], written
+        while filled < length:
+            more = min(filled, length - filled)
+            ring[:, filled : filled + more] = ring[:, :more]
+            filled += more

@@ -23,10 +23,9 @@ from valueshare.cli.lunarlander import reproduce_lunarlander
 from valueshare.cli.messages import message
 from valueshare.cli.paper_table import paper_table
 from valueshare.cli.play import play
-from valueshare.cli.report import report
+from valueshare.cli.report import report, watch
 from valueshare.cli.tabular import reproduce_gridworld, tabular
 from valueshare.cli.training import resume, train
-from valueshare.cli.watch import watch
 from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped

@@ -14,8 +14,8 @@ from cyclopts import Group, Parameter
 from valueshare.errors import InvalidInput
 from valueshare.files import reason
 from valueshare.population.settings import PER_AGENT
+from valueshare.runs.directory import UNNAMED, remove_unnamed
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.staging import UNNAMED, remove_unnamed
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.setting import Setting
 
@@ -30,17 +30,25 @@ GROUPS = {
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0.")]
-AutoDevice = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU where there is one.")]
-Compile = Annotated[bool, _execution(help="Compile the step of the agents; takes a minute, then it is faster.")]
-Tf32 = Annotated[bool, _execution(help="CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas.")]
-Threads = Annotated[int, _execution(help="Threads of the environments; 0: one per core.")]
-AgentGroups = Annotated[
-    int, _execution(help="Groups of agents, each at its own pace; 0: four where emulators run beside a GPU, else one.")
+AutoDevice = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
+Compile = Annotated[
+    bool,
+    _execution(help="Compile the agents' step with torch.compile: takes about a minute, then each step is faster."),
 ]
-TensorBoard = Annotated[bool, _execution(help="Write TensorBoard events too.")]
-Overwrite = Annotated[bool, _execution(help="Run again, and replace the results in that folder.")]
+Tf32 = Annotated[
+    bool, _execution(help="CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")
+]
+Threads = Annotated[int, _execution(help="Threads that step the environments; 0: one per core.")]
+AgentGroups = Annotated[
+    int,
+    _execution(
+        help="Groups of agents that step independently; 0: four for Atari games with replay on a GPU, else one."
+    ),
+]
+TensorBoard = Annotated[bool, _execution(help="Also write TensorBoard events.")]
+Overwrite = Annotated[bool, _execution(help="Run again and replace the results in the folder.")]
 MaxResultSize = Annotated[
-    str, Parameter(help="Results that take more memory than this are refused before they are read.")
+    str, Parameter(help="Largest size of results in memory; larger ones are refused before they are read.")
 ]
 # A path would lose a slash of s3://bucket.
 Out = Annotated[str | None, Parameter(group=GROUPS["execution"], metavar="PATH|URL")]

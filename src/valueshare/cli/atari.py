@@ -39,11 +39,11 @@ def reproduce_atari57(
 ) -> None:
     """The paper's main result: algorithms with the layer and without, on Atari games.
 
-    A study that was stopped resumes when the same command is given again.
+    To resume a stopped study, give the same command again.
 
     Args:
-        algorithms: Left out: dqn, ib-dqn, at the paper's scale dueling-dqn, rdq, iqn, ib-iqn too.
-        k: Of the ib- ones; left out: the number of actions, for ib-dqn at the paper's scale 1 too.
+        algorithms: Left out: dqn and ib-dqn; at the paper's scale also dueling-dqn, rdq, iqn and ib-iqn.
+        k: Coefficients of the ib- algorithms; left out: the number of actions; for ib-dqn at the paper's scale also 1.
     """
     _reproduce("atari57", study, running, launcher, algorithms=algorithms, k=k)
 
@@ -58,7 +58,7 @@ def reproduce_atari_sensitivity(
     """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
 
     Args:
-        k: Left out: 0, 1, 32, 64, ..., 1024, and fewer at the smaller scales.
+        k: Left out: 0, 1, 32, 64, ..., 1024; fewer at the smaller scales.
     """
     _reproduce("atari-sensitivity", study, running, launcher, k=k)
 
@@ -100,7 +100,7 @@ def _reproduce(
     from valueshare.runs.storage.copies import synced_folder
 
     if running.rate is not None and not 0 < running.rate < math.inf:
-        raise InvalidInput(f"rate = {running.rate:g}: write agent-steps a second, or leave it out")
+        raise InvalidInput(f"rate = {running.rate:g}: write agent-steps per second, or leave it out")
     if running.rate is not None and launcher.launcher == "ray":
         raise InvalidInput("--rate is of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 0:
@@ -124,14 +124,8 @@ def _reproduce(
         well = True
         for piece in pieces:
             if piece.begun:
-                work = partial(
-                    training.resume,
-                    whole / piece.name,
-                    threads=execution.threads,
-                    should_stop=stop,
-                    groups=execution.groups,
-                    launcher=launcher,
-                )
+                resume = partial(training.resume, threads=execution.threads, groups=execution.groups, launcher=launcher)
+                work = partial(resume, whole / piece.name, should_stop=stop)
             else:
                 work = partial(training.start, piece.plan, piece.folder, command, execution, study.deviations)
             well &= run_and_report(work, piece.folder, stop, in_study=True)

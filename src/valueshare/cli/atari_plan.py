@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from valueshare.cli.arguments import AgentGroups, Threads
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.storage.locations import Location
@@ -17,18 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyExecution:
-    """How a study is run here; nothing of it changes an agent's random numbers."""
+    """Options of running a study; none of them changes an agent's random numbers."""
 
     out: str | None = None
     """Folder of runs and report; left out: results/STUDY-SCALE."""
     plan: bool = False
-    """Print agents, populations, memory and hours, and run nothing."""
+    """Print agents, populations, memory and hours, without running anything."""
     rate: float | None = None
-    """Agent-steps per second for the plan's hours; left out: measured for a few seconds."""
-    threads: int = 0
-    """Threads of the emulators, shared among the groups; 0: one per core."""
-    groups: int = 0
-    """Groups of agents, each at its own pace; 0: four beside a GPU with the replay, else one."""
+    """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
+    threads: Threads = 0
+    groups: AgentGroups = 0
 
 
 class Piece(NamedTuple):
@@ -50,8 +49,8 @@ def print_plan(
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
-    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a
-    study that is resumed are not counted: part of it is done.
+    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
+    are not counted: part of it is done.
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
@@ -101,8 +100,8 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
 
 
 def _measured(plan: "Plan", running: StudyExecution) -> float:
-    """Agent-steps a second of the first population, here."""
-    from valueshare.benchmarks.atari_loop import loop_rate
+    """Agent-steps per second of the first population on this machine."""
+    from valueshare.benchmarks.training_loop import loop_rate
 
     return loop_rate(
         next(iter(plan.populations.values())),

@@ -23,10 +23,10 @@ def reproduce_lunarlander(
 ) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
 
-    A run that was stopped resumes when the same command is given again.
+    To resume a stopped run, give the same command again.
 
     Args:
-        scale: smoke: seconds; small: 5 k x 8 seeds, minutes; paper: 17 k x 120 seeds, for a GPU.
+        scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
         eval_episodes: Episodes per evaluation; left out: the scale's own.
         seeds: Agents per k; left out: the scale's own.
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.

@@ -30,14 +30,14 @@ def play(
     """Record a video of a trained agent with its action-values, baseline and residuals.
 
     Args:
-        run: The run's folder; the weights are those of its last finished phase.
-        agent: Its number in the run's table, agents.parquet.
+        run: The run's folder; the agent has the weights of the last finished phase.
+        agent: Number of the agent in the run's table, agents.parquet.
         video: The file to write: .mp4 (H.264) or .gif.
         episodes: Number of episodes, one after the other.
-        seed: Seed of environment and exploration; the same seed, the same video.
+        seed: Seed of environment and exploration; the same seed gives the same video.
         epsilon: Probability of a random action; left out: that of the run's evaluations.
-        max_steps: Cut an episode off after so many steps; left out: the environment's own limit.
-        overwrite: Replace the file if it is there.
+        max_steps: Steps after which an episode is cut off; left out: the environment's own limit.
+        overwrite: Replace an existing file.
     """
     let_threads_sleep()
     with stop_on_signals() as stop:
@@ -78,5 +78,5 @@ def play(
     size = made.path.stat().st_size / 1e6
     print(
         f"{made.path}: {how_many(made.frames, 'frame')}, {made.width}x{made.height}, "
-        f"{made.rate:g} a second, {size:.1f} MB"
+        f"{made.rate:g} frames per second, {size:.1f} MB"
     )

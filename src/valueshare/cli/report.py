@@ -1,8 +1,13 @@
-"""The command `report`: figures and tables of any results."""
+"""The commands `report`, figures and tables of any results, and `watch`, the page of runs that are under way."""
 
+import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, lasting
+from valueshare.cli.training import let_threads_sleep
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Url
 
@@ -17,17 +22,17 @@ def report(
     resamples: int = 50_000,
     max_result_size: MaxResultSize = "2GB",
 ) -> None:
-    """Figures, tables and a page of results, with intervals and notes on what is missing.
+    """Write figures, tables and a page of results, with confidence intervals and notes on missing results.
 
     Results of other programs are tidy CSV or Parquet (environment, algorithm, seed, step, score),
     PFRL's scores.txt, Stable-Baselines3's evaluations.npz, or folders of them.
 
     Args:
-        runs: Run folders or addresses, or results of other programs; several are read as one.
-        out: Folder for figures and tables; left out: RUN/report, for several or addresses report.
-        figures: Names of figures; left out: all that the results allow.
-        compare: Pairs for the verdict, as ib-dqn:4,dqn (the number is k); left out: the usual ones.
-        resamples: Resamples of the bootstrap; fewer are faster and less exact.
+        runs: Run folders or addresses, or results of other programs; several are combined.
+        out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or an address.
+        figures: Names of figures; left out: all for which there are results.
+        compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); left out: each with its baseline.
+        resamples: Bootstrap resamples; fewer are faster but less precise.
     """
     from valueshare.report.write import write_report
 
@@ -53,3 +58,40 @@ def report(
         print(f"{written.folder / 'report.html'}: all of it as one page")
     if written.left_out:
         print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
+
+
+def watch(runs: RunFolders, /, *, port: int = 8_011, max_result_size: MaxResultSize = "2GB") -> None:
+    """Show runs in a browser while they train; the page is updated after each phase.
+
+    The page is the one that `valueshare report` writes. It is served on this machine only, until Ctrl-C.
+    The runs are not affected.
+
+    Args:
+        runs: Run folders, addresses, or other results that `valueshare report` reads; several are combined.
+        port: Port on 127.0.0.1; 0: any free port.
+    """
+    let_threads_sleep()
+    from valueshare.report.page.live import Follower
+    from valueshare.report.page.server import server
+    from valueshare.runs.storage.copies import reading_copies
+    from valueshare.runs.storage.remote import PROGRESS_SECONDS
+
+    stop, places = Event(), [lasting(run) for run in runs]
+    with ExitStack() as stack:
+        copies = stack.enter_context(reading_copies(places))
+        fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
+        follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size)
+        serving = stack.enter_context(server(lambda: follower.view, port))
+        host, own_port = serving.socket.getsockname()
+        looking = Thread(target=follower.follow, args=(stop,), daemon=True)
+        looking.start()
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        print(f"http://{host}:{own_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
+        try:
+            serving.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            stop.set()
+            looking.join(timeout=2)
+            print("no longer shown", file=sys.stderr)
+        finally:
+            stop.set()

@@ -49,10 +49,12 @@ def tabular(
 
 
 def _run(
-    studies: Sequence[TabularStudy], out: Location, overwrite: bool, command: str, launcher: LauncherOptions
+    studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, launcher: LauncherOptions
 ) -> None:
-    from valueshare.experiments.tabular import run_studies, study_mdp
+    """Run the studies, or one shard of their grid in a folder of its own."""
+    from valueshare.experiments.tabular import cell_timesteps, concluded, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular import figure_name, headlines, write_results
+    from valueshare.report.tabular_files import write_shard
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
@@ -60,63 +62,43 @@ def _run(
         raise InvalidInput("tabular learners are no populations: leave out --population-agents")
     if launcher.workers > 1:
         raise InvalidInput("a tabular sweep has a thread for every core: leave out --workers")
-    if launcher.shard:
-        _run_shard(studies, out, overwrite, f"{command} --shard {launcher.shard}", launcher)
-        return
-    config = results_config(studies)
+    shard = launcher.own_shard
+    timesteps = cell_timesteps(studies, shard_cells(studies, shard))
+    out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
         remove_leftovers(here)
         if holds(here, config) and not overwrite:
-            print(f"these results are there already (--overwrite runs them again): {out}")
+            print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
         else:
-            study_mdp(studies[0])  # an unknown environment is found out before anything is made
+            study_mdp(studies[0])  # an unknown environment is refused before anything is written
             runs = sum(study.timesteps // study.steps for study in studies)
-            total = sum(study.timesteps for study in studies)
             try:
                 with results_folder(here, config, overwrite=overwrite) as folder:
-                    print(f"{runs:,} runs, {total:,} timesteps")
-                    result = run_studies(studies, progress=True, launcher=launcher)
-                    write_results(result, folder, command=command)
+                    print(
+                        f"shard {shard}: {timesteps:,} timesteps"
+                        if shard
+                        else f"{runs:,} runs, {timesteps:,} timesteps"
+                    )
+                    table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
+                    if shard:
+                        write_shard(table, folder, timesteps, seconds, command=f"{command} --shard {shard}")
+                    else:
+                        write_results(concluded(studies, table, seconds), folder, command=command)
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end
-            rate = result.timesteps / result.seconds
-            print(f"{result.seconds:.1f} s, {rate:,.0f} timesteps a second")
-        for line in headlines(here):
-            print(line)
+            print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
+        if shard is None:
+            for line in headlines(here):
+                print(line)
+    if shard:
+        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        return
     print(f"figure: {out / 'figures' / figure_name(studies)}.png")
     print(f"page:   {out / 'report.html'}")
 
 
-def _run_shard(
-    studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, launcher: LauncherOptions
-) -> None:
-    """One part of the grid, in a folder of its own; all of them together are the study."""
-    from valueshare.experiments.tabular import cell_timesteps, shard_cells, sweep_studies
-    from valueshare.report.tabular_files import write_shard
-    from valueshare.runs.directory import holds, remove_leftovers, results_folder
-    from valueshare.runs.storage.copies import synced_folder
-
-    timesteps = cell_timesteps(studies, shard_cells(studies, launcher.own_shard))
-    out = shard_folder(whole, launcher.own_shard)
-    config = results_config(studies, launcher.shard)
-    with synced_folder(out) as here:
-        remove_leftovers(here)
-        if holds(here, config) and not overwrite:
-            print(f"this shard is there already (--overwrite runs it again): {out}")
-        else:
-            try:
-                with results_folder(here, config, overwrite=overwrite) as folder:
-                    print(f"shard {launcher.shard}: {timesteps:,} timesteps")
-                    runs, seconds = sweep_studies(studies, progress=True, launcher=launcher)
-                    write_shard(runs, folder, timesteps, seconds, command=command)
-            except (KeyboardInterrupt, OSError) as end:
-                raise _ended(end) from end
-            print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps a second")
-    print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
-
-
 def _ended(end: BaseException) -> BaseException:
-    """The same, and that it left nothing behind."""
+    """The same exception, with the note that nothing was written."""
     if isinstance(end, OSError):
         return OSError(end.errno, f"{end.strerror or end}; nothing was written")
     return KeyboardInterrupt("nothing was written")

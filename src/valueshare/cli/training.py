@@ -66,18 +66,18 @@ def train(
 ) -> None:
     """Train every combination of environment, algorithm, k, settings and seed.
 
-    A setting that is left out has the value of the environment's preset; --plan shows them all.
+    Settings that are left out have the values of the environment's preset; --plan prints them.
 
     Args:
-        env: Names like LunarLander-v3 (Box observations, Discrete actions), or games like Pong.
+        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or Atari games, like Pong.
         backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
             Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
-        k: Mean-scaling coefficients of the ib- algorithms; 0 shares no value: ib-dqn is then dqn.
+        k: Mean-scaling coefficients of the ib- algorithms; with k = 0 no value is shared: ib-dqn equals dqn.
         seeds: Agents per combination, with consecutive seeds.
-        first_seed: The first of these seeds.
-        out: Folder or address, like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
-        plan: Print every setting and the memory needed, and run nothing.
+        first_seed: First of these seeds.
+        out: Run folder, or address like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
+        plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
         training = training_library()
@@ -112,23 +112,16 @@ def resume(
     tensorboard: TensorBoard = False,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
-    """Resume a run from its last finished phase, to the same end to the bit.
+    """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
 
     Args:
-        run: The run's folder or address, or with --shard the one that holds its shards.
+        run: The run's folder or address; with --shard, the folder that holds the shards.
     """
     with stop_on_signals() as stop:
         training = training_library()
         place = lasting(run)
-        work = partial(
-            training.resume,
-            place,
-            threads=threads or None,
-            tensorboard=tensorboard,
-            should_stop=stop,
-            groups=groups or None,
-            launcher=launcher,
-        )
+        options = {"threads": threads or None, "tensorboard": tensorboard, "groups": groups or None}
+        work = partial(training.resume, place, **options, should_stop=stop, launcher=launcher)
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)
 
 
@@ -137,6 +130,8 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
 
     In a study others follow: populations that failed do not end the program, but return False.
     """
+    from valueshare.runs.storage.copies import finished_phases
+
     way = f"resume with: valueshare resume {shlex.quote(str(folder))}"
     if in_study:
         way = "resume with the same command again"
@@ -146,7 +141,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         run = None
     except EnvironmentFailed as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; all finished phases are safe; fix it, then {way}", FAILED)
+            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {way}", FAILED)
         run = None
     except OSError as error:
         if not _is_there(folder):
@@ -167,7 +162,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
     elif not _is_there(folder):
         exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
-        exit_with(f"stopped; all finished phases are safe; {way}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {finished_phases(folder)}; {way}", stop.exit_code or FAILED)
     return True
 
 
@@ -214,8 +209,8 @@ def training_library(extra: str = "train") -> "ModuleType":
 def let_threads_sleep() -> None:
     """OpenMP's threads wait asleep, unless the caller has said otherwise; before PyTorch loads.
 
-    Spinning, as they do by default, they take the cores from the environments' threads and from
-    each other: on two busy cores that made the whole loop almost five times slower.
+    Spinning, as they do by default, they take the cores from the environments' threads and from each other: on two busy
+    cores that made the whole loop almost five times slower.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -1,30 +1,28 @@
 """Atari games through ale-py's vector environment: emulators in C++ on threads of their own.
 
-An observation is one picture, (84, 84) uint8: only what is new travels, and whoever needs the last
-four stacks them. Rewards are raw. What the vector environment does by itself, and what is made of
-it here:
+An observation is one frame, (84, 84) uint8: only new frames are copied, and the caller stacks the last four. Rewards
+are raw. What the vector environment does by itself, and how it is used here:
 
-- Its defaults are another protocol (no-ops, FIRE, clipped rewards, no sticky actions, minimal
-  actions, reset in the step after an end), so every one of its settings is given.
-- It ends an episode at a limit of frames *before* it looks at the last ones, and shows a picture
-  that is part of the step before. Here the steps are counted and the game is reset afterwards: the
-  final observation of a truncated step is the true one. At game over that is left as it is, as
-  Gymnasium's AtariPreprocessing has it: nothing bootstraps from that picture.
+- Its defaults are another protocol (no-ops, FIRE, clipped rewards, no sticky actions, minimal actions, reset in the
+  step after an end), so all of its settings are given explicitly.
+- It ends an episode at a limit of frames *before* it looks at the last ones, and shows a picture that is part of the
+  step before. Here the steps are counted and the game is reset afterwards: the final observation of a truncated step is
+  the true one. At game over that is left as it is, as Gymnasium's AtariPreprocessing has it: nothing bootstraps from
+  that picture.
 - It draws 0, ..., n-1 no-ops for n: here a protocol's `max_noops` can all happen.
 - Its seeds are from 0 to 2^31-1; negative ones mean "none". See `emulator_seeds`.
-- An action that does not exist makes it wait for ever: such actions are refused before. Skiing has
-  no FIRE among its "full" actions, 9 in all; here it has 18 like every game, and those with FIRE
-  do nothing, which is what the emulator makes of them where it gets them.
-- It steps all its environments or none. So a game's environments are one vector environment in
-  `lockstep`, and otherwise each is its own, which costs some 15 µs more an environment and step.
+- It waits for ever for an action that does not exist, so such actions are refused first. Skiing has no FIRE among its
+  "full" actions, 9 in all; here it has 18 like every game, and those with FIRE do nothing, as in the
+  emulator itself.
+- It steps all its environments or none. So a game's environments are one vector environment in `lockstep`, and
+  otherwise each is its own, which costs about 15 µs more per environment and step.
 
-Where a lost life ends an episode (nature-2015, training only) the game continues: the step is
-terminated, the next episode starts from the picture it led to, and the limit counts the whole game.
-A life is lost when their number falls and is not yet 0; game over ends the last one. Evaluation
-counts whole games.
+Where a lost life ends an episode (nature-2015, training only) the game continues: the step is terminated, the next
+episode starts from the picture it led to, and the limit counts the whole game. A life is lost when their number falls
+and is not yet 0; game over ends the last one. Evaluation counts whole games.
 
-Loading a ROM takes 0.1 s, and both making an environment and seeding it do so. A reset at an
-episode's end takes some 4 ms, as long as ten steps.
+Loading a ROM takes 0.1 s, and both making an environment and seeding it do so. A reset at an episode's end takes about
+4 ms, as long as ten steps.
 """
 
 from collections.abc import Sequence
@@ -70,7 +68,7 @@ def atari_spec(names: Sequence[str], protocol: AtariProtocol, episode_limit: int
 
 
 class _Group(NamedTuple):
-    """Environments that step together, and where they are among all."""
+    """Environments that step together, and their rows among all environments."""
 
     number: int
     vector: Any
@@ -219,8 +217,7 @@ class AtariEnvironments:
     def _joined(self, results: Sequence[tuple[_Group, Any]]) -> _Results:
         """Results of all environments; those that stand still are as before.
 
-        The arrays of a vector environment are nobody else's: one that is all there is hands over
-        its own.
+        Nothing else refers to the arrays of a vector environment, so a single one's arrays are returned without a copy.
         """
         if len(self._groups) == 1 and results:
             (frames, reward, over, _, info), rows = results[0][1], self._all

@@ -1,7 +1,6 @@
 """The Atari games that can be played: the 57 of the benchmark, and ale-py's others.
 
-The 57, with the scores of random play and of people, are package data. The others have no such
-scores.
+The 57, with the scores of random play and of people, are package data. The others have no such scores.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""What every backend's environments look like: E of them, stepped at once.
+"""The protocol of every backend's environments: E of them, stepped at once.
 
-Two rules make the transitions exact. An episode that ends is reset within the same step, and the
-observation that the step itself led to is kept beside the reset one: no step is lost or invented,
-and a truncated step bootstraps from its own final observation. And environment e depends on its
-own seed and actions alone, never on its neighbours or on E.
+Two rules make the transitions exact. An episode that ends is reset within the same step, and the observation that the
+step itself led to is kept beside the reset one: no step is lost or invented, and a truncated step bootstraps from its
+own final observation. And environment e depends on its own seed and actions alone, never on its neighbours or on E.
 """
 
 from collections.abc import Sequence
@@ -25,8 +24,8 @@ Actions = Sequence[int] | NDArray[np.integer[Any]]
 class EnvironmentSpec:
     """What an agent must know of one environment; actions are 0, ..., actions - 1.
 
-    With `stack` = S > 0 an observation is one frame, and the network sees the last S of them,
-    oldest first; at an episode's start the first frame fills the places before it.
+    With `stack` = S > 0 an observation is one frame, and the network sees the last S of them, oldest first; at an
+    episode's start the first frame fills the places before it.
     """
 
     name: str
@@ -74,8 +73,8 @@ class Environments(Protocol):
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         """Begin a step: actions [E]; what happens until `receive` overlaps it.
 
-        Environments outside `active` [E] stand still. Their row of the result has reward 0,
-        no ending and their last observation. Environments made in lockstep refuse it.
+        Environments outside `active` [E] stand still. Their row of the result has reward 0, no ending and their last
+        observation. Environments made in lockstep refuse it.
         """
 
     def receive(self) -> StepResult:

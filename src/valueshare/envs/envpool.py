@@ -1,11 +1,11 @@
 """EnvPool's environments: C++ on its own threads, so that learning overlaps their steps.
 
-What EnvPool does by itself, and what is made of it here:
+What EnvPool does by itself, and how it is used here:
 
-- A pool resets an ended episode in the step *after* its end, ignoring that step's action. Here
-  ended environments are reset by id before `receive` returns: the same draws, one step sooner.
-- A pool calls an episode that terminates on the very step of its limit truncated. So the pool gets
-  a limit that is never reached, and the steps are counted here: termination wins.
+- A pool resets an ended episode in the step *after* its end, ignoring that step's action. Here ended environments are
+  reset by id before `receive` returns: the same draws, one step sooner.
+- A pool calls an episode that terminates on the very step of its limit truncated. So the pool gets a limit that is
+  never reached, and the steps are counted here: termination wins.
 - A pool takes its seeds only when it is made. `reset` makes a new one (2,040 LunarLanders: 0.1 s).
 """
 
@@ -169,8 +169,8 @@ def _without_space_warnings() -> Iterator[None]:
 def _without_jax() -> Iterator[None]:
     """EnvPool imports JAX for a feature that is not used here, and goes without if it cannot.
 
-    That takes seconds. The pools made here then have no `xla()`, also for others in this process;
-    where JAX is loaded already, they keep it.
+    That takes seconds. The pools made here then have no `xla()`, also for others in this process; where JAX is loaded
+    already, they keep it.
     """
     module = "envpool.python.lax"
     hidden = "jax" not in sys.modules and module not in sys.modules

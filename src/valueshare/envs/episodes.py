@@ -1,4 +1,4 @@
-"""What training episodes brought in, counted step by step."""
+"""Returns of training episodes, summed step by step."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ class TrainingEpisodes:
         self.finished: NDArray[np.int64] = np.zeros(agents, np.int64)
 
     def step(self, agents: slice, result: StepResult) -> None:
-        """A step of these agents; different ones may be counted at the same time."""
+        """Add a step of these agents; threads may add the steps of different agents at the same time."""
         ended = result.terminated | result.truncated
         running = self.running[agents]
         running += result.reward

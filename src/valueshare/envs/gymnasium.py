@@ -1,9 +1,8 @@
 """Any Gymnasium environment with Box observations and Discrete actions.
 
-A plain loop, run in `receive`: what a GPU was given before it overlaps it.
-Most of these environments are Python, where threads take turns at the interpreter (32 CartPoles:
-0.28 ms a step in a loop, 0.32 ms on two threads), and a loop in the background makes the learner
-wait for the interpreter instead.
+A plain loop, run in `receive`: it overlaps with the work that a GPU was given before. Most of these environments are
+Python, where threads take turns at the interpreter (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads),
+and a loop in the background makes the learner wait for the interpreter instead.
 """
 
 import dataclasses
@@ -63,7 +62,7 @@ def check_environment(env_id: str) -> None:
 
 
 class CheckedEnvironment:
-    """One environment; what it raises, and what it gives in a wrong shape or form, is said."""
+    """One environment; exceptions and results of the wrong type or shape are reported by name."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], spec: EnvironmentSpec) -> None:
         self._env, self._spec = env, spec
@@ -236,9 +235,9 @@ def _is_flag(value: object) -> bool:
 
 
 def _other_than_five(error: Exception) -> str | None:
-    """What a step gave, if it is for that that it could not be taken apart.
+    """What a step returned, if the error is that it could not be unpacked into five values.
 
-    Gymnasium's own wrappers do so before we do, the limit of episodes say.
+    Gymnasium's own wrappers, like the time limit, unpack it before we do.
     """
     (frame, _), *_ = reversed(list(traceback.walk_tb(error.__traceback__)))
     room = str(frame.f_globals.get("__name__")).partition(".")[0]

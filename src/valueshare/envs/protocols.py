@@ -1,7 +1,7 @@
 """Atari protocols: everything between the emulator and an agent, as one named value.
 
-Scores under different protocols are not comparable, so a protocol is printed (`described`), stored
-with results (`to_json`, `from_json`) and identified by its `digest`.
+Scores under different protocols are not comparable, so a protocol is printed (`described`) and identified by its
+`digest`.
 """
 
 import dataclasses
@@ -9,7 +9,6 @@ import json
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
-from typing import Any
 
 from valueshare.errors import InvalidInput
 
@@ -23,7 +22,7 @@ class AtariProtocol:
     # The emulator
     sticky: float = 0.25  # probability that a frame repeats the action of the frame before
     full_actions: bool = True  # all 18, in every game; False: those that the game reacts to
-    frame_skip: int = 4  # frames a step, all with the step's action
+    frame_skip: int = 4  # frames per step, all with the step's action
     max_noops: int = 0  # a game starts with 0, ..., max_noops frames of no-op, uniformly
     fire_at_start: bool = False  # no FIRE is pressed for the agent
     mode: int = 0  # the game's own variants: its defaults
@@ -70,19 +69,20 @@ class AtariProtocol:
     def digest(self) -> str:
         """Of the settings, not of the name: 12 hexadecimal digits."""
         settings = {k: v for k, v in dataclasses.asdict(self).items() if k != "name"}
-        return sha256(_canonical(settings).encode()).hexdigest()[:12]
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+        return sha256(text.encode()).hexdigest()[:12]
 
     def for_evaluation(self) -> "AtariProtocol":
         """The same with whole games as episodes, which is what scores are made of."""
         return dataclasses.replace(self, terminal_on_life_loss=False)
 
     def described(self) -> list[str]:
-        """The protocol in words, a line a subject."""
+        """The protocol in words, one line per subject."""
         picture = "the brighter of the last two frames" if self.frame_max_pool else "the last one"
         starts = f"0 to {self.max_noops} no-op frames" if self.max_noops else "no no-ops"
         endings = "game over" + (", in training also at a lost life" * self.terminal_on_life_loss)
         actions = "all 18" if self.full_actions else "those the game reacts to"
-        sticky = f"sticky with probability {self.sticky:g} a frame" if self.sticky else "not sticky"
+        sticky = f"sticky with probability {self.sticky:g} per frame" if self.sticky else "not sticky"
         rewards = "their signs" if self.clip_rewards else "as they are"
         lines = {
             f"Atari protocol {self.name}": self.digest,
@@ -95,21 +95,6 @@ class AtariProtocol:
             "rewards": f"{rewards} in training, raw in scores",
         }
         return [f"{subject}: {words}" for subject, words in lines.items()]
-
-    def to_json(self) -> str:
-        return _canonical(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "AtariProtocol":
-        """What `to_json` wrote; a setting that is missing or unknown is refused."""
-        try:
-            written: Any = json.loads(text)
-        except json.JSONDecodeError as reason:
-            raise InvalidInput(f"an Atari protocol is not JSON: {reason}") from reason
-        known = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(written, dict) or set(written) != known:
-            raise InvalidInput(f"an Atari protocol has exactly these settings: {sorted(known)}")
-        return cls(**written)
 
 
 # Settings with one value so far: written down, so that they are printed and hashed too.
@@ -141,7 +126,3 @@ def atari_protocol(name: str | AtariProtocol | None = None) -> AtariProtocol:
         hint = f"did you mean {near[0]}? " if near else ""
         raise InvalidInput(f"there is no Atari protocol {chosen!r}: {hint}There are {', '.join(_PROTOCOLS)}")
     return _PROTOCOLS[chosen]
-
-
-def _canonical(settings: dict[str, Any]) -> str:
-    return json.dumps(settings, sort_keys=True, separators=(",", ":"))

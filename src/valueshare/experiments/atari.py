@@ -1,20 +1,21 @@
 """The Atari studies as data: scores on 57 games, sensitivity to k, RMSprop, and RDQ's beta.
 
-A study is a few runs: algorithms with settings or a network of their own are a run each. The agents
-of a run are split into populations that fit a GPU. The split is in the plan and does not depend on
-the machine: the same command resumes the same folders on another one.
+A study is a few runs: algorithms with settings or a network of their own are a run each. The agents of a run are split
+into populations that fit a GPU. The split is in the plan and does not depend on the machine: the same command resumes
+the same folders on another one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import polars as pl
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign, StudyKind
+from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign
 from valueshare.experiments.atari_options import AtariOptions, AtariScale
+from valueshare.experiments.deviations import changed_settings
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import Preset
@@ -50,11 +51,10 @@ def atari_study(
 ) -> AtariStudy:
     """A study by its name; options that are left out have the values of the scale."""
     if options.scale not in CHANGES:
-        known = ", ".join(get_args(AtariScale))
-        raise InvalidInput(f"unknown scale {options.scale!r}: write one of {known}")
+        raise InvalidInput(f"unknown scale {options.scale!r}: write one of {', '.join(get_args(AtariScale))}")
     if options.agents_at_once < 1:
         raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
-    kind = KINDS[name]()
+    kind = KINDS[name]
     design, paper = kind.designs[options.scale], kind.designs["paper"]
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
@@ -72,12 +72,17 @@ def atari_study(
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
-        sentences += _differences(preset.settings, settings, members)
+        unread = ["replay_device"]  # the paper does not say where replay is kept
+        if not any(algorithm_named(member).samples.learn for member in members):
+            unread += ["quantiles", "target_quantiles", "acting_quantiles"]
+        sentences += changed_settings(preset.settings, settings, unread)
     epsilon = EPSILON_STEPS.get(options.scale)
     if epsilon is not None:
         sentences.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
     sentences += _counted(chosen, paper)
-    sentences += _guessed(chosen, kind)
+    sentences += [  # our guesses of values that the paper leaves open
+        words for field, words in kind.guesses.items() if set(getattr(chosen, field)) == set(getattr(paper, field))
+    ]
     return AtariStudy(name, tuple(runs), (*dict.fromkeys(sentences), *_OF_THIS_IMPLEMENTATION))
 
 
@@ -112,14 +117,9 @@ def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> li
 
 
 def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSettings:
-    changes = dict(CHANGES[options.scale])
-    if options.steps is not None:
-        changes["steps"] = options.steps
-    if options.eval_interval is not None:
-        changes["eval_interval"] = changes["checkpoint_interval"] = options.eval_interval
-    for name in ("eval_timesteps", "replay_capacity"):
-        if getattr(options, name) is not None:
-            changes[name] = getattr(options, name)
+    given = {name: getattr(options, name) for name in ("steps", "eval_interval", "eval_timesteps", "replay_capacity")}
+    given["checkpoint_interval"] = options.eval_interval
+    changes = CHANGES[options.scale] | {name: value for name, value in given.items() if value is not None}
     protocol = atari_protocol(options.atari_protocol)
     return replace(
         paper,
@@ -134,7 +134,7 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
 
 def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.DataFrame:
     """Every combination, game by game; k = n is the number of actions of the game."""
-    own = preset.own
+    own = preset.agent_settings
     if options.scale in EPSILON_STEPS:
         own = replace(own, epsilon_steps=EPSILON_STEPS[options.scale])
     owns = [replace(own, beta=beta) for beta in design.beta] or [own]
@@ -144,8 +144,7 @@ def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.Dat
         for name in design.algorithms:
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
-            seeds = range(design.seeds)
-            tables.append(agent_table(spec.name, name, seeds=seeds, k=unique, own=owns))
+            tables.append(agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=owns))
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
@@ -162,17 +161,6 @@ def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
         families=families(dict.fromkeys(games, settings), specs),
     )
     return split(whole, options.agents_at_once)
-
-
-def _differences(paper: TrainingSettings, settings: TrainingSettings, algorithms: Sequence[str]) -> list[str]:
-    """Settings that are not those of the paper, and that these algorithms have."""
-    drawn = any(algorithm_named(name).samples.learn for name in algorithms)
-    unread = () if drawn else ("quantiles", "target_quantiles", "acting_quantiles")
-    return [
-        f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
-        for name, value in settings.to_json().items()
-        if name not in (*_HARMLESS, *unread) and value != getattr(paper, name)
-    ]
 
 
 def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
@@ -192,24 +180,15 @@ def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
         own_beta = _listed(paper.beta) if paper.beta else "0.001"
         sentences.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
     if set(chosen.games) != set(paper.games):
-        missing = set(chosen.games) - set(paper.games)
-        games, in_all = how_many(len(chosen.games), "game"), len(paper.games)
-        count = f"{games}, not all of them the paper's {in_all}"
-        sentences.append(count if missing else f"{len(chosen.games)} of {in_all} games")
+        others = set(chosen.games) - set(paper.games)
+        count = f"{how_many(len(chosen.games), 'game')}, not all of them the paper's {len(paper.games)}"
+        sentences.append(count if others else f"{len(chosen.games)} of {len(paper.games)} games")
     if chosen.seeds != paper.seeds:
         sentences.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
     return sentences
 
 
-def _guessed(chosen: StudyDesign, kind: StudyKind) -> list[str]:
-    """Values that the paper leaves open, where the study has our guesses."""
-    paper = kind.designs["paper"]
-    return [words for name, words in kind.guesses.items() if set(getattr(chosen, name)) == set(getattr(paper, name))]
-
-
 _COUNTS = ("seeds", "steps", "eval_interval", "eval_timesteps", "replay_capacity")
-# The paper does not say where replay is kept.
-_HARMLESS = ("replay_device",)
 _OF_THIS_IMPLEMENTATION = (
     "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
     "an update samples the transitions up to the step before, because learning overlaps the games",
@@ -222,7 +201,3 @@ _OF_THIS_IMPLEMENTATION = (
 
 def _listed(values: Sequence[K]) -> str:
     return ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:,}" if type(value) is int else str(value)

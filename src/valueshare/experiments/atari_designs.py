@@ -47,8 +47,8 @@ class StudyKind(NamedTuple):
 _N_ONLY: dict[str, tuple[K, ...]] = {"ib-dqn": (N,)}
 _PAIR = ("dqn", "ib-dqn")
 
-KINDS: dict[str, Callable[[], StudyKind]] = {
-    "atari57": lambda: StudyKind(
+KINDS: dict[str, StudyKind] = {
+    "atari57": StudyKind(
         {
             "paper": StudyDesign(tuple(atari57()), PAPER_ALGORITHMS, 5),
             "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
@@ -56,7 +56,7 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
         },
         atari,
     ),
-    "atari-sensitivity": lambda: StudyKind(
+    "atari-sensitivity": StudyKind(
         {
             "paper": StudyDesign(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
             "small": StudyDesign(SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}),
@@ -64,7 +64,7 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
         },
         atari,
     ),
-    "atari-rmsprop": lambda: StudyKind(
+    "atari-rmsprop": StudyKind(
         {
             "paper": StudyDesign(tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY),
             "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
@@ -76,7 +76,7 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
             f"{' and '.join(RMSPROP_WITHOUT)} are meant is a guess"
         },
     ),
-    "atari-rdq-beta": lambda: StudyKind(
+    "atari-rdq-beta": StudyKind(
         {
             "paper": StudyDesign(VALIDATION_GAMES, ("rdq",), 5, beta=BETAS),
             "small": StudyDesign(VALIDATION_GAMES[:1], ("rdq",), 3, beta=BETAS),
@@ -84,8 +84,8 @@ KINDS: dict[str, Callable[[], StudyKind]] = {
         },
         atari,
         {
-            "beta": "of its five values of beta the paper names 0.001 alone, and no number of "
-            "seeds: the others, and 5 seeds, are a guess"
+            "beta": "of its five values of beta the paper names 0.001 alone, and no number of seeds: the others, and "
+            "5 seeds, are a guess"
         },
     ),
 }

@@ -4,9 +4,21 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from valueshare.population.settings import SETTINGS
 
 AtariScale = Literal["smoke", "small", "paper"]
+
+
+def _help(setting: str, more: str = "") -> Parameter:
+    """The help of a training setting."""
+    return Parameter(help=SETTINGS[setting].help.removesuffix(".") + more + ".")
+
+
+SCALES = "; left out: that of the scale"
 
 
 @dataclass(frozen=True)
@@ -14,30 +26,24 @@ class AtariOptions:
     """Options that are left out have the values of the scale."""
 
     scale: AtariScale = "small"
-    """smoke: Pong for 300 steps, under a minute; small: a million, for a GPU; paper: 50 million."""
+    """smoke: Pong for 300 steps, under a minute; small: a million steps, for a GPU; paper: 50 million steps."""
     games: tuple[str, ...] = ()
-    """Names like Pong or NameThisGame; left out: the scale's own."""
+    """Names like Pong or NameThisGame; left out: those of the scale."""
     seeds: int | None = None
-    """Agents per combination; left out: the scale's own."""
-    steps: int | None = None
-    """Steps per agent; left out: the scale's own."""
-    eval_interval: int | None = None
-    """Steps between evaluations, which are the phases too; left out: the scale's own."""
+    """Agents per combination; left out: that of the scale."""
+    steps: Annotated[int | None, _help("steps", SCALES)] = None
+    eval_interval: Annotated[int | None, _help("eval_interval", ", and the length of a phase" + SCALES)] = None
     eval_timesteps: int | None = None
-    """Timesteps per evaluation of one agent; left out: the scale's own."""
-    replay_capacity: int | None = None
-    """Transitions that the replay of one agent holds, 7.1 kB each; left out: the scale's own."""
+    """Timesteps per evaluation of one agent; left out: that of the scale."""
+    replay_capacity: Annotated[int | None, _help("replay_capacity", ", 7.1 kB each" + SCALES)] = None
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
     """Memory that holds the replay; auto: that of the training device."""
     agents_at_once: int = 16
-    """Most agents of one population; it changes no number."""
-    atari_protocol: str = "machado-2018"
-    """Name of the protocol of the games: machado-2018 is the paper's."""
-    delayed_actor: bool = False
-    """Act with the weights from before the last update: acting never waits for one."""
+    """Most agents per population; it does not change results."""
+    atari_protocol: Annotated[str, _help("atari_protocol")] = "machado-2018"
+    delayed_actor: Annotated[bool, _help("delayed_actor")] = False
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     compile: bool = False
-    """Compile the step of the agents; takes a minute, then it is faster."""
-    tf32: bool = False
-    """CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas."""
+    """Compile the agents' step with torch.compile: takes about a minute, then each step is faster."""
+    tf32: Annotated[bool, _help("tf32")] = False

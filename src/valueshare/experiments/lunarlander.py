@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 
 from valueshare.errors import InvalidInput
+from valueshare.experiments.deviations import changed_settings
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
@@ -30,9 +31,9 @@ class _Scale(NamedTuple):
     changes: dict[str, Any]  # of the paper's settings
 
 
-# Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the minibatch and a quarter of
-# the updates. Agents learn not to crash at once, most of them not yet to land (mean scores near -75
-# at the end): it shows how large k fail, and is too short to tell small k from 0.
+# Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the minibatch and a quarter of the updates. Agents
+# learn not to crash at once, most of them not yet to land (mean scores near -75 at the end): it shows how large k fail,
+# and is too short to tell small k from 0.
 _SCALES: dict[StudyScale, _Scale] = {
     "paper": _Scale(PAPER_K, 120, {}),
     "small": _Scale(
@@ -72,53 +73,35 @@ def lunarlander_study(
 ) -> Study:
     """The paper's study, or a smaller one; `eval_episodes` and `seeds` replace the scale's own."""
     if scale not in _SCALES:
-        known = ", ".join(get_args(StudyScale))
-        raise InvalidInput(f"unknown scale {scale!r}: write one of {known}")
+        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(get_args(StudyScale))}")
     if eval_episodes is not None and eval_episodes < 1:
         raise InvalidInput(f"eval-episodes = {eval_episodes}: write a number >= 1")
     if seeds is not None and seeds < 2:
         raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
     paper, own = lunarlander_paper()
     chosen = _SCALES[scale]
-    settings = replace(paper, tf32=tf32, **chosen.changes)
-    if eval_episodes is not None:
-        settings = replace(settings, eval_episodes=eval_episodes)
-    settings = replace(settings, eval_envs=min(settings.eval_envs, settings.eval_episodes))
+    changes = chosen.changes if eval_episodes is None else {**chosen.changes, "eval_episodes": eval_episodes}
+    episodes = changes.get("eval_episodes", paper.eval_episodes)
+    settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     count = chosen.seeds if seeds is None else seeds
-    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, own=own)
+    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, agent_settings=own)
     return Study(agents, settings, deviations(agents, settings))
 
 
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
     """Where a run departs from the paper's settings, in sentences."""
-    paper = lunarlander_paper().settings
-    sentences = [
-        f"{name.replace('_', ' ')} {_shown(value)} instead of {_shown(getattr(paper, name))}"
-        for name, value in settings.to_json().items()
-        if name not in _HARMLESS and value != getattr(paper, name)
-    ]
+    # The paper does not say how many environments evaluate at once, or how often it saves.
+    sentences = changed_settings(lunarlander_paper().settings, settings, ("eval_envs", "checkpoint_interval"))
     ks = set(agents["k"].to_list())
     if ks != set(PAPER_K):
         sentences.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
     fewest = min(agents.group_by("k").len()["len"].to_list())
     if fewest != _SCALES["paper"].seeds:
         sentences.append(f"{how_many(fewest, 'seed')} instead of {_SCALES['paper'].seeds}")
-    sentences.append(
-        f"an episode under way ends as truncated every {settings.checkpoint_interval:,} steps, at "
-        "the end of a phase, which makes a run resumable"
+    phase = f"{settings.checkpoint_interval:,} steps, at the end of a phase"
+    return (
+        *sentences,
+        f"an episode under way ends as truncated every {phase}, which makes a run resumable",
+        "an update samples the transitions up to the step before, because learning overlaps the environments",
+        "minibatches are drawn with replacement",
     )
-    sentences.append(
-        "an update samples the transitions up to the step before, because learning overlaps the environments"
-    )
-    sentences.append("minibatches are drawn with replacement")
-    return tuple(sentences)
-
-
-# The paper does not say how many environments evaluate at once, or how often it saves.
-_HARMLESS = ("eval_envs", "checkpoint_interval")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return "-".join(str(item) for item in value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

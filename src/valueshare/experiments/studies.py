@@ -31,25 +31,25 @@ class TabularStudy:
     algorithm: str = "q-learning"
     """q-learning, sarsa or expected-sarsa."""
     k: tuple[float, ...] = (0.0, 0.4, 1.6, 6.4)
-    """Mean-scaling coefficients; the smallest is what the others are compared with."""
+    """Mean-scaling coefficients; the others are compared with the smallest."""
     step_sizes: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-    """Step sizes in (0, 1]; each k is scored at its own best."""
+    """Step sizes in (0, 1]; each k is scored at its best step size."""
     seeds: int = 32
-    """Runs of each k and step size: seeds 0 to N-1."""
+    """Runs per k and step size, with seeds 0 to N-1."""
     steps: int = 5_000
-    """Timesteps of a run."""
+    """Timesteps per run."""
     regimes: tuple[int, ...] = ()
-    """Timesteps at which the runs are compared; left out: 1/10, 1/5, 1/2 and all of the steps."""
+    """Timesteps at which the runs are compared; left out: after 1/10, 1/5, 1/2 and all of the steps."""
     epsilon: float = 0.1
     """Probability of a random action."""
     step_size_power: float = 0.0
     """p in step size / visits(s, a)^p; 0 keeps the step size constant."""
     discount: float = 0.95
-    """Discount rate."""
+    """Discount factor."""
     step_reward: float = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
     measure: Literal["auto", "episodes", "reward"] = "auto"
-    """Completed episodes, or all reward collected; auto: episodes in the gridworld, else reward."""
+    """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
     def __post_init__(self) -> None:
         check_learners(self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power)

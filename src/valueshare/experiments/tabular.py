@@ -1,4 +1,4 @@
-"""Running tabular studies: sweeps in, tidy tables and comparisons out."""
+"""Running tabular studies: their sweeps as tidy tables, and comparisons of k."""
 
 import io
 import json
@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import GRIDWORLD, TabularStudy
+from valueshare.experiments.studies import GRIDWORLD, TabularStudy, studies_of
 from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.tabular.mdp import FiniteMDP, gridworld
 from valueshare.tabular.progress import shown_progress
@@ -61,21 +61,29 @@ def run_studies(
 
     The launcher says where the sweeps run; that changes no bit of them.
     """
-    launcher = LauncherOptions() if launcher is None else launcher
-    runs, seconds = sweep_studies(studies, progress=progress, launcher=launcher)
-    return concluded(studies, runs, seconds)
+    return concluded(studies, *sweep_studies(studies, progress=progress, launcher=launcher or LauncherOptions()))
 
 
 def sweep_studies(
     studies: Sequence[TabularStudy], *, progress: bool, launcher: LauncherOptions
 ) -> tuple[pl.DataFrame, float]:
-    """The sweeps of all studies, or the shard's rows of them; and the seconds they took."""
-    mdps = [study_mdp(study) for study in studies]
+    """The sweeps of all studies, or the shard's rows of them; and the seconds they took, without compilation."""
+    mdps = [study_mdp(study) for study in studies]  # an unknown environment is refused here
     cells = shard_cells(studies, launcher.own_shard)
-    tables, seconds = _tables(studies, mdps, cells, progress, launcher)
+    if launcher.launcher == "ray":
+        began = time.perf_counter()
+        tables = _on_cluster(studies, cells, progress, launcher)
+    else:
+        sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that it is not measured
+        began = time.perf_counter()
+        tables = [
+            _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.moments, progress)
+            for cell in cells
+            for own in [studies[cell.study]]
+        ]
+    seconds = time.perf_counter() - began
     cases = [pl.lit(studies[cell.study].case, pl.Float64).alias("step_reward") for cell in cells]
-    own = [table.with_columns(case) for table, case in zip(tables, cases, strict=True)]
-    return pl.concat(own), seconds
+    return pl.concat(table.with_columns(case) for table, case in zip(tables, cases, strict=True)), seconds
 
 
 def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
@@ -87,25 +95,15 @@ def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: floa
         measured = table.rename({_COLUMNS[study.measured]: "score"})
         chosen = tuned_increase(measured)
         figure.append(chosen.with_columns(case))
-        first, second = pl.col("seed") < study.seeds // 2, pl.col("seed") >= study.seeds // 2
-        crossed = tuned_increase(measured, choose=first, score=second, both_ways=True)
+        first_half = pl.col("seed") < study.seeds // 2
+        crossed = tuned_increase(measured, choose=first_half, score=~first_half, both_ways=True)
         held_out.append(crossed.with_columns(case))
         norms.append(_norms(study, study_mdp(study), chosen).with_columns(case))
-    return TabularResult(
-        studies=tuple(studies),
-        runs=runs,
-        norms=pl.concat(norms),
-        figure=pl.concat(figure),
-        held_out=pl.concat(held_out),
-        seconds=seconds,
-    )
+    return TabularResult(tuple(studies), runs, pl.concat(norms), pl.concat(figure), pl.concat(held_out), seconds)
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
-    """One shard of the grids, laid end to end; every k and step size is in one shard.
-
-    All of them are equally long but for the steps of their study, which are alike.
-    """
+    """One shard of the grids of all studies, concatenated; every pair of k and step size is in one shard."""
     grid = [
         (number, k, step_size)
         for number, study in enumerate(studies)
@@ -132,36 +130,16 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
 def sweep_rows(text: str) -> bytes:
     """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
-    study = TabularStudy(**{name: _tuples(value) for name, value in values["study"].items()})
-    threads = int(values["threads"])
-    table = _sweep(study, study_mdp(study), values["k"], values["step_sizes"], study.moments, threads=threads)
+    (study,) = studies_of(values)
+    mdp, threads = study_mdp(study), int(values["threads"])
+    table = _sweep(study, mdp, values["k"], values["step_sizes"], study.moments, threads=threads)
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()
 
 
-def _tables(
-    studies: Sequence[TabularStudy],
-    mdps: Sequence[FiniteMDP],
-    cells: Sequence[Cell],
-    progress: bool,
-    launcher: LauncherOptions,
-) -> tuple[list[pl.DataFrame], float]:
-    """One table per cell, and the seconds they took, in this process without compilation."""
-    if launcher.launcher == "ray":
-        return _on_cluster(studies, cells, progress, launcher)
-    sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that it is not measured
-    began = time.perf_counter()
-    tables = [
-        _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.moments, progress)
-        for cell in cells
-        for own in [studies[cell.study]]
-    ]
-    return tables, time.perf_counter() - began
-
-
 def cell_timesteps(studies: Sequence[TabularStudy], cells: Sequence[Cell]) -> int:
-    """Of all their runs together."""
+    """Timesteps of all runs of these cells."""
     return sum(
         len(cell.k) * len(cell.step_sizes) * studies[cell.study].seeds * studies[cell.study].steps for cell in cells
     )
@@ -169,8 +147,8 @@ def cell_timesteps(studies: Sequence[TabularStudy], cells: Sequence[Cell]) -> in
 
 def _on_cluster(
     studies: Sequence[TabularStudy], cells: Sequence[Cell], progress: bool, launcher: LauncherOptions
-) -> tuple[list[pl.DataFrame], float]:
-    """One task for a k and a few step sizes, in the order of the grid."""
+) -> list[pl.DataFrame]:
+    """One table per cell, from tasks of one k and a few step sizes each."""
     from valueshare.runs.workers.cluster import spread
 
     threads = max(1, launcher.ray_cpus)
@@ -181,24 +159,16 @@ def _on_cluster(
         for first in range(0, len(cell.step_sizes), TASK_STEP_SIZES)
     ]
     texts = [
-        json.dumps(
-            {"study": asdict(studies[cell.study]), "k": cell.k, "step_sizes": cell.step_sizes, "threads": threads}
-        )
+        json.dumps({"studies": [asdict(studies[cell.study])], **cell._asdict(), "threads": threads})
         for _, cell in tasks
     ]
-    began = time.perf_counter()
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
         results = spread(launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]])))
     tables = [pl.read_parquet(result) for result in results]
-    whole = [
+    return [
         pl.concat([table for table, (own, _) in zip(tables, tasks, strict=True) if own == number])
         for number in range(len(cells))
     ]
-    return whole, time.perf_counter() - began
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 _COLUMNS = {"episodes": "episodes", "reward": "reward_sum"}

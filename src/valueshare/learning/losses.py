@@ -52,9 +52,8 @@ def quantile_huber_loss(quantiles: Tensor, tau: Tensor, targets: Tensor, kappa: 
     """The loss of implicit quantile networks: quantile regression with a Huber-smoothed error.
 
     With e_ij = target_j - quantile_i,  sum_i mean_j |tau_i - [e_ij < 0]|·huber(e_ij, kappa)/kappa:
-    a *sum* over the N quantiles of the network and a *mean* over the N' samples of the target.
-    Dabney et al. 2018, "Implicit Quantile Networks for Distributional Reinforcement Learning",
-    Equation 3.
+    a *sum* over the N quantiles of the network and a *mean* over the N' samples of the target. Dabney et al. 2018,
+    "Implicit Quantile Networks for Distributional Reinforcement Learning", Equation 3.
     Shapes: quantiles, tau [..., N], targets [..., N'] -> [...].
     """
     if not kappa > 0:

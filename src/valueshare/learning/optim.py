@@ -1,10 +1,9 @@
 """Optimisers of a whole population, in place, with one step size an agent.
 
-Parameters, gradients and moments are stacked tensors by name, each with the agents first, [P, ...].
-Agents that are not `active` keep their weights, moments and counts, whatever their gradients hold:
-a diverged agent stays as it was, and its NaN stays its own. Nothing here reads a tensor on the
-host, so it can be compiled and captured in a CUDA graph. Compiled, an update is one pass over
-memory; not compiled it is a dozen, which is why each of them works in place.
+Parameters, gradients and moments are stacked tensors by name, each with the agents first, [P, ...]. Agents that are not
+`active` keep their weights, moments and counts, whatever their gradients hold: a diverged agent stays as it was, and
+its NaN stays its own. Nothing here reads a tensor on the host, so it can be compiled and captured in a CUDA graph.
+Compiled, an update is one pass over memory; not compiled it is a dozen, which is why each of them works in place.
 """
 
 import math

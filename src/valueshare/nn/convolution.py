@@ -12,8 +12,7 @@ ways, one product an agent in both, and one batched product for all of them:
   the edges are multiplied in vain. (With m = 3 they are too many, and on a CPU it is slower. For
   one image both take as long, and patches take fewer kernels.)
 
-In neither is anything scattered with atomic additions, which are slow and add up in another order
-every time.
+In neither is anything scattered with atomic additions, which are slow and add up in another order every time.
 """
 
 import torch

@@ -49,12 +49,11 @@ class MeanExpansion(nn.Module):
 def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = None) -> nn.Module:
     """Put a mean-expansion layer after the last linear layer of a network, in place.
 
-    The linear layer becomes `Sequential(linear, MeanExpansion(k))`, under every name it has, with
-    the same weights (not copies), so an optimiser that already holds them still works. Its entries
-    in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for a bare
-    linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name
-    another one with `after="path.to.layer"`. A network whose outputs are probabilities is refused,
-    as far as its modules tell.
+    The linear layer becomes `Sequential(linear, MeanExpansion(k))`, under every name it has, with the same weights (not
+    copies), so an optimiser that already holds them still works. Its entries in `state_dict()` gain a "0.": load older
+    checkpoints first. Returns the network; for a bare linear layer, the `Sequential`. "Last" is the order in which the
+    layers were registered: name another one with `after="path.to.layer"`. A network whose outputs are probabilities is
+    refused, as far as its modules tell.
     """
     if not isinstance(module, nn.Module):
         raise InvalidInput(f"module is given as {type(module).__name__}: give a torch.nn.Module")

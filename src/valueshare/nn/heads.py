@@ -88,36 +88,25 @@ class BaselineResidualHead(nn.Module):
 
 def plain_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """DQN's network for k = 0, else IB-DQN's. Shapes: obs [..., *observation] -> q [..., A]."""
-
-    def head(features: int) -> nn.Module:
-        return PlainHead(features, shape.hidden[-1], shape.actions, k)
-
-    return _network(shape, head, PLAIN_BIASES)
+    return _network(shape, PLAIN_BIASES, PlainHead, k)
 
 
 def dueling_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """Dueling DQN's network; it has no k. Shapes: obs [..., *observation] -> q [..., A]."""
     del k
-
-    def head(features: int) -> nn.Module:
-        return DuelingHead(features, shape.hidden[-1], shape.actions)
-
-    return _network(shape, head, STREAM_BIASES)
+    return _network(shape, STREAM_BIASES, DuelingHead)
 
 
 def baseline_residual_network(shape: NetworkShape, k: float = 0.0) -> nn.Module:
     """RDQ's network; it has no k. Shapes: obs [..., *observation] -> u [..., A+1]."""
     del k
-
-    def head(features: int) -> nn.Module:
-        return BaselineResidualHead(features, shape.hidden[-1], shape.actions)
-
-    return _network(shape, head, STREAM_BIASES)
+    return _network(shape, STREAM_BIASES, BaselineResidualHead)
 
 
-def _network(shape: NetworkShape, head: Callable[[int], nn.Module], biases: Biases) -> nn.Module:
+def _network(shape: NetworkShape, biases: Biases, head: Callable[..., nn.Module], *k: float) -> nn.Module:
+    """A torso and a head, which is made from (features, hidden, actions) and k where it has one."""
     module, features = torso(shape)
-    network = nn.Sequential(OrderedDict(torso=module, head=head(features)))
+    network = nn.Sequential(OrderedDict(torso=module, head=head(features, shape.hidden[-1], shape.actions, *k)))
     if shape.initialization == "paper":
         initialize_(network, biases if len(shape.observation) == 3 else Biases())
     return network

@@ -26,10 +26,9 @@ class Biases(NamedTuple):
 def initialize_(module: nn.Module, biases: Biases = Biases()) -> None:  # noqa: B008 (a constant)
     """Draw all linear and convolution weights LeCun-normal and set their biases, in place.
 
-    Weights are normal, not truncated (as in PFRL), with standard deviation sqrt(1 / fan_in), so
-    that a layer keeps the variance of its inputs. Output layers are the linear layers named
-    `output`, or where there are none, the last one. The numbers come from PyTorch's global
-    generator, in the order of the layers.
+    Weights are normal, not truncated (as in PFRL), with standard deviation sqrt(1 / fan_in), so that a layer keeps the
+    variance of its inputs. Output layers are the linear layers named `output`, or where there are none, the last one.
+    The numbers come from PyTorch's global generator, in the order of the layers.
     """
     layers = {name: m for name, m in module.named_modules() if isinstance(m, _Layer)}
     outputs = {name for name in layers if name.split(".")[-1] == "output"} or set(list(layers)[-1:])

@@ -46,7 +46,7 @@ def agent_table(
     *,
     seeds: Iterable[int],
     k: float | Sequence[float] = 0.0,
-    own: AgentSettings | Sequence[AgentSettings] = AgentSettings(),  # noqa: B008 (frozen)
+    agent_settings: AgentSettings | Sequence[AgentSettings] = AgentSettings(),  # noqa: B008 (frozen)
 ) -> pl.DataFrame:
     """Every combination of the given values, a row each, seeds fastest.
 
@@ -54,45 +54,38 @@ def agent_table(
     without beta have the first one.
     """
     seeds = listed_seeds(seeds)
-    if len(set(seeds)) != len(seeds) or not seeds:
-        if not seeds:
-            raise InvalidInput("no seeds: give at least 1")
-        ((repeated, _),) = Counter(seeds).most_common(1)
+    if not seeds:
+        raise InvalidInput("no seeds: give at least 1")
+    ((repeated, times),) = Counter(seeds).most_common(1)
+    if times > 1:
         raise InvalidInput(f"seed {repeated} is given twice: give each once")
     if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
         raise InvalidInput(f"seeds to {max(seeds)}: write numbers of at most 64 bits, signed")
-    if not listed(k):
+    coefficients = listed(k)
+    if not coefficients:
         raise InvalidInput("no k is given: write at least one number")
+    for value in coefficients:
+        _check_k(value)
+    all_settings: list[AgentSettings] = listed(agent_settings)
+    # What differs in beta alone is there once for algorithms without it.
+    first_beta = [replace(settings, beta=all_settings[0].beta) for settings in all_settings]
+    without_beta = list(dict.fromkeys(first_beta))
     envs: list[str] = listed(env)
     algorithms: list[str] = listed(algorithm)
-    owns: list[AgentSettings] = listed(own)
-    given = listed(k)
-    for value in given:
-        _check_k(value)
     groups = [
         {"env": e, "algorithm": a, "k": value, **asdict(settings)}
         for e, a in product(envs, algorithms)
-        for value in (given if algorithm_named(a).uses_k else [0.0])
-        for settings in (owns if algorithm_named(a).uses_beta else _with_one_beta(owns))
+        for value in (coefficients if algorithm_named(a).uses_k else [0.0])
+        for settings in (all_settings if algorithm_named(a).uses_beta else without_beta)
     ]
     check_agents(len(groups) * len(seeds))
     columns = {name: kind for name, kind in SCHEMA.items() if name not in ("agent", "seed")}
     numbers = pl.DataFrame({"seed": seeds}, schema={"seed": pl.Int64})
-    table = (
-        pl.DataFrame(groups, schema=columns)
-        .join(numbers, how="cross", maintain_order="left_right")
-        .with_row_index("agent")
-        .cast({"agent": pl.Int64})
-        .select(*SCHEMA)
-    )
-    if len(set(owns)) < len(owns) or table.drop("agent").is_duplicated().any():
+    table = pl.DataFrame(groups, schema=columns).join(numbers, how="cross", maintain_order="left_right")
+    table = table.with_row_index("agent").cast({"agent": pl.Int64}).select(*SCHEMA)
+    if len(set(all_settings)) < len(all_settings) or table.drop("agent").is_duplicated().any():
         raise InvalidInput("the table names an agent twice: give each value of a list once")
     return table
-
-
-def _with_one_beta(settings: Sequence[AgentSettings]) -> list[AgentSettings]:
-    """The first one's; what differs in nothing else is then there once."""
-    return list(dict.fromkeys(replace(own, beta=settings[0].beta) for own in settings))
 
 
 def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) -> list[pl.DataFrame]:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
@@ -16,7 +15,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import Player, check_evaluation, copies, make_player
 from valueshare.population.execution.cuda_driver import can_wait
 from valueshare.population.execution.executor import GroupExecutor
-from valueshare.population.execution.grouped import make_grouped
+from valueshare.population.execution.groups import make_grouped
 from valueshare.population.loop import Executor, Loop
 from valueshare.population.state import Population, State
 
@@ -26,26 +25,19 @@ ASYNCHRONOUS_GROUPS = 4
 THREADS_PER_GROUP = 4  # of their emulators, at least
 
 
-class Evaluation(NamedTuple):
-    """A player on the device, and the environments it plays."""
-
-    player: Player
-    environments: Environments
-
-
 class Engine(NamedTuple):
-    """A population with all that trains it; `evaluation` is None where it only trains."""
+    """A population with all that trains it; `player` evaluates it, None where it only trains."""
 
     population: Population
     state: State
     executor: Executor
-    evaluation: Evaluation | None
+    player: Player | None
 
     def close(self) -> None:
         """Free the environments; all of them, even if one fails to close."""
         with ExitStack() as stack:
-            if self.evaluation is not None:
-                stack.callback(self.evaluation.environments.close)
+            if self.player is not None:
+                stack.callback(self.player.environments.close)
             stack.callback(self.executor.close)
 
 
@@ -61,11 +53,10 @@ def make_engine(
 ) -> Engine:
     """`state` is that of a population before its first step; load a checkpoint into it afterwards.
 
-    One group on a CPU is trained by the plain loop. Several `groups` act each at their own speed:
-    no agent's random numbers change, and while the environments of one group run, the device works
-    for another. Groups share `threads` (None: one per core) evenly; evaluation has all of them,
-    because nothing else runs then. `processes` puts each group's environments into a process of its
-    own (None: where that is faster).
+    One group on a CPU is trained by the plain loop. Several `groups` act each at their own speed: no agent's random
+    numbers change, and while the environments of one group run, the device works for another. Groups share `threads`
+    (None: one per core) evenly; evaluation has all of them, because nothing else runs then. `processes` puts each
+    group's environments into a process of its own (None: where that is faster).
     """
     settings, size = population.settings, population.size
     asynchronous = can_be_asynchronous(population) if processes is None else processes
@@ -82,29 +73,28 @@ def make_engine(
         # drop those of earlier populations.
         torch.compiler.reset()
     names = population.agents["env"].to_list()
-    playing = None
-    if evaluates:
-        rows = np.repeat(names, copies(settings))
-        playing = _environments(population, rows, threads, evaluation=True)
-    make = _process if asynchronous else _training_environments
     with ExitStack() as on_failure:  # or processes of environments would keep running
-        training: list[Environments] = []
-        if playing is not None:
-            on_failure.callback(playing.close)
-            check_evaluation(settings, playing.spec.episode_limit)
-        for share in np.array_split(names, groups):
-            training.append(make(population, share, max(1, threads // groups)))
-            on_failure.callback(training[-1].close)
+
+        def started(environments: Environments) -> Environments:
+            on_failure.callback(environments.close)
+            return environments
+
+        playing = None
+        if evaluates:
+            rows = [name for name in names for _ in range(copies(settings))]
+            playing = started(_environments(population, rows, threads, evaluation=True))
+            check_evaluation(settings, playing.spec)
+        make = _environment_process if asynchronous else _environments
+        shares = [share.tolist() for share in np.array_split(names, groups)]
+        training = [started(make(population, share, max(1, threads // groups))) for share in shares]
         executor: Executor
         if groups == 1 and population.device.type == "cpu" and not asynchronous:
             executor = Loop(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
-        evaluation = None
-        if playing is not None:
-            evaluation = Evaluation(make_player(population, state, compiled=compiled), playing)
+        player = None if playing is None else make_player(population, state, playing, compiled=compiled)
         on_failure.pop_all()
-    return Engine(population, state, executor, evaluation)
+    return Engine(population, state, executor, player)
 
 
 def can_be_asynchronous(population: Population) -> bool:
@@ -113,23 +103,15 @@ def can_be_asynchronous(population: Population) -> bool:
     return suits and can_wait(population.device)
 
 
-def _process(population: Population, names: Sequence[str] | NDArray[np.str_], threads: int) -> Environments:
-    return EnvironmentProcess(
-        [str(name) for name in names], population.env, threads=threads, protocol=population.settings.atari_protocol
-    )
-
-
-def _training_environments(
-    population: Population, names: Sequence[str] | NDArray[np.str_], threads: int
-) -> Environments:
-    return _environments(population, names, threads, evaluation=False)
+def _environment_process(population: Population, names: Sequence[str], threads: int) -> Environments:
+    return EnvironmentProcess(names, population.env, threads=threads, protocol=population.settings.atari_protocol)
 
 
 def _environments(
-    population: Population, names: Sequence[str] | NDArray[np.str_], threads: int, *, evaluation: bool
+    population: Population, names: Sequence[str], threads: int, *, evaluation: bool = False
 ) -> Environments:
     return make_environments(
-        [str(name) for name in names],
+        names,
         len(names),
         backend=population.env.backend,
         threads=threads,

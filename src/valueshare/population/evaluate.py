@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from valueshare.envs.base import Environments
+from valueshare.envs.base import Environments, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.learning.losses import select_action_values
 from valueshare.learning.randomness import integers, stream_key, uniform
@@ -22,6 +22,7 @@ from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
+from valueshare.population.store import training_reward
 
 Floats = NDArray[np.float64]
 
@@ -35,8 +36,9 @@ class Scores(NamedTuple):
 
 
 class Player(NamedTuple):
-    """The device's side of an evaluation: tensors that never move, and the steps over them."""
+    """The environments of an evaluation, and the device's side: tensors that never move, and the steps over them."""
 
+    environments: Environments
     observation: StagingBuffer  # [P, E, ...]  the newest frame of stacks
     first: StagingBuffer | None  # [P, E]  of stacks: whether the frame is an episode's first
     action: StagingBuffer  # [P, E]
@@ -51,7 +53,7 @@ def copies(settings: TrainingSettings) -> int:
     return min(settings.eval_envs, settings.eval_episodes or settings.eval_envs)
 
 
-def make_player(population: Population, state: State, *, compiled: bool) -> Player:
+def make_player(population: Population, state: State, environments: Environments, *, compiled: bool) -> Player:
     """The steps of evaluation; on CUDA they are captured here."""
     settings, keys, env = population.settings, population.keys, population.env
     lanes, device = copies(settings), population.device
@@ -62,25 +64,20 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
     value = StagingBuffer(shape, torch.float32, device)
     counter = torch.zeros((), dtype=torch.int64, device=device)
 
-    if env.stack:  # of vectors the observation itself is what agents see
-        pictures = (*shape, *env.network_shape)
-        obs = torch.zeros(pictures, dtype=observation.tensor.dtype, device=device)
-    else:
-        obs = observation.tensor
+    obs = observation.tensor  # what agents see: that, or a stack of frames
+    if env.stack:
+        obs = torch.zeros((*shape, *env.network_shape), dtype=obs.dtype, device=device)
 
     @torch.no_grad()
     def action_values(now: torch.Tensor) -> torch.Tensor:
-        samples = population.algorithm.samples
-        tau = acting_taus(keys.evaluation_quantiles, counter, lanes, samples)
+        tau = acting_taus(keys.evaluation_quantiles, counter, lanes, population.algorithm.samples)
         return population.q_values(state.online, now, tau)  # [P, E, A]
 
-    def shown() -> torch.Tensor:
-        if first is None:
-            return observation.tensor
-        return stack_frames(obs, observation.tensor, first.tensor)
+    def current() -> torch.Tensor:
+        return obs if first is None else stack_frames(obs, observation.tensor, first.tensor)
 
     def play() -> None:
-        now = shown()
+        now = current()
         q = action_values(now)
         coins = uniform(keys.evaluation, counter, lanes)
         choices = integers(keys.evaluation_action, counter, lanes, env.actions)
@@ -91,16 +88,16 @@ def make_player(population: Population, state: State, *, compiled: bool) -> Play
         counter.add_(1)
 
     def best() -> None:
-        value.tensor.copy_(action_values(shown()).amax(-1))
+        value.tensor.copy_(action_values(current()).amax(-1))
 
     steps = [GraphedStep(function, device, compiled=compiled) for function in (play, best)]
     capture_all(steps, device)
-    return Player(observation, first, action, value, counter, *steps)
+    return Player(environments, observation, first, action, value, counter, *steps)
 
 
-def evaluate(population: Population, player: Player, environments: Environments, step: int, on_step: OnStep) -> Scores:
-    """Let every agent play as it is after `step` steps; `on_step` gets that number every tick."""
-    settings = population.settings
+def evaluate(population: Population, player: Player, step: int, on_step: OnStep) -> Scores:
+    """Let every agent play as it is after `step` steps; `on_step` gets that number at every evaluation step."""
+    settings, environments = population.settings, player.environments
     shape = (population.size, copies(settings))
     stream = f"evaluation-environment/{step}"
     seeds = np.array([stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])])
@@ -119,7 +116,8 @@ def evaluate(population: Population, player: Player, environments: Environments,
         result = environments.receive()
         observation = result.observation
         reward = result.reward.reshape(shape)
-        tally.step(reward, _training_reward(settings, reward), active)
+        scaled = training_reward(settings, torch.from_numpy(reward.astype(np.float64))).numpy()
+        tally.step(reward, scaled, active)
         terminated, truncated = result.terminated.reshape(shape), result.truncated.reshape(shape)
         if truncated.any():
             _show(player, result.final_observation, np.zeros(shape, np.bool_))
@@ -132,12 +130,12 @@ def evaluate(population: Population, player: Player, environments: Environments,
 
 
 def first_counter(step: int) -> int:
-    """The counter of the random streams at the first tick of the evaluation after `step` steps.
+    """The counter of the random streams at the first step of the evaluation after `step` steps.
 
     It fits into a signed 64-bit number, and no two evaluations share a counter. Steps below 2^32
     have 2^31 counters each, from 0 on; later ones, up to 10^12, have 2^23 each, from -2^63 on
     (2^23·10^12 < 2^63). A longer evaluation continues into the counters of the steps that follow,
-    so it would have to last 8 million ticks for every step until the next evaluation to meet it.
+    so it would have to last 8 million steps for every training step until the next evaluation to meet it.
     """
     if step < 2**32:
         return step << 31
@@ -187,17 +185,17 @@ class Tally:
         return Scores(self.scores_done.sum(1) / count, episodes, self.over_done.sum(1) / count)
 
 
-def check_evaluation(settings: TrainingSettings, episode_limit: int | None) -> None:
+def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
     """Refuse evaluations that might never end, or that cannot be shared out evenly."""
-    if settings.eval_episodes and episode_limit is None:
+    if settings.eval_episodes and settings.eval_episode_limit is None and env.episode_limit is None:
         raise InvalidInput(
-            "this environment has no episode limit, so an episode may never end: set "
-            "eval_episode_limit, or evaluate by eval_timesteps"
+            f"{env.name} has no episode limit, so an episode may never end: write --eval-episode-limit, or evaluate by "
+            "--eval-timesteps"
         )
     if settings.eval_timesteps % copies(settings):
         raise InvalidInput(
-            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = "
-            f"{copies(settings)}: make it one, so that the copies play equally long"
+            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = {copies(settings)}: make it "
+            "one, so that the copies play equally long"
         )
 
 
@@ -206,8 +204,3 @@ def _shares(settings: TrainingSettings, shape: tuple[int, int]) -> NDArray[np.in
     total, lanes = settings.eval_episodes or settings.eval_timesteps, shape[1]
     share = total // lanes + (np.arange(lanes) < total % lanes)
     return np.broadcast_to(share, shape).astype(np.int64)
-
-
-def _training_reward(settings: TrainingSettings, reward: NDArray[Any]) -> Floats:
-    scaled = reward.astype(np.float64) * settings.reward_scale
-    return np.sign(scaled) if settings.clip_rewards else scaled

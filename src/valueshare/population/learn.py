@@ -13,8 +13,9 @@ from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
 from valueshare.learning.optim import OPTIMIZERS
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
+from valueshare.population.networks import Tensors, Weights
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, Tensors, Weights
+from valueshare.population.state import Population, State
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, replay_at
 from valueshare.replay.transitions import Batch
@@ -31,8 +32,7 @@ def learn(population: Population, state: State) -> None:
 def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) -> Tensor:
     """The counter of an update's random numbers: t·G + j for the j-th of step t's G updates.
 
-    Updates come in whole multiples of G = `gradient_steps`, so j is their number modulo G.
-    Shapes: [], [] -> [].
+    Updates come in whole multiples of G = `gradient_steps`, so j is their number modulo G. Shapes: [], [] -> [].
     """
     count = settings.gradient_steps
     return step if count == 1 else step * count + updates % count
@@ -154,8 +154,7 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
 def sample(state: State, keys: Tensor, counter: Tensor, batch_size: int, history: CursorHistory | None = None) -> Batch:
     """Transitions of each agent, uniform over those that are live, with replacement.
 
-    `counter` [] is that of the random numbers. With `history`, over those that were live at the
-    step of the state.
+    `counter` [] is that of the random numbers. With `history`, over those that were live at the step of the state.
     """
     replay = state.replay if history is None else replay_at(history, state.replay, state.step)
     live = transitions.live(replay)

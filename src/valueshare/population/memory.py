@@ -1,9 +1,8 @@
 """The memory that a population needs, and the memory there is, before anything is allocated.
 
-The memory of this process and its libraries is measured. The size of the state is exact: it is
-built on the meta device, where tensors have shapes and no bytes. Temporary memory while learning is
-estimated from the tensors that one agent's backward pass saves and from its weights;
-docs/settings.md compares the estimates with measurements.
+The memory of this process and its libraries is measured. The size of the state is exact: it is built on the meta
+device, where tensors have shapes and no bytes. Temporary memory while learning is estimated from the tensors that one
+agent's backward pass saves and from its weights; docs/settings.md compares the estimates with measurements.
 """
 
 import math
@@ -16,28 +15,18 @@ from valueshare.errors import InvalidInput
 from valueshare.host_memory import is_out_of_memory
 from valueshare.host_memory import shown as shown  # for callers that print what is needed
 from valueshare.population.evaluate import copies
+from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import (
-    NetworkFactory,
-    Population,
-    State,
-    all_tensors,
-    initial_state,
-    is_built_in,
-    make_population,
-    torch_dtype,
-)
+from valueshare.population.state import Population, State, all_tensors, initial_state, make_population, torch_dtype
 from valueshare.population.train import check_replay_device
 from valueshare.replay import packing, transitions
 from valueshare.text import how_many
 
-# An EnvPool LunarLander is 101 kB, and 6,000 of CartPole were 23 kB each with what is kept of
-# their episodes. 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with
-# the threads of the emulators.
+# An EnvPool LunarLander is 101 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes. 32 to 64
+# of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
 ENVIRONMENT_BYTES = {"envpool": 100_000, "gymnasium": 100_000, "ale": 1_500_000, "jax": 20_000}
 SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # of EnvPool
-# Beside what the process holds already: what libraries take when they are first used. On CUDA it
-# is mostly the context.
+# Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}
 # A new process with all libraries, as a worker is: 595 MB with PyTorch 2.12 and EnvPool.
 PROCESS_BYTES = 600_000_000

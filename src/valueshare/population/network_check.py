@@ -12,8 +12,9 @@ from torch.nn.parameter import is_lazy
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.nn.torsos import NetworkShape
+from valueshare.population.networks import NetworkFactory, Weights, forward, network_on_meta, network_shape
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import NetworkFactory, Weights, forward, network_on_meta, network_shape, torch_dtype
+from valueshare.population.state import torch_dtype
 
 Sizes = dict[str, tuple[int, ...]]  # of parameters and buffers, by name
 

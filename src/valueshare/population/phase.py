@@ -61,10 +61,10 @@ def records_schema() -> pl.Schema:
 
 def _evaluated(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
     """The records of an evaluation; the sums since the last one start again."""
-    if engine.evaluation is None:
+    if engine.player is None:
         raise RuntimeError("an engine that only trains has no phases: call its executor")
-    state, evaluation = engine.state, engine.evaluation
-    scores = evaluate(engine.population, evaluation.player, evaluation.environments, step, on_step)
+    state = engine.state
+    scores = evaluate(engine.population, engine.player, step, on_step)
     table = _records(engine.population, state, scores, step)
     for sums in (state.measured, state.measurements, state.train_returns, state.train_episodes):
         sums.zero_()

@@ -20,7 +20,7 @@ class Preset(NamedTuple):
     """The settings of a population, and those of each of its agents."""
 
     settings: TrainingSettings
-    own: AgentSettings
+    agent_settings: AgentSettings
 
 
 def lunarlander_paper() -> Preset:
@@ -73,9 +73,8 @@ def lunarlander() -> Preset:
 def cartpole() -> Preset:
     """CartPole-v1 for a CPU, 50,000 steps.
 
-    The step size falls to 0: with a constant one, agents that learn fast forget again. Chosen on
-    seeds 400 to 407, where it and two others scored 500; then it scored 499.6 in the last
-    evaluation of seeds 600 to 615, for k = 0.
+    The step size falls to 0: with a constant one, agents that learn fast forget again. Chosen on seeds 400 to 407,
+    where it and two others scored 500; then it scored 499.6 in the last evaluation of seeds 600 to 615, for k = 0.
 
     Values reach 10. With kappa = 20 IQN squares its errors like DQN does; its outputs are then
     expectiles rather than quantiles.
@@ -143,11 +142,11 @@ def generic() -> Preset:
     return _classic(TrainingSettings(steps=100_000, loss="huber"), AgentSettings(step_size=5e-4, epsilon_steps=10_000))
 
 
-def _classic(settings: TrainingSettings, own: AgentSettings) -> Preset:
+def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Preset:
     """A preset of vector observations: PyTorch's initial weights and ten evaluations of a run."""
     tenth = settings.steps // 10
     evaluated = replace(settings, initialization="pytorch", checkpoint_interval=tenth, eval_interval=tenth)
-    return Preset(evaluated, own)
+    return Preset(evaluated, agent_settings)
 
 
 def atari(algorithm: str = "dqn") -> Preset:
@@ -189,7 +188,7 @@ def atari(algorithm: str = "dqn") -> Preset:
     )
     if algorithm_named(algorithm).samples.learn:  # IQN and IB-IQN
         settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
-        return Preset(settings, replace(base.own, step_size=5e-5))
+        return Preset(settings, replace(base.agent_settings, step_size=5e-5))
     if algorithm == "rdq":
         return base._replace(settings=replace(base.settings, reduction="mean"))
     return base
@@ -202,7 +201,7 @@ def atari_rmsprop() -> Preset:
     """
     base = atari()
     settings = replace(base.settings, loss="huber", optimizer="rmsprop", rmsprop_decay=0.95, optimizer_epsilon=0.01)
-    return Preset(settings, replace(base.own, step_size=2.5e-4))
+    return Preset(settings, replace(base.agent_settings, step_size=2.5e-4))
 
 
 def minatar() -> Preset:

@@ -38,8 +38,10 @@ class AgentSettings:
     step_size: float = _optimiser(1e-3, "Step size (learning rate).", above=0)
     discount: float = _algorithm(0.99, "Discount factor.", minimum=0, maximum=1)
     epsilon_start: float = _exploration(1.0, "Epsilon at the first step.", minimum=0, maximum=1)
-    epsilon_end: float = _exploration(0.05, "Epsilon after epsilon-steps.", minimum=0, maximum=1)
-    epsilon_steps: int = _exploration(10_000, "Steps over which epsilon (random actions) falls linearly.", minimum=0)
+    epsilon_end: float = _exploration(0.05, "Epsilon after epsilon-steps steps.", minimum=0, maximum=1)
+    epsilon_steps: int = _exploration(
+        10_000, "Steps over which epsilon, the probability of a random action, falls linearly.", minimum=0
+    )
     beta: float = _algorithm(1e-3, "RDQ: weight of the penalty.", minimum=0)
 
     def __post_init__(self) -> None:
@@ -56,17 +58,21 @@ class TrainingSettings:
 
     steps: int = _environment(100_000, "Steps per agent.", minimum=1)
     checkpoint_interval: int = _execution(
-        10_000, "Steps between checkpoints; left out: eval-interval, which it divides.", minimum=1
+        10_000, "Steps between checkpoints, a divisor of eval-interval; left out: eval-interval.", minimum=1
     )
 
     hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=WIDEST)
     initialization: Literal["paper", "pytorch"] = _algorithm(
         "paper", "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."
     )
-    observation_scale: float = _environment(1.0, "Factor of the observations.", above=0)
-    reward_scale: float = _environment(1.0, "Factor of the training rewards; scores are never scaled.", above=0)
-    clip_rewards: bool = _environment(False, "Replace training rewards, once scaled, by their sign.")
-    atari_protocol: str | None = _environment(None, "Name of the protocol of Atari games.")
+    observation_scale: float = _environment(1.0, "Factor by which observations are multiplied.", above=0)
+    reward_scale: float = _environment(
+        1.0, "Factor by which training rewards are multiplied; scores are never scaled.", above=0
+    )
+    clip_rewards: bool = _environment(False, "Replace the scaled training rewards by their sign.")
+    atari_protocol: str | None = _environment(
+        None, "Atari protocol: machado-2018, machado-2018-minimal or nature-2015."
+    )
 
     batch_size: int = _replay(64, "Transitions per update of one agent.", minimum=1)
     replay_capacity: int = _replay(100_000, "Transitions that one agent's replay holds.", minimum=1)
@@ -76,19 +82,17 @@ class TrainingSettings:
     )
 
     update_interval: int = _optimiser(4, "Steps between updates.", minimum=1)
-    gradient_steps: int = _optimiser(
-        1, "Updates made at every update interval.", minimum=1, maximum=MOST_GRADIENT_STEPS
-    )
+    gradient_steps: int = _optimiser(1, "Updates per update interval.", minimum=1, maximum=MOST_GRADIENT_STEPS)
     target_update_interval: int = _algorithm(
         500, "Steps between copies of the online weights into the target network.", minimum=1
     )
     delayed_actor: bool = _execution(
-        False, "Act with the weights from before the last update: acting never waits for one."
+        False, "Act with the weights from before the last update, so that acting never waits for learning."
     )
-    loss: Literal["half-squared", "huber"] = _optimiser("half-squared", "Loss of a temporal-difference error.")
+    loss: Literal["half-squared", "huber"] = _optimiser("half-squared", "Loss of the temporal-difference error.")
     reduction: Literal["mean", "sum"] = _optimiser("mean", "Reduction of the loss over the batch.")
     optimizer: Literal["adam", "rmsprop"] = _optimiser(
-        "adam", "Optimiser; RMSprop is centred, with its epsilon inside the root."
+        "adam", "Optimiser; RMSprop is centred, with its epsilon inside the square root."
     )
     step_size_schedule: Literal["constant", "linear"] = _optimiser(
         "constant", "Step size over training: constant, or falling linearly to 0 at the last step."
@@ -96,11 +100,11 @@ class TrainingSettings:
     adam_betas: tuple[float, float] = _optimiser((0.9, 0.999), "Decay rates of Adam's two moments.", minimum=0, below=1)
     rmsprop_decay: float = _optimiser(0.95, "Decay rate of RMSprop's moments.", minimum=0, below=1)
     optimizer_epsilon: float = _optimiser(
-        1e-8, "Epsilon in the denominator of Adam, or inside the root of RMSprop.", above=0
+        1e-8, "Epsilon in the denominator of Adam, or inside the square root of RMSprop.", above=0
     )
-    quantiles: int = _algorithm(64, "IQN: samples per state, online network.", minimum=1)
-    target_quantiles: int = _algorithm(64, "IQN: samples per state, target network.", minimum=1)
-    acting_quantiles: int = _algorithm(32, "IQN: samples per state, acting.", minimum=1)
+    quantiles: int = _algorithm(64, "IQN: quantile samples per state, online network.", minimum=1)
+    target_quantiles: int = _algorithm(64, "IQN: quantile samples per state, target network.", minimum=1)
+    acting_quantiles: int = _algorithm(32, "IQN: quantile samples per state when acting.", minimum=1)
     kappa: float = _algorithm(1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=SMALLEST_KAPPA)
 
     eval_interval: int = _evaluation(10_000, "Steps between evaluations.", minimum=1)
@@ -108,11 +112,11 @@ class TrainingSettings:
     eval_timesteps: int = _evaluation(0, "Timesteps per evaluation of one agent, instead of episodes.", minimum=0)
     eval_envs: int = _evaluation(10, "Environments per agent that evaluate in parallel.", minimum=1)
     eval_episode_limit: int | None = _evaluation(
-        None, "Most steps of an episode; left out: the environment's own limit.", minimum=1
+        None, "Most steps per evaluation episode; left out: the environment's own limit.", minimum=1
     )
     eval_epsilon: float = _evaluation(0.0, "Epsilon in evaluation.", minimum=0, maximum=1)
 
-    tf32: bool = _execution(False, "CUDA: TensorFloat-32 matrix products; faster, with 10-bit mantissas.")
+    tf32: bool = _execution(False, "CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -5,8 +5,7 @@
 a checkpoint is a flat dictionary of them and a CUDA graph can refer to them.
 """
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,23 +14,28 @@ import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import stack_module_state
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import ALGORITHMS, Algorithm, Samples, algorithm_named
+from valueshare.learning.algorithms import Algorithm, Samples, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
-from valueshare.learning.randomness import stream_key, stream_keys
+from valueshare.learning.randomness import stream_keys
 from valueshare.nn.stacking import StackedNetwork, stacked
-from valueshare.nn.torsos import NetworkShape
+from valueshare.population.networks import (
+    NetworkFactory,
+    Tensors,
+    Weights,
+    drawn_network,
+    forward,
+    network_on_meta,
+    network_shape,
+    shared_network,
+)
 from valueshare.population.settings import TrainingSettings
 from valueshare.replay import transitions
 from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
-
-# A network of one agent from (shape, k): an algorithm's own, or a user's.
-NetworkFactory = Callable[[NetworkShape, float], nn.Module]
-Tensors = dict[str, Tensor]
 
 # The relative action gap divides by the mean of this many minibatches' action-values.
 VALUES_KEPT = 1_000
@@ -94,23 +98,16 @@ class Population:
         """Whether the host draws minibatches and hands them over, whatever device learns."""
         return self.settings.replay_device in ("cpu", "disk")
 
-    def forward(self, weights: "Weights", observation: Tensor, tau: Tensor | None) -> Tensor:
+    def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Outputs of every agent's network on its own observations [P, B, ...]."""
         if self.stacked is None or torch.compiler.is_compiling():
             return forward(self.network, weights, observation, tau)
         inputs = (observation,) if tau is None else (observation, tau)
         return self.stacked(weights.parameters, weights.buffers, *inputs)
 
-    def q_values(self, weights: "Weights", observation: Tensor, tau: Tensor | None) -> Tensor:
+    def q_values(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""
         return self.algorithm.q_values(self.forward(weights, observation, tau))
-
-
-class Weights(NamedTuple):
-    """Parameters and buffers of every agent by name, [P, ...] each."""
-
-    parameters: Tensors
-    buffers: Tensors
 
 
 class State(NamedTuple):
@@ -128,18 +125,6 @@ class State(NamedTuple):
     measurements: Tensor  # []  how many
     train_returns: Tensor  # [P]  sum over training episodes since the last evaluation, unscaled
     train_episodes: Tensor  # [P]  how many finished
-
-
-def forward(network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
-    """Outputs of every agent's network on its own observations [P, B, ...], of any module."""
-
-    def one(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(network, (parameters, buffers), inputs)
-        return outputs
-
-    inputs = (observation,) if tau is None else (observation, tau)
-    outputs: Tensor = vmap(one)(weights.parameters, weights.buffers, *inputs)
-    return outputs
 
 
 def make_population(
@@ -169,7 +154,7 @@ def make_population(
         return torch.tensor(agents[name].to_list(), dtype=torch.float32, device=device)
 
     seeds = agents["seed"].to_list()
-    module = _meta_network(factory, network_shape(settings, specs[0]), device)
+    module = shared_network(factory, network_shape(settings, specs[0]), device)
     return Population(
         agents=agents,
         settings=settings,
@@ -205,7 +190,9 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     on_disk = on_host and settings.replay_device == "disk"
     factory, shape = population.factory, network_shape(settings, env)
     modules = [
-        network_on_meta(factory, shape, k).to("meta") if device.type == "meta" else _drawn(factory, shape, k, seed)
+        network_on_meta(factory, shape, k).to("meta")
+        if device.type == "meta"
+        else drawn_network(factory, shape, k, seed)
         for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
     ]
     stacked, buffers = stack_module_state(modules)
@@ -248,7 +235,7 @@ def with_delayed_actor(state: State) -> State:
 def flat(state: State) -> Tensors:
     """Every tensor of a state by name, the rings of replay left out but for their cursors."""
     named = {
-        f"{'.'.join(path)}": value
+        ".".join(path): value
         for path, value in _leaves(state, ())
         if path[0] != "replay" or path[1] in ("rows", "written", "oldest")
     }
@@ -274,56 +261,6 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
-    """The sizes of one agent's network, and how its weights start."""
-    return NetworkShape(
-        env.network_shape, env.actions, settings.hidden, settings.observation_scale, settings.initialization
-    )
-
-
-def is_built_in(factory: NetworkFactory) -> bool:
-    """Whether a network is one of the algorithms' own, and not a user's."""
-    return any(factory is algorithm.build for algorithm in ALGORITHMS.values())
-
-
-def network_on_meta(factory: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
-    """One agent's network built on the meta device, where tensors have shapes and take no memory.
-
-    A user's factory may do what needs numbers, like `.item()`: its network is then built as usual.
-    That one, or parts that come from NumPy, are not on the meta device.
-    """
-    try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")  # PyTorch warns of stored weights that are not copied
-            return _drawn(factory, shape, k, seed=0)
-    except Exception:
-        if is_built_in(factory):
-            raise
-        return _drawn(factory, shape, k, seed=0)
-
-
-def _meta_network(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
-    """The module that all agents share, its weights on the meta device.
-
-    A user's module may hold tensors that are neither parameters nor buffers: where agents learn,
-    they need their numbers, so it is built as usual first.
-    """
-    if device.type == "meta" or is_built_in(factory):
-        return network_on_meta(factory, shape, 0.0).to("meta")
-    return _drawn(factory, shape, 0.0, seed=0).to("meta")
-
-
-def _drawn(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
-    """One agent's network, its weights a function of its seed for any factory.
-
-    The CPU's global generator is seeded, and left as it was found: a module that knows nothing of
-    generators draws the right numbers too. Those of GPUs are not touched.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(stream_key(seed, "weights"))
-        return factory(shape, k)
-
-
 def _laid_out(weight: Tensor) -> Tensor:
     """The same weights; on a CPU, matrices lie in memory as their gradients will: transposed.
 
@@ -339,6 +276,6 @@ def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
     if isinstance(node, Tensor):
         yield path, node
         return
-    children: Iterable[tuple[str, Any]] = node.items() if isinstance(node, dict) else node._asdict().items()
-    for name, child in children:
+    children = node if isinstance(node, dict) else node._asdict()
+    for name, child in children.items():
         yield from _leaves(child, (*path, name))

@@ -17,16 +17,18 @@ from torch import Tensor
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import load_latest
 from valueshare.population.checkpoints.saving import Added, Saved, prepare, save
 from valueshare.population.engine import Engine, make_engine
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import NetworkFactory, Population, State, flat, initial_state, load_, make_population
-from valueshare.replay import packing, transitions
-from valueshare.replay.transitions import Segment, Transitions
+from valueshare.population.state import Population, State, flat, initial_state, load_, make_population
+from valueshare.replay import packing, segments, transitions
+from valueshare.replay.segments import Segment
+from valueshare.replay.transitions import Transitions
 
 _log = logging.getLogger(__name__)
 
@@ -67,24 +69,22 @@ def train_population(
     groups: int | None = None,
     on_phase: Callable[[PhaseReport], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    on_tick: Callable[[int], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> Trained:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
-    `agents` is one of `populations(table)`. `network` makes one agent's module from
-    (NetworkShape, k), instead of the algorithm's own. `threads` are those of the environments, and
-    `groups` of agents act each at their own pace (None: as many as suit), which changes no agent's
-    random numbers (rounding may differ on CUDA). `on_phase` is called after every phase, when its
-    checkpoint is written; `should_stop` at every tick: a phase that it ends leaves no trace, so
-    that the last finished phase stays the truth. `on_tick` gets the number of the step there, for
-    displays.
+    `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
+    algorithm's own. `threads` are those of the environments, and `groups` of agents act each at their own pace (None:
+    as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `on_phase` is called after
+    every phase, when its checkpoint is written; `should_stop` at every step: a phase that it ends leaves no trace, so
+    that the last finished phase stays the truth. `on_step` gets the number of the step there, for displays.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.
     """
     device = checked_device(device)
     check_replay_device(settings.replay_device, device)
-    folder = None if directory is None else Folder(Path(directory), name)
+    paths = None if directory is None else CheckpointPaths(Path(directory), name)
     try:
         with on_device(device, tf32=settings.tf32):
             specs = [
@@ -92,33 +92,33 @@ def train_population(
                 for env in agents["env"].unique(maintain_order=True)
             ]
             population = make_population(agents, settings, specs, device, network)
-            state = initial_state(population, None if folder is None else folder.root)
+            state = initial_state(population, None if paths is None else paths.root)
 
             def poll(step: int) -> None:
-                if on_tick is not None:
-                    on_tick(step)
+                if on_step is not None:
+                    on_step(step)
                 if should_stop is not None and should_stop():
                     raise _Stop
 
             how = partial(make_engine, compiled=compiled, threads=threads, groups=groups)
             # No name here: what an engine holds of a GPU is free when it is done.
-            return _trained(how(population, state), folder, on_phase or (lambda report: None), poll)
+            return _trained(how(population, state), paths, on_phase or (lambda report: None), poll)
     finally:
         if device.type == "cuda":  # the next population may need all of it
             release_memory(device, compiled=compiled)
 
 
 def _trained(
-    engine: Engine, folder: Folder | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
+    engine: Engine, paths: CheckpointPaths | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state = engine.population, engine.state
     finished = True
     try:
         identity = fingerprint(population, state)
-        first, records = _resume(folder, identity, state)
+        first, records = _resume(paths, identity, state)
         for phase in range(first, population.settings.phases):
-            report = _committed_phase(engine, phase, folder, identity, poll)
+            report = _committed_phase(engine, phase, paths, identity, poll)
             records.append(report.records)
             on_phase(report)
     except _Stop:
@@ -129,16 +129,16 @@ def _trained(
 
 
 def _committed_phase(
-    engine: Engine, phase: int, folder: Folder | None, identity: Mapping[str, Any], poll: Callable[[int], None]
+    engine: Engine, phase: int, paths: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
 ) -> PhaseReport:
     replay = engine.state.replay
-    moment = transitions.cursors(replay)
+    moment = segments.cursors(replay)
     records = run_phase(engine, phase, poll)
     saved = None
-    if folder is not None:
+    if paths is not None:
         last = phase + 1 == engine.population.settings.phases
         added = None if last else _added(replay, moment)
-        saved = save(folder, phase, identity, flat(engine.state), records, added)
+        saved = save(paths, phase, identity, flat(engine.state), records, added)
         if saved.frame_bytes:
             message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
             _log.info(message, phase, saved.seconds, saved.frame_bytes / 1e9, saved.ratio)
@@ -148,19 +148,19 @@ def _committed_phase(
 def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
     """What came to replay since a moment."""
     return Added(
-        columns=transitions.added_since(replay, moment)._asdict(),
+        columns=segments.added_since(replay, moment)._asdict(),
         end=int(replay.written.max()),
         oldest=int(replay.oldest.min()),
         frames=packing.pieces_since(replay, moment) if transitions.holds_frames(replay) else (),
     )
 
 
-def _resume(folder: Folder | None, identity: Mapping[str, Any], state: State) -> tuple[int, list[pl.DataFrame]]:
+def _resume(paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
-    if folder is None:
+    if paths is None:
         return 0, []
-    prepare(folder)
-    found = load_latest(folder, identity)
+    prepare(paths)
+    found = load_latest(paths, identity)
     if found is None:
         return 0, []
     load_(state, found.state)
@@ -168,7 +168,7 @@ def _resume(folder: Folder | None, identity: Mapping[str, Any], state: State) ->
     for segment in found.segments:
         columns = {name: tensor.to(device) for name, tensor in segment.columns.items()}
         columns.setdefault("age", torch.zeros(0, dtype=torch.uint8))  # of before there were stacks
-        transitions.restore(state.replay, Segment(**columns))
+        segments.restore(state.replay, Segment(**columns))
         for path in segment.frames:
             packing.restore(state.replay, load_file(path))
     return found.phase + 1, found.records

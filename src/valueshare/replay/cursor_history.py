@@ -1,8 +1,7 @@
 """Cursors of replay at the last few steps.
 
-Asynchronous environments add transitions while the minibatch of an earlier step is still to be
-sampled. It is sampled from the transitions that were there at its own step, so the cursors of every
-step are kept for a while.
+Asynchronous environments add transitions while the minibatch of an earlier step is still to be sampled. It is sampled
+from the transitions that were there at its own step, so the cursors of every step are kept for a while.
 """
 
 from typing import NamedTuple

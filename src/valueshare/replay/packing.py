@@ -20,7 +20,8 @@ from torch import Tensor
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
-from valueshare.replay.transitions import Transitions, rows_since
+from valueshare.replay.segments import rows_since
+from valueshare.replay.transitions import Transitions
 
 CHUNK_BYTES = 8 << 20  # before compression: 1,188 frames of 84x84
 PIECE_BYTES = 256 << 20  # before compression

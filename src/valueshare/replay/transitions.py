@@ -1,10 +1,9 @@
 """Replay for a population: every observation is stored once, every agent has its own cursors.
 
-Two rings per agent. *Rows* hold observations in the order in which they came: within an episode
-the next observation of a transition is the row after its own. When an episode ends, its final
-observation has a row, and the reset observation the next one; so a truncated step bootstraps from
-where its own episode stopped, never from where the next one began. *Transitions* hold action,
-reward, discount and the number of the row they start from.
+Two rings per agent. *Rows* hold observations in the order in which they came: within an episode the next observation of
+a transition is the row after its own. When an episode ends, its final observation has a row, and the reset observation
+the next one; so a truncated step bootstraps from where its own episode stopped, never from where the next one began.
+*Transitions* hold action, reward, discount and the number of the row they start from.
 
     rows         o0  o1  o2  o3*  o0' o1' ...         * final observation: no transition starts here
     transitions  0→1 1→2 2→3      4→5     ...
@@ -13,11 +12,10 @@ Where the network sees stacks of S frames, a row is one frame, and a transition 
 steps since its episode's first row, S-1 at most. The stack of row r is made when it is sampled, of
 the rows r - min(age, j), j = S-1, ..., 0: before the episode's first row there is that row again.
 
-Cursors count up for ever (int64) and are taken modulo the ring's length on access. Episodes that
-end use a row more than they have transitions, so a ring of rows may lose a row before the ring of
-transitions loses its transition: `oldest` is the first transition that still has all its rows. A
-stack is taken to reach back S-1 rows whatever its age, so that a row which is overwritten takes one
-transition at most.
+Cursors count up for ever (int64) and are taken modulo the ring's length on access. Episodes that end use a row more
+than they have transitions, so a ring of rows may lose a row before the ring of transitions loses its transition:
+`oldest` is the first transition that still has all its rows. A stack is taken to reach back S-1 rows whatever its age,
+so that a row which is overwritten takes one transition at most.
 
 Both rings are longer than they say by some *spare* places, which hold evicted transitions:
 a minibatch can be sampled as of a step shortly before the last one.
@@ -64,21 +62,6 @@ class Transitions(NamedTuple):
     oldest: Tensor  # [P]  number of the oldest live transition
     frame_age: Tensor  # [P]  int64, the age of the next transition
     back: Tensor  # [S]  int64: S-1, ..., 0, how far behind the newest the frames of a stack are
-
-
-class Segment(NamedTuple):
-    """What was written between two moments, flat over agents: what a checkpoint has to add."""
-
-    observation: Tensor  # [sum of row_count, ...]; without frames, which `packing` streams
-    action: Tensor  # [sum of transition_count]
-    reward: Tensor
-    discount: Tensor
-    row: Tensor
-    age: Tensor  # [sum of transition_count], or [0]
-    row_first: Tensor  # [P]  number of an agent's first row in here
-    row_count: Tensor  # [P]
-    transition_first: Tensor  # [P]
-    transition_count: Tensor  # [P]
 
 
 def default_rows(capacity: int, stack: int = 0) -> int:
@@ -187,11 +170,6 @@ def add(
     _evict(replay, rounds=2)
 
 
-def capacity_of(replay: Transitions) -> int:
-    """Most transitions per agent, without the spare ones."""
-    return int(replay.action.shape[1]) - SPARE
-
-
 def live(replay: Transitions) -> Tensor:
     """Number of transitions per agent that can be sampled, [P]."""
     return replay.written - replay.oldest
@@ -231,56 +209,6 @@ def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batc
 def holds_frames(replay: Transitions) -> bool:
     """Whether a row is an image, and not a vector or a number."""
     return replay.observation.ndim > 3
-
-
-def cursors(replay: Transitions) -> tuple[Tensor, Tensor]:
-    """Rows and transitions written so far, for `added_since`."""
-    return replay.rows.clone(), replay.written.clone()
-
-
-def rows_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Number of each agent's first row written since `moment` and still there, and their count."""
-    first = torch.maximum(moment[0], replay.rows - replay.observation.shape[1])
-    return first, replay.rows - first
-
-
-def added_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Segment:
-    """Everything written since `moment` that is still in the rings; of frames the cursors only."""
-    length, capacity = replay.observation.shape[1], replay.action.shape[1]
-    row_first, row_count = rows_since(replay, moment)
-    transition_first = torch.maximum(moment[1], replay.written - capacity)
-    transition_count = replay.written - transition_first
-    at = _ring_index(transition_first, transition_count, capacity)
-    return Segment(
-        observation=replay.observation[:0, 0]
-        if holds_frames(replay)
-        else replay.observation[_ring_index(row_first, row_count, length)],
-        action=replay.action[at],
-        reward=replay.reward[at],
-        discount=replay.discount[at],
-        row=replay.row[at],
-        age=replay.age[at] if len(replay.back) else replay.age.flatten(),
-        row_first=row_first,
-        row_count=row_count,
-        transition_first=transition_first,
-        transition_count=transition_count,
-    )
-
-
-def restore(replay: Transitions, segment: Segment) -> None:
-    """Write a segment back where it was. Oldest segments first; the cursors are set by the caller,
-    who has them from the checkpoint, and frames are restored by `packing`."""
-    length, capacity = replay.observation.shape[1], replay.action.shape[1]
-    at = _ring_index(segment.transition_first, segment.transition_count, capacity)
-    if not holds_frames(replay):
-        at_row = _ring_index(segment.row_first, segment.row_count, length)
-        replay.observation[at_row] = segment.observation
-    replay.action[at] = segment.action
-    replay.reward[at] = segment.reward
-    replay.discount[at] = segment.discount
-    replay.row[at] = segment.row
-    if len(replay.back):
-        replay.age[at] = segment.age
 
 
 def _agents(replay: Transitions) -> Tensor:
@@ -326,17 +254,9 @@ def _evict(replay: Transitions, rounds: int) -> None:
     starts S-1 rows after it. So there are at most as many rounds as rows were written.
     """
     agents, slots = _agents(replay), replay.action.shape[1]
-    replay.oldest.clamp_(min=replay.written - capacity_of(replay))
+    replay.oldest.clamp_(min=replay.written - (slots - SPARE))
     rows = replay.observation.shape[1] - _SPARE_ROWS
     first_row = replay.rows - rows + max(len(replay.back) - 1, 0)
     for _ in range(rounds):
         lost = replay.row[agents, replay.oldest % slots] < first_row
         replay.oldest.add_(lost & (replay.oldest < replay.written))
-
-
-def _ring_index(first: Tensor, count: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """(agent, slot) of the entries first, ..., first+count-1 of every agent, flat over agents."""
-    agent = torch.repeat_interleave(torch.arange(len(first), device=first.device), count)
-    start_of_agent = count.cumsum(0) - count
-    offset = torch.arange(len(agent), device=first.device) - start_of_agent[agent]
-    return agent, (first[agent] + offset) % length

@@ -10,12 +10,12 @@ from valueshare.analysis.comparison import game_differences
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import iqm_curves, over_all_games
 from valueshare.analysis.pairs import shared_evaluations
+from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.protocols import atari_protocol, atari_protocols
-from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
 from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
 
@@ -79,8 +79,7 @@ class ReportData:
     def pair(self) -> tuple[Variant, Variant] | None:
         """The pair that is compared game by game: without the layer and with it.
 
-        Of several k, n where it was run, as in the paper; else the smallest. DQN comes before
-        others.
+        Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
         pairs = [(plain, v) for v in self.variants if (plain := plain_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
@@ -108,8 +107,8 @@ class ReportData:
     def differences(self, table: pl.DataFrame, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
-        Over the evaluations that both have. A score before training belongs to the curve;
-        other metrics mean nothing before training.
+        Over the evaluations that both have. A score before training belongs to the curve; other metrics mean nothing
+        before training.
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
@@ -123,8 +122,7 @@ class ReportData:
 
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
-    if resamples < 1:
-        raise InvalidInput(f"resamples = {resamples}: write a number >= 1")
+    check_resamples(resamples)
     table = _name_settings(_with_optimizer(with_k(results.table), results))
     protocols = {own.get("atari_protocol") for *_, own in _stored_settings(results)}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
@@ -167,9 +165,9 @@ def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
 def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
     """The table with settings in the algorithm's name, where runs of one k differ in them.
 
-    ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they
-    are different learners, and no mean may mix them. So are two optimisers, but for RMSprop in
-    Atari games, whose runs are kept apart anyway; an unknown one may be any.
+    ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
+    learners, and no mean may mix them. So are two optimisers, but for RMSprop in Atari games, whose runs are kept apart
+    anyway; an unknown one may be any.
     """
     apart = all(is_atari(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)

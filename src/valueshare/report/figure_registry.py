@@ -20,7 +20,7 @@ from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import millions, seed_count
 from valueshare.report.figures.style import RED, Look, house_style
-from valueshare.report.pipeline import Drawn
+from valueshare.report.folder import Drawn
 from valueshare.text import how_many
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
@@ -57,10 +57,10 @@ def drawn_from(
     data = report_data(results, resamples) if data is None else data
     for name in names:
         if name not in FIGURES:
-            raise InvalidInput(f"there is no figure {name!r}: choose of {', '.join(FIGURES)}")
+            raise InvalidInput(f"there is no figure {name!r}: choose one of {', '.join(FIGURES)}")
         if reason := FIGURES[name].lacks(data):
-            raise InvalidInput(f"the figure {name} needs {reason}: these results have not")
-    chosen = names or [name for name, kind in FIGURES.items() if not kind.lacks(data)]
+            raise InvalidInput(f"the figure {name} needs {reason}, which these results do not have")
+    chosen = names or [name for name, each in FIGURES.items() if not each.lacks(data)]
     drawn = [Drawn(name, *FIGURES[name].draw(data)) for name in dict.fromkeys(chosen)]
     if is_synthetic(results):
         for one in drawn:
@@ -70,8 +70,7 @@ def drawn_from(
 
 def not_allowed(data: ReportData) -> dict[str, str]:
     """The figures that results do not allow, each with its first unmet need."""
-    reasons = {name: kind.lacks(data) for name, kind in FIGURES.items()}
-    return {name: reason for name, reason in reasons.items() if reason}
+    return {name: reason for name, each in FIGURES.items() if (reason := each.lacks(data))}
 
 
 def _mark_synthetic(figure: Figure) -> None:
@@ -84,8 +83,7 @@ def _mark_synthetic(figure: Figure) -> None:
 
 
 def _geometry(data: ReportData) -> Content:
-    caption = "How the layer turns residuals z into action-values q, in the plane of two actions."
-    return geometry(), caption, ()
+    return geometry(), "How the layer turns residuals z into action-values q, in the plane of two actions.", ()
 
 
 def _iqm(data: ReportData) -> Content:
@@ -137,13 +135,11 @@ def _profiles(data: ReportData) -> Content:
     thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
     table, notes = performance_profile(finals, thresholds, column=SCORE, resamples=data.resamples)
     caption = (
-        f"Performance profiles over {_counted(data.main)}: the share of runs whose "
-        "human-normalised score, the mean of the last three evaluations, is above a value. Shaded: "
-        "95 % stratified bootstrap intervals, each for its own value. Dashed: with the "
-        "mean-expansion layer."
+        f"Performance profiles over {_counted(data.main)}: the share of runs whose human-normalised score, the mean "
+        "of the last three evaluations, is above a value. Shaded: 95 % stratified bootstrap intervals, each for its "
+        "own value. Dashed: with the mean-expansion layer."
     )
-    figure = aggregates.performance_profiles(table, n=data.n)
-    return figure, caption, (BASELINES, *missing, *notes)
+    return aggregates.performance_profiles(table, n=data.n), caption, (BASELINES, *missing, *notes)
 
 
 def _by_game(
@@ -237,22 +233,20 @@ ONE_ENV = Need("one environment", lambda data: len(data.envs) == 1)
 SEVERAL_ENVS = Need("several environments", lambda data: len(data.envs) > 1)
 SEVERAL_K = Need("an algorithm with at least three k", lambda data: len(data.ks) > 2)
 PAIR = Need("an algorithm with the layer and the same without", lambda data: data.pair is not None)
+FINAL = Need(
+    "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
+)
+WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique()))
+ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
+ATARI_OR_ONE_ENV = Need("one environment", lambda data: data.atari or len(data.envs) == 1)
 
 FIGURES: dict[str, FigureKind] = {
     "iqm": FigureKind(_iqm, (ATARI, SEVERAL_ENVS)),
-    "performance-profile": FigureKind(
-        _profiles,
-        (
-            *(ATARI, SEVERAL_ENVS),
-            Need(
-                "runs that have their last evaluations",
-                lambda data: final_scores(data.main).table["score"].is_not_null().any(),
-            ),
-        ),
-    ),
+    "performance-profile": FigureKind(_profiles, (ATARI, SEVERAL_ENVS, FINAL)),
     "auc-change": FigureKind(
         _by_game(
-            *(SCORE, bars.score_change),
+            SCORE,
+            bars.score_change,
             "Change of the human-normalised score, averaged over training, from {plain} to "
             "{layered}. The scale is logarithmic beyond ±0.1.",
         ),
@@ -260,7 +254,8 @@ FIGURES: dict[str, FigureKind] = {
     ),
     "overestimation-reduction": FigureKind(
         _by_game(
-            *("overestimation", bars.overestimation_reduction),
+            "overestimation",
+            bars.overestimation_reduction,
             "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
             "100 %, values are underestimated.",
         ),
@@ -268,28 +263,16 @@ FIGURES: dict[str, FigureKind] = {
     ),
     "action-gap-increase": FigureKind(
         _by_game(
-            *("relative_action_gap", bars.action_gap_increase),
+            "relative_action_gap",
+            bars.action_gap_increase,
             f"Increase of the relative action gap from {{plain}} to {{layered}}, clipped at {bars.GAP_CLIP:g}.",
         ),
         (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
     ),
-    "sensitivity": FigureKind(
-        _sensitivity,
-        (
-            SEVERAL_K,
-            Need("one environment", lambda data: data.atari or len(data.envs) == 1),
-            Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES),
-        ),
-    ),
+    "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, ATARI_OR_ONE_ENV, ONE_PANEL)),
     "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
     "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
-    "iqm-rmsprop": FigureKind(
-        _rmsprop,
-        (
-            ATARI,
-            Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique())),
-        ),
-    ),
+    "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
     "geometry": FigureKind(_geometry),

@@ -20,10 +20,9 @@ from valueshare.text import exact
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
     (
-        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. One of "
-        "twenty comparisons of equals should look like a difference; but intervals of few seeds "
-        "are too narrow: on one environment it is one of three with 2 seeds each, one of five with "
-        "3, one of eight with 5, and one of fifteen with 20."
+        "Intervals are 95 % bootstrap intervals over seeds, each for its own comparison. One of twenty comparisons "
+        "of equals should look like a difference; but intervals of few seeds are too narrow: on one environment it "
+        "is one of three with 2 seeds each, one of five with 3, one of eight with 5, and one of fifteen with 20."
     ),
 )
 HUMAN = "human-normalised AUC"
@@ -85,8 +84,7 @@ def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
 def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
     """The comparisons: those asked for, as "ib-dqn:4,dqn", or the layer against none.
 
-    Left out, every algorithm with the layer is compared with the same without it, and every other
-    with the first one.
+    Left out, every algorithm with the layer is compared with the same without it, and every other with the first one.
     """
     if asked:
         return [_pair(data.variants, text) for text in asked]
@@ -239,5 +237,5 @@ def _variant(who: Sequence[Variant], text: str) -> Variant:
 def _equals(text: str, number: float) -> bool:
     try:
         return float(text) == number
-    except ValueError:
+    except ValueError:  # no number
         return False

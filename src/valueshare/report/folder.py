@@ -1,29 +1,88 @@
-"""The folder of a report: written whole or not at all; other files in it stay."""
+"""The files of a report, the same for every kind of study; its folder is written whole or not at all.
+
+Other files in the folder stay.
+"""
 
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from matplotlib.figure import Figure
 
 from valueshare.errors import InvalidInput
-from valueshare.files import FULL, make_parents, reason, remove_empty, sync_directory, sync_tree, write_whole
-from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD
+from valueshare.files import (
+    FULL,
+    make_parents,
+    reason,
+    remove_empty,
+    sync_directory,
+    sync_tree,
+    write_json,
+    write_whole,
+)
+from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, write_table
+from valueshare.report.figures.style import as_svg, save
+from valueshare.report.page.elements import Picture
 from valueshare.runs.directory import (
     refuse_links_between,
     refuse_links_in_run,
     remove_leftovers,
     remove_leftovers_beside,
+    staging_folder,
 )
 from valueshare.runs.progress import PROGRESS
-from valueshare.runs.staging import staging_folder
 from valueshare.schema import read_config
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
 TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
+
+
+class Drawn(NamedTuple):
+    """A figure, its caption, and notes on what it leaves out."""
+
+    name: str
+    figure: Figure
+    caption: str = ""
+    notes: tuple[str, ...] = ()
+
+    def picture(self, svg: bytes | None = None) -> Picture:
+        """The figure for a page; `svg` where it is drawn already."""
+        return Picture(self.name, as_svg(self.figure) if svg is None else svg, self.caption, self.notes)
+
+
+class Report(NamedTuple):
+    """A report before it is written; files are named relative to its folder."""
+
+    figures: Sequence[Drawn]
+    values: Mapping[str, Any]  # JSON files
+    page: Callable[[list[Picture]], str] | None = None  # HTML, from the figures
+    tables: Mapping[str, pl.DataFrame] = {}  # Parquet files
+    texts: Mapping[str, str] = {}
+
+
+def write_files(report: Report, folder: Path) -> None:
+    """Write tables, texts, figures/, report.html and JSON files into a folder that is there."""
+    for name in (*report.tables, *report.texts):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    for name, table in report.tables.items():
+        write_table(folder / name, table)
+    for name, text in report.texts.items():
+        write_whole(folder / name, [text.encode()])
+    pictures = []
+    for drawn in report.figures:
+        _, svg, _ = save(drawn.figure, folder / "figures", drawn.name)
+        pictures.append(drawn.picture(svg.read_bytes()))
+    if report.page is not None:
+        write_whole(folder / "report.html", [report.page(pictures).encode()])
+    for name, value in report.values.items():
+        write_json(folder / name, value)
 
 
 def check_out(target: Path, within: Path | None = None) -> None:
@@ -46,8 +105,8 @@ def check_out(target: Path, within: Path | None = None) -> None:
 def filled_whole(target: Path) -> Iterator[Path]:
     """A temporary folder, whose files move to `target` when all are written.
 
-    It is beside the target, or inside it if that exists. If the work ends early, it is removed with
-    the parents made for it. A target that cannot be written to, or has no room, is refused by name.
+    It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
+    for it. A target that cannot be written to, or has no room, is refused by name.
     """
     made: list[Path] = []
     staging: Path | None = None

@@ -1,10 +1,11 @@
-"""The report of a sweep over k on one environment: does the paper's claim on k hold?
+"""The report of the LunarLander sweep over k: does the paper's claim on k hold?
 
-Made of a run folder with `agents.parquet` and `records/*.parquet`, finished or not, with
-checkpoints or without. `config.json` and `provenance.json` are used where they are there.
+Made of a run folder with `agents.parquet` and `records/*.parquet`, finished or not, with checkpoints or without.
+`config.json` and `provenance.json` are used where they are there.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,14 +15,14 @@ from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.formats import Imported, read_agents, read_run_folder
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.run_values import run_auc
-from valueshare.experiments.lunarlander import deviations
+from valueshare.experiments.lunarlander import ENV, deviations
 from valueshare.population.settings import TrainingSettings
 from valueshare.report.data import report_data
 from valueshare.report.figures import curves
+from valueshare.report.folder import Drawn, Report, write_files
 from valueshare.report.page.about import made_section
 from valueshare.report.page.elements import Picture, bullets, figure, paragraph, section, table
 from valueshare.report.page.results import panel_section, with_panel
-from valueshare.report.pipeline import Drawn, Report, write_files
 from valueshare.result_files import OWN_LIMIT, SizeLimit
 from valueshare.text import how_many
 
@@ -36,45 +37,29 @@ class Claim(NamedTuple):
     side: Literal["above", "below"]
 
 
-class SweepStudy(NamedTuple):
-    """A study of k on one environment, as data."""
-
-    env: str
-    title: str
-    claims: tuple[Claim, ...]
-    notes: tuple[str, ...]  # on how to read its numbers
-
-
-READING = (
-    ("AUC is the mean of an agent's evaluation scores over training, the one before training too."),
+CLAIMS = (
+    Claim("k from 1 to 32", "k_1_to_32", 1.0, 32.0, "above"),
+    Claim("k from 4,096", "k_from_4096", 4_096.0, math.inf, "below"),
+)
+NOTES = (  # on how to read the numbers
+    "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
     (
-        "Intervals are 95 % percentile bootstrap intervals over seeds of the mean. 'Above' and "
-        "'below' mean that two intervals do not overlap."
+        "Intervals are 95 % percentile bootstrap intervals over seeds of the mean. 'Above' and 'below' mean that two "
+        "intervals do not overlap."
     ),
     (
-        "All k share one step size, as in the paper: smaller step sizes should suit larger k, so "
-        "this shows k at a fixed step size and not k at its best."
+        "All k share one step size, as in the paper: smaller step sizes should suit larger k, so this shows k at a "
+        "fixed step size and not k at its best."
     ),
     (
-        "Overestimation is the action-value minus the discounted return that followed, on the "
-        "scale of the training rewards, over finished evaluation episodes after training began."
+        "Overestimation is the action-value minus the discounted return that followed, on the scale of the training "
+        "rewards, over finished evaluation episodes after training began."
     ),
     (
-        "An agent that diverged is frozen and continues to be evaluated: its scores count, because"
-        " leaving them out would flatter the k that broke it."
+        "An agent that diverged is frozen and continues to be evaluated: its scores count, because leaving them out "
+        "would flatter the k that broke it."
     ),
 )
-LUNARLANDER = SweepStudy(
-    "LunarLander-v3",
-    "LunarLander-v3: sensitivity to k",
-    (
-        Claim("k from 1 to 32", "k_1_to_32", 1.0, 32.0, "above"),
-        Claim("k from 4,096", "k_from_4096", 4_096.0, math.inf, "below"),
-    ),
-    READING,
-)
-
-
 BY_K = {  # tables by k, and their headings
     "auc": "AUC",
     "overestimation": "Overestimation",
@@ -93,20 +78,12 @@ class Tables(NamedTuple):
     diverged: pl.DataFrame  # by k: how many
 
 
-def write_sweep_report(run_folder: Path, out: Path | None = None, study: SweepStudy = LUNARLANDER) -> dict[str, Any]:
+def write_sweep_report(run_folder: Path, out: Path | None = None) -> dict[str, Any]:
     """Write figures/, summary.json, scores.parquet and report.html; returns the summary."""
     agents = read_agents(run_folder, SizeLimit(OWN_LIMIT))
     run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
-    report = sweep_report(agents, run, study)
-    write_files(report, run_folder if out is None else out)
-    summary: dict[str, Any] = report.values["summary.json"]
-    return summary
-
-
-def sweep_report(agents: pl.DataFrame, run: Imported, study: SweepStudy) -> Report:
-    """The figures, summary and page of a sweep's records."""
     tables = tabulate(agents, run.table)
-    summary = summarise(tables, study) | {"deviations": _deviations(agents, run, study.env)}
+    summary = summarise(tables, _deviations(agents, run))
     by_k = "AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     scale = "Overestimation against k, on the scale of the training rewards."
     gap = curves.relative_action_gap_against_k(tables.relative_action_gap)
@@ -117,12 +94,14 @@ def sweep_report(agents: pl.DataFrame, run: Imported, study: SweepStudy) -> Repo
         Drawn("overestimation", curves.overestimation_against_k(tables.overestimation), scale),
         Drawn("relative-action-gap", gap, "Relative action gap against k."),
     ]
-    return Report(
+    report = Report(
         drawn,
         {"summary.json": summary},
-        lambda pictures: _page(study, run, tables, summary, pictures),
+        lambda pictures: _page(run, tables, summary, pictures),
         tables={"scores.parquet": tables.scores},
     )
+    write_files(report, run_folder if out is None else out)
+    return summary
 
 
 def tabulate(agents: pl.DataFrame, evaluations: pl.DataFrame) -> Tables:
@@ -153,9 +132,10 @@ def tabulate(agents: pl.DataFrame, evaluations: pl.DataFrame) -> Tables:
     )
 
 
-def summarise(tables: Tables, study: SweepStudy = LUNARLANDER) -> dict[str, Any]:
-    """The numbers and the verdict, as plain JSON."""
+def summarise(tables: Tables, departures: Sequence[str] = ()) -> dict[str, Any]:
+    """The numbers and the verdict, as plain JSON; `departures` are deviations from the paper."""
     sides = dict(zip(("above", "below"), compared(tables.auc), strict=True))
+    rows = {row["k"]: row for row in tables.auc.to_dicts()}
     without = sum(tables.auc["left_out"])
     left_out = {
         "agents": sum(tables.auc["agents"]) + without,
@@ -164,22 +144,27 @@ def summarise(tables: Tables, study: SweepStudy = LUNARLANDER) -> dict[str, Any]
         "evaluations": tables.scores.height,
         "evaluations_without_finished_episode": tables.scores["score"].null_count(),
     }
-    found = {}
-    for claim in study.claims:
-        ks = _within(tables.auc, claim)
-        for name, kept in ((claim.side, True), (f"not_{claim.side}", False)):
-            held = [k for k in ks if (k in sides[claim.side]) == kept]
-            found[f"{claim.key}_{name}_plain"] = held
+    verdict, found = ["There is no interval for k = 0, so nothing can be compared with it."], {}
+    comparable = rows.get(0.0, {}).get("ci95_low") is not None
+    if comparable:
+        verdict = [f"k = 0 (DQN) has an AUC of {_with_interval(rows[0.0])}."]
+    for claim in CLAIMS:
+        ks = [k for k in rows if claim.low <= k <= claim.high]
+        held = [k for k in ks if k in sides[claim.side]]
+        found[f"{claim.key}_{claim.side}_plain"] = held
+        found[f"{claim.key}_not_{claim.side}_plain"] = [k for k in ks if k not in held]
+        if comparable:
+            verdict.append(_sentence(claim, ks, held, rows))
     return {
-        "verdict": [*_verdict(tables.auc, study.claims, sides), _left_out(left_out)],
+        "verdict": [*verdict, _left_out(left_out)],
         **found,
         "left_out": left_out,
         "diverged_by_k": tables.diverged.to_dicts(),
         "steps": tables.curves["step"].max(),
         "evaluation_points": tables.curves["step"].n_unique(),
         **{name: getattr(tables, name).to_dicts() for name in (*BY_K, "curves")},
-        "deviations": [],
-        "notes": list(study.notes),
+        "deviations": [*departures],
+        "notes": [*NOTES],
     }
 
 
@@ -194,66 +179,50 @@ def compared(auc: pl.DataFrame) -> tuple[list[float], list[float]]:
     return above["k"].to_list(), below["k"].to_list()
 
 
-def _within(auc: pl.DataFrame, claim: Claim) -> list[float]:
-    return auc.filter(pl.col("k").is_between(claim.low, claim.high))["k"].to_list()
-
-
-def _verdict(auc: pl.DataFrame, claims: tuple[Claim, ...], sides: dict[str, list[float]]) -> list[str]:
-    rows = {row["k"]: row for row in auc.to_dicts()}
-    if rows.get(0.0, {}).get("ci95_low") is None:
-        return ["There is no interval for k = 0, so nothing can be compared with it."]
-    sentences = [f"k = 0 (DQN) has an AUC of {_with_interval(rows[0.0])}."]
-    for claim in claims:
-        ks = _within(auc, claim)
-        found = [k for k in ks if k in sides[claim.side]]
-        if not ks:
-            sentences.append(f"No {claim.ks} was run.")
-        elif not found:
-            sentences.append(f"Of {claim.ks}, none of {_joined(ks)} is {claim.side} k = 0.")
-        else:
-            pick, extreme = (max, "best") if claim.side == "above" else (min, "worst")
-            k = pick(found, key=lambda k: rows[k]["mean"])
-            sentences.append(
-                f"Of {claim.ks}, {len(found)} of {len(ks)} are {claim.side} k = 0 "
-                f"({_joined(found)}); the {extreme} is k = {k:g} with {_with_interval(rows[k])}."
-            )
-    return sentences
+def _sentence(claim: Claim, ks: list[float], held: list[float], rows: dict[float, dict[str, Any]]) -> str:
+    """Whether a claim holds: for which k of those that were run."""
+    if not ks:
+        return f"No {claim.ks} was run."
+    if not held:
+        return f"Of {claim.ks}, none of {_joined(ks)} is {claim.side} k = 0."
+    pick, extreme = (max, "best") if claim.side == "above" else (min, "worst")
+    k = pick(held, key=lambda k: rows[k]["mean"])
+    return (
+        f"Of {claim.ks}, {len(held)} of {len(ks)} are {claim.side} k = 0 ({_joined(held)}); "
+        f"the {extreme} is k = {k:g} with {_with_interval(rows[k])}."
+    )
 
 
 def _left_out(counts: dict[str, int]) -> str:
     return (
-        f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing "
-        f"evaluation) and are left out; {counts['evaluations_without_finished_episode']:,} of "
-        f"{counts['evaluations']:,} evaluations finished no episode; "
-        f"{how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
+        f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing evaluation) and are "
+        f"left out; {counts['evaluations_without_finished_episode']:,} of {counts['evaluations']:,} evaluations "
+        f"finished no episode; {how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
     )
 
 
-def _deviations(agents: pl.DataFrame, run: Imported, env: str) -> list[str]:
+def _deviations(agents: pl.DataFrame, run: Imported) -> list[str]:
     stored = (run.config or {}).get("settings", {})
-    if env not in stored:
+    if ENV not in stored:
         return []
-    settings = TrainingSettings.from_json(stored[env])
+    settings = TrainingSettings.from_json(stored[ENV])
     last = int(run.table["step"].to_numpy().max())
     unfinished = [f"the records end at step {last:,} of {settings.steps:,}"]
     return (unfinished if last < settings.steps else []) + [*deviations(agents, settings)]
 
 
-def _page(
-    study: SweepStudy, run: Imported, tables: Tables, summary: dict[str, Any], pictures: dict[str, Picture]
-) -> str:
+def _page(run: Imported, tables: Tables, summary: dict[str, Any], pictures: Sequence[Picture]) -> str:
     agents, steps = summary["left_out"]["agents"], summary["steps"]
     headings = ("k", "mean", "low", "high", "agents", "left out")
     settings = dict(next(iter((run.config or {}).get("settings", {}).values()), {}))
-    shown = (picture for picture in pictures.values() if picture.caption)
     sections = [
         section("The result", bullets(summary["verdict"]), name="result"),
         panel_section(),
-        *(figure(picture.svg, picture.caption) for picture in shown),
-        section("How to read it", bullets(study.notes)),
+        *(figure(picture.svg, picture.caption) for picture in pictures if picture.caption),
+        section("How to read it", bullets(NOTES)),
         *(
-            section(heading, table(headings, rows.iter_rows(), name=name.replace("_", "-")))
-            for (name, heading), rows in zip(BY_K.items(), tables, strict=False)
+            section(heading, table(headings, getattr(tables, name).iter_rows(), name=name.replace("_", "-")))
+            for name, heading in BY_K.items()
         ),
         section("Diverged agents", table(("k", "agents"), tables.diverged.iter_rows())),
         made_section(
@@ -270,8 +239,7 @@ def _page(
         f"{how_many(len(tables.auc), 'value')} of k."
     )
     links = {"result": "The result", "curves": "Curves", "made": "How it was made"}
-    data = report_data(Results(run.table, (), ()))
-    return with_panel(data, study.title, lead, sections, links)
+    return with_panel(report_data(Results(run.table, (), ())), f"{ENV}: sensitivity to k", lead, sections, links)
 
 
 def _with_interval(row: dict[str, Any]) -> str:

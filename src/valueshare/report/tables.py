@@ -1,8 +1,7 @@
 """Tables of scores: a row per environment, a column per algorithm, the best in bold.
 
-As in the paper: the mean of the last three evaluations over seeds, one decimal, and the
-highest score of an environment bold, with quantile networks compared among themselves. Of equal
-scores the first is bold.
+As in the paper: the mean of the last three evaluations over seeds, one decimal, and the highest score of an environment
+bold, with quantile networks compared among themselves. Of equal scores the first is bold.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,18 +30,18 @@ class ScoreTable(NamedTuple):
 
     def best(self, row: int) -> set[int]:
         """The columns that are bold in a row: the highest of each family, the first of equals."""
+        scores = self.scores[row]
         found: dict[str, int] = {}
-        for column, score in enumerate(self.scores[row]):
-            kind = family(self.variants[column].algorithm)
-            held = self.scores[row][found[kind]] if kind in found else None
-            if score is not None and (held is None or score > held):
-                found[kind] = column
+        for column, (variant, score) in enumerate(zip(self.variants, scores, strict=True)):
+            name = family(variant.algorithm)
+            if score is not None and (name not in found or score > (scores[found[name]] or 0.0)):
+                found[name] = column
         return set(found.values())
 
     def family_starts(self) -> set[int]:
         """Columns where another family begins."""
-        kinds = [family(variant.algorithm) for variant in self.variants]
-        return {i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]}
+        names = [family(variant.algorithm) for variant in self.variants]
+        return {i for i in range(1, len(names)) if names[i] != names[i - 1]}
 
 
 def mean_scores(table: pl.DataFrame) -> Estimate:
@@ -115,9 +114,8 @@ def to_csv(table: ScoreTable) -> str:
 def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     """A run's Atari scores beside the published ones of the same algorithm and k.
 
-    Returns `game, algorithm, seeds, score, published, percent, human_normalized,
-    published_human_normalized`, percent = 100 (score - published) / |published|. What the paper did
-    not run has nulls.
+    Returns `game, algorithm, seeds, score, published, percent, human_normalized, published_human_normalized`, percent =
+    100 (score - published) / |published|. What the paper did not run has nulls.
     """
     own = means.filter(pl.col("env").map_elements(is_atari, return_dtype=pl.Boolean))
     if own.is_empty():

@@ -14,17 +14,14 @@ from valueshare.experiments.studies import GRIDWORLD, TabularStudy, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
+from valueshare.report.folder import Drawn, Report, write_files
 from valueshare.report.page.about import made_section
 from valueshare.report.page.elements import Picture, bullets, figure, page, paragraph, section, table
-from valueshare.report.pipeline import Drawn, Report, write_files
 from valueshare.report.tabular_files import SUMMARY, read_norms, read_summary
 from valueshare.result_files import SizeLimit
 from valueshare.runs.provenance import provenance
 
-FIGURE_CAPTIONS = {
-    "gridworld": "Increase over the smallest k, each k at its best step size.",
-    "norms": "Norms of q, u and z along learning, and at the end against k.",
-}
+NAMES = ("gridworld", "norms")  # of figures that are drawn again
 CELL = ("step_reward", "regime", "k")  # the key of a table's rows
 INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
@@ -55,42 +52,38 @@ READING = (
 def write_results(result: TabularResult, folder: Path, *, command: str, shards: Sequence[dict[str, Any]] = ()) -> None:
     """Fill a results folder from a finished study; `shards` are the provenance of its shards."""
     origin = provenance(command) | ({"shards": shards} if shards else {})
-    columns = ((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out))
-    measure = result.studies[0].measured
-    caption = (
-        f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
-    )
-    drawn = (
-        Drawn(figure_name(result.studies), tuned_increase(columns, measure=measure), caption),
-        Drawn("norms", norm_reduction(result.norms), "Norms along learning, and at the end against k."),
-    )
+    name, measure = figure_name(result.studies), result.studies[0].measured
     report = Report(
-        drawn,
+        _figures(name, result.figure, result.held_out, result.norms, measure),
         {"provenance.json": origin, SUMMARY: summary(result)},
-        lambda pictures: _page(result, command, origin, list(pictures.values())),
+        lambda pictures: _page(result, command, origin, pictures),
         # In double precision: a run on its way to 1e100 would be infinite in single.
         {"records/runs.parquet": result.runs, "records/norms.parquet": result.norms},
     )
     write_files(report, folder)
 
 
-def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], list[str]]:
+def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], tuple[str, ...]]:
     """The figures of a results folder again, and its notes."""
     for name in names:
-        if name not in FIGURE_CAPTIONS:
+        if name not in NAMES:
             known = "unknown" if name not in FIGURES else "of other results"
-            raise InvalidInput(f"the figure {name!r} is {known}: a tabular study has {', '.join(FIGURE_CAPTIONS)}")
+            raise InvalidInput(f"the figure {name!r} is {known}: a tabular study has {', '.join(NAMES)}")
     stored, norms = read_summary(folder), read_norms(folder, limit)
-    columns = ((SAME_SEEDS, stored.same_seeds), (OTHER_SEEDS, stored.other_seeds))
-    drawn = [
-        Drawn(
-            name,
-            tuned_increase(columns, measure=stored.measure) if name == "gridworld" else norm_reduction(norms),
-            FIGURE_CAPTIONS[name],
-        )
-        for name in dict.fromkeys(names or FIGURE_CAPTIONS)
-    ]
-    return drawn, list(stored.notes)
+    drawn = _figures(NAMES[0], stored.same_seeds, stored.other_seeds, norms, stored.measure)
+    by_name = {one.name: one for one in drawn}
+    return [by_name[name] for name in dict.fromkeys(names or NAMES)], stored.notes
+
+
+def _figures(
+    name: str, same_seeds: pl.DataFrame, other_seeds: pl.DataFrame, norms: pl.DataFrame, measure: str
+) -> list[Drawn]:
+    increase = tuned_increase(((SAME_SEEDS, same_seeds), (OTHER_SEEDS, other_seeds)), measure=measure)
+    caption = (
+        f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
+    )
+    of_norms = "Norms of q, u and z along learning, and at the end against k."
+    return [Drawn(name, increase, caption), Drawn("norms", norm_reduction(norms), of_norms)]
 
 
 def figure_name(studies: Sequence[TabularStudy]) -> str:
@@ -126,14 +119,13 @@ def summary(result: TabularResult) -> dict[str, Any]:
     same, other = (
         rows.select(*CELL, *INCREASE, "best_step_size", score).to_dicts() for rows in (result.figure, result.held_out)
     )
-    diverged = result.runs.filter(pl.col("diverged"))
     return {
         "figure": same,
         "figure_held_out": other,
         "timesteps": result.timesteps,
         "seconds": round(result.seconds, 3),
         "timesteps_per_second": round(result.timesteps / result.seconds),
-        "diverged_runs": diverged.select("step_reward", "k", "step_size", "seed").n_unique(),
+        "diverged_runs": result.runs.filter("diverged").select("step_reward", "k", "step_size", "seed").n_unique(),
         "notes": _notes(result),
     }
 
@@ -145,9 +137,8 @@ def _notes(result: TabularResult) -> list[str]:
 def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]) -> str:
     study, (increase, norms) = result.studies[0], pictures
     lead = (
-        f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in "
-        f"{result.seconds:.1f} s: {result.timesteps / result.seconds:,.0f} timesteps a second on "
-        f"{origin['machine']['cores']} cores."
+        f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in {result.seconds:.1f} s: "
+        f"{result.timesteps / result.seconds:,.0f} timesteps per second on {origin['machine']['cores']} cores."
     )
     held_out = result.held_out.select(*CELL, *INCREASE)
     rows = result.figure.select(*CELL, "best_step_size", "mean_score", *INCREASE).join(

@@ -7,8 +7,8 @@ A shard's folder holds
     summary.json             timesteps and seconds
     provenance.json          command, version, commit, machine, libraries
 
-Step sizes are chosen, and norms recorded, when all shards are there. No checksum covers a summary:
-a number that fits is taken as it is.
+Step sizes are chosen, and norms recorded, when all shards are there. No checksum covers a summary: a number that fits
+is taken as it is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,8 +75,8 @@ def read_summary(folder: Path) -> Summary:
     try:
         values = read_object(folder / SUMMARY)
         stored = checked(values, StoredSummary)
-        same, other = ({(row.step_reward, row.regime, row.k) for row in rows}
-                       for rows in (stored.figure, stored.figure_held_out))  # fmt: skip
+        both = stored.figure, stored.figure_held_out
+        same, other = ({(row.step_reward, row.regime, row.k) for row in rows} for rows in both)
         if same != other:
             raise Invalid("its two figures are not of the same k")
         means = [name for name in values["figure"][0] if name.startswith("mean_")]
@@ -85,12 +85,8 @@ def read_summary(folder: Path) -> Summary:
     except (OSError, Invalid) as error:
         raise _damaged(folder, error) from error
     types = {name: pl.Int64 if name == "regime" else pl.Float64 for name in Row.__struct_fields__}
-    same_seeds, other_seeds = (
-        pl.DataFrame([msgspec.to_builtins(row) for row in rows], schema_overrides=types)
-        for rows in (stored.figure, stored.figure_held_out)
-    )
-    measure = means[0].removeprefix("mean_")
-    return Summary(same_seeds, other_seeds, measure, tuple(stored.notes))
+    same_seeds, other_seeds = (pl.DataFrame(msgspec.to_builtins(rows), schema_overrides=types) for rows in both)
+    return Summary(same_seeds, other_seeds, means[0].removeprefix("mean_"), tuple(stored.notes))
 
 
 def read_norms(folder: Path, limit: SizeLimit) -> pl.DataFrame:
@@ -154,10 +150,8 @@ def merged(shards: Sequence[StoredShard], limit: SizeLimit | None = None) -> Tab
     missing = [f"{i}/{first.shard.of}" for i in range(1, first.shard.of + 1) if i not in numbers]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise InvalidInput(
-            f"shard {', '.join(missing[:3])}{more} of {first.folder.parent} is missing: step sizes "
-            "are chosen when all are there"
-        )
+        names = f"{', '.join(missing[:3])}{more} of {first.folder.parent}"
+        raise InvalidInput(f"shard {names} is missing: step sizes are chosen when all are there")
     limit = SizeLimit() if limit is None else limit
     runs, seconds = zip(*(_read_shard(each.folder, limit) for each in shards), strict=True)
     return concluded(studies_of(first.config), pl.concat(runs), sum(seconds))

@@ -21,10 +21,9 @@ from valueshare.experiments.studies import results_config
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
-from valueshare.report.folder import check_out, filled_whole, named_in_errors
+from valueshare.report.folder import Drawn, Report, check_out, filled_whole, named_in_errors, write_files
 from valueshare.report.page.about import deviations, short_names, shortened
 from valueshare.report.page.results import results_page
-from valueshare.report.pipeline import Drawn, Report, write_files
 from valueshare.report.tables import (
     beside_published,
     frame_to_markdown,
@@ -66,9 +65,8 @@ def write_report(
 ) -> Written:
     """Draw the figures that results allow; write their tables and the page.
 
-    The results are in folders, files or at addresses. `compare` names comparisons for the page's
-    verdict, as "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in
-    memory (None: 2 GB) are refused.
+    The results are in folders, files or at addresses. `compare` names comparisons for the page's verdict, as
+    "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in memory (None: 2 GB) are refused.
     """
     if not locations:
         raise InvalidInput("no results are given: name run folders or files")
@@ -103,7 +101,7 @@ def _write(
     folder = _checked_folder(paths, out)
     if tabular:
         drawn, notes = redrawn(tabular[0], names, limit)
-        written = Written(folder, tuple(one.name for one in drawn), {}, tuple(notes))
+        written = Written(folder, tuple(one.name for one in drawn), {}, notes)
         sources = [{"path": str(tabular[0]), "kind": TABULAR}]
         with filled_whole(folder) as filling:
             write_files(Report(drawn, {"report.json": _about(written, drawn, sources)}), filling)
@@ -129,7 +127,7 @@ def _write(
         report = Report(
             drawn,
             {"report.json": _about(named, drawn, sources, deviations(results))},
-            lambda pictures: results_page(results, [*pictures.values()], data=data, verdict=verdict),
+            lambda pictures: results_page(results, pictures, data=data, verdict=verdict),
             texts=texts,
         )
         write_files(report, filling)

@@ -1,20 +1,41 @@
-"""A results folder appears whole or not at all, and never replaces anything else."""
+"""A results folder appears whole or not at all, and never replaces anything else.
+
+Results are written into a hidden folder beside their target, which is then moved there. A killed process leaves its
+folder behind, and the next command for the same target removes it: a process that writes into one holds its lock, which
+ends with the process. Only folders of this machine are removed, as locks may not work between machines, and only those
+with such names.
+"""
 
 import errno
+import fcntl
 import json
 import os
+import platform
+import re
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from valueshare.errors import InvalidInput
-from valueshare.files import make_parents, reason, refuse_links, remove_empty, sync_directory, sync_tree, write_json
-from valueshare.runs.staging import left_folders, remove_unnamed, staging_folder
+from valueshare.errors import OTHER_OUT, InvalidInput
+from valueshare.files import (
+    checksum,
+    make_parents,
+    reason,
+    refuse_links,
+    remove_empty,
+    sync_directory,
+    sync_tree,
+    write_json,
+)
 from valueshare.schema import CONFIG, read_config
 
 RETIRED = "old"  # a folder that is being replaced, inside a staging folder
+UNNAMED = ".valueshare-"  # prefix of a folder that is not locked yet; always empty
+_RANDOM = "[a-z0-9_]{8}"  # the suffix that `tempfile` adds
+UNNAMED_FOLDER = re.compile(re.escape(UNNAMED) + _RANDOM)
 
 
 def holds(folder: Path, config: dict[str, Any]) -> bool:
@@ -27,11 +48,10 @@ def holds(folder: Path, config: dict[str, Any]) -> bool:
 def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to write into, which is moved to `target` when the context ends well.
 
-    Until then it is beside the target under another name, and all of it is synced before the move:
-    a power cut leaves the whole folder or none. Any error removes it, with the parents made for it.
-    Results of other settings are replaced only if `overwrite` is set, and a folder that holds
-    anything but this package's results of the same kind (the config's `valueshare` and `kind`) is
-    never touched.
+    Until then it is beside the target under another name, and all of it is synced before the move: a power cut leaves
+    the whole folder or none. Any error removes it, with the parents made for it. Results of other settings are replaced
+    only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind (the
+    config's `valueshare` and `kind`) is never touched.
     """
     try:
         _check_target(target, config, overwrite)
@@ -54,7 +74,6 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
             if overwrite and target.exists():
                 _replace(target, staging)
             else:
-                # Replaces an empty folder; one that was filled meanwhile stays, and this fails.
                 _move(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
@@ -67,8 +86,8 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
 def remove_leftovers(target: Path) -> None:
     """Remove the staging folders of killed processes for this target.
 
-    A process that was killed while it replaced the target has left the old folder in its own; that
-    is restored. Where the target is a link, this is done beside the folder that it points to.
+    A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where
+    the target is a link, this is done beside the folder that it points to.
     """
     remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is no error here
 
@@ -111,6 +130,7 @@ def refuse_links_between(folder: Path, target: Path, *names: str) -> None:
 
 
 def _move(staging: Path, target: Path) -> None:
+    """Replace an empty folder; one that was filled meanwhile stays, and is refused."""
     try:
         staging.rename(target)
     except OSError as error:
@@ -138,13 +158,76 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
     if not target.exists():
         return
     if not target.is_dir():
-        raise InvalidInput(f"{target} is a file: choose another --out")
+        raise InvalidInput(f"{target} is a file: {OTHER_OUT}")
     if Path.cwd().is_relative_to(target.resolve()):
-        raise InvalidInput(f"{target} holds the folder you are in: choose another --out")
+        raise InvalidInput(f"{target} holds the folder you are in: {OTHER_OUT}")
     if not any(target.iterdir()):
         return
     stored = read_config(target, skip_damaged=True) or {}
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
-        raise InvalidInput(f"{target} holds something else than results of this kind: choose another --out")
+        raise InvalidInput(f"{target} holds something else than results of this kind: {OTHER_OUT}")
     if not overwrite:
-        raise InvalidInput(f"{target} holds results of other settings: choose another --out, or add --overwrite")
+        raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add --overwrite")
+
+
+@contextmanager
+def staging_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside the target; the caller fills it, then moves or removes it."""
+    while True:
+        unnamed = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=target.parent))
+        staging = target.with_name(_prefix(target) + unnamed.name.removeprefix(UNNAMED))
+        handle = -1
+        try:
+            handle = os.open(unnamed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with suppress(OSError):  # NFS cannot lock folders, so it is never removed there
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unnamed.rename(staging)  # it has this name only while it is locked
+        except BaseException as error:
+            if handle >= 0:
+                os.close(handle)
+            if isinstance(error, FileNotFoundError):  # another process removed it as left behind
+                continue
+            with suppress(OSError):
+                unnamed.rmdir()
+            raise
+        break
+    try:
+        yield staging
+    finally:
+        os.close(handle)
+
+
+def left_folders(target: Path) -> Iterator[Path]:
+    """The folders for this target that killed processes left, each locked while it is yielded."""
+    pattern = re.compile(re.escape(_prefix(target)) + _RANDOM)
+    for path in _matching(target.parent, pattern):
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # gone meanwhile, or no folder
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        except OSError:  # in use, or there are no locks
+            continue
+        finally:
+            os.close(handle)
+
+
+def remove_unnamed(above: Path) -> None:
+    """Remove the empty folders of processes that were killed before they renamed them."""
+    for path in _matching(above, UNNAMED_FOLDER):
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _matching(above: Path, pattern: re.Pattern[str]) -> list[Path]:
+    try:
+        return [above / name for name in os.listdir(above) if pattern.fullmatch(name)]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _prefix(target: Path) -> str:
+    machine = checksum(platform.node().encode()).hexdigest()[:6]
+    return f".{target.name}-{machine}-"

@@ -24,8 +24,8 @@ VARIANTS_SHOWN = 24  # rows of the live table
 class Display:
     """The progress of a whole run: one population after the other, or several at once.
 
-    A step is a step of every agent; an agent-step is a step of one agent: a step of 10 agents is 10
-    agent-steps. Rates and the remaining time count agent-steps.
+    A step is a step of every agent; an agent-step is a step of one agent: a step of 10 agents is 10 agent-steps. Rates
+    and the remaining time count agent-steps.
     """
 
     def __init__(

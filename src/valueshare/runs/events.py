@@ -28,8 +28,8 @@ class Events:
     """Writes the records of phases, and first those of a resumed run from before."""
 
     def __init__(self, folder: Path, agents: pl.DataFrame, records: pl.DataFrame) -> None:
-        # Events from step 0 on replace those of earlier processes: an unfinished phase may have
-        # been reported, and runs again.
+        # Events from step 0 on replace those of earlier processes: an unfinished phase may have been reported, and runs
+        # again.
         self._writer = require_tensorboard()(str(folder / TENSORBOARD), purge_step=0)
         self._agents = agents
         self.write(records)

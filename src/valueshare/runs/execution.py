@@ -13,8 +13,8 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.network_check import check_network_shapes
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import NetworkFactory
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
@@ -80,8 +80,8 @@ class Launcher(Protocol):
 def checked_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.Need]:
     """The memory each population needs, by name, once its settings are checked.
 
-    Populations that differ in names and numbers of agents alone need the same per agent. Of a
-    caller's own network only shapes are known here; `check_network` runs it once memory is checked.
+    Populations that differ in names and numbers of agents alone need the same per agent. Of a caller's own network only
+    shapes are known here; `check_network` runs it once memory is checked.
     """
     for name, count in (("threads", execution.threads), ("groups", execution.groups)):
         if count is not None and whole(name, count) < 1:
@@ -93,8 +93,7 @@ def checked_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.N
             check_network_shapes(spec, execution.network)
         kind = spec.settings, replace(spec.env_spec, name=""), spec.algorithm
         if kind not in kinds:
-            limit = spec.settings.eval_episode_limit
-            check_evaluation(spec.settings, spec.env_spec.episode_limit if limit is None else limit)
+            check_evaluation(spec.settings, spec.env_spec)
             kinds[kind] = memory.need(spec, execution.network)
         needs[name] = kinds[kind]._replace(agents=spec.agents.height)
     for env, backend in plan.backends.items():

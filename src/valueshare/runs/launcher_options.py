@@ -35,19 +35,19 @@ class LauncherOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
     workers: int = 1
-    """Worker processes on a CPU, about one per core: populations run at once, split if too few."""
+    """Worker processes on a CPU, about one per core; if there are fewer populations than workers, they are split."""
     ray_address: str = "auto"
-    """HOST:PORT of the cluster; auto: the one that this machine is a node of."""
+    """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
     ray_cpus: int = 0
-    """CPUs and threads per population; 0: one, or with GPUs its share of a node's."""
+    """CPUs and threads per population; 0: one, or with GPUs its share of the node's CPUs."""
     ray_gpus: float = 1.0
-    """GPUs per population where training is on CUDA; 0.5 puts two on a GPU."""
+    """GPUs per population when training on CUDA; 0.5: two populations share a GPU."""
     ray_retries: int = 3
-    """How often a population whose worker was lost resumes from its last checkpoint."""
+    """How many times a population is resumed from its last checkpoint after its worker is lost."""
     population_agents: int = 0
-    """Most agents per population; 0: all that can share one, on Ray all that fit."""
+    """Most agents per population; 0: all that can share one; on Ray, all that fit into memory."""
     shard: str = ""
-    """Shard of the table to run, 1/N to N/N, in a folder of its own; left out: all of it."""
+    """Shard of the table of agents to run, 1/N to N/N, in its own folder; left out: the whole table."""
 
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):

@@ -1,10 +1,9 @@
 """Locks on files, which the system releases when their process ends, however it ends.
 
-`flock` works between processes of one machine. Between machines it works on NFS (Linux turns it
-into a lock of the server, except on mounts with `nolock` or `local_lock`), CephFS, GPFS, and Lustre
-mounted with `flock`. The lock is a file that is open for writing, because NFS cannot lock folders.
-Before a run on a cluster begins, every node tries to take the driver's lock, to find filesystems
-without locks between machines.
+`flock` works between processes of one machine. Between machines it works on NFS (Linux turns it into a lock of the
+server, except on mounts with `nolock` or `local_lock`), CephFS, GPFS, and Lustre mounted with `flock`. The lock is a
+file that is open for writing, because NFS cannot lock folders. Before a run on a cluster begins, every node tries to
+take the driver's lock, to find filesystems without locks between machines.
 """
 
 import fcntl
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_link
 
 LOCK = ".lock"
@@ -67,6 +66,6 @@ def _try_lock(handle: int, path: Path) -> bool:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInput(
-            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or choose another --out"
+            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or {OTHER_OUT}"
         ) from error
     return True

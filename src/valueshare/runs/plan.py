@@ -15,7 +15,7 @@ import polars as pl
 from valueshare._version import __version__
 from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -34,11 +34,11 @@ class Plan:
     device: str = "cpu"
     compiled: bool = False
     network: str | None = None  # the name of the caller's own factory
-    # Environments that share populations: the family's name by environment. Others are families of
-    # their own. Stored, so that a folder can be read where the environments are not installed.
+    # Environments that share populations: the family's name by environment. Others are families of their own. Stored,
+    # so that a folder can be read where the environments are not installed.
     families: Mapping[str, str] = field(default_factory=dict)
-    # Number of chunks by the name of a population that is split; the chunks are populations too.
-    # It changes no number, and is stored so that the names of files stay the same.
+    # Number of chunks by the name of a population that is split; the chunks are populations too. It changes no number,
+    # and is stored so that the names of files stay the same.
     chunks: Mapping[str, int] = field(default_factory=dict)
     shard: str | None = None  # 2/8: the second of eight shards of a larger table
 
@@ -125,10 +125,12 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 
 def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by the population's name.
+    """The plan with at most so many agents per population, or by the population's name; 0 is no limit.
 
     A finer split that the plan has already stays.
     """
+    if not most:
+        return plan
     chunks = dict(plan.chunks)
     for name, whole in plan.whole_populations.items():
         agents = whole.agents.height
@@ -144,7 +146,7 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     try:
         checked(stored, TrainingConfig)
     except Invalid as error:
-        raise InvalidInput(f"config.json is damaged ({error}): choose another --out") from error
+        raise InvalidInput(f"config.json is damaged ({error}): {OTHER_OUT}") from error
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
     if there != here:
         return f"env is {', '.join(there)} there and {', '.join(here)} here"

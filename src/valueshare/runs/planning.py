@@ -16,12 +16,13 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
+from valueshare.population.evaluate import check_evaluation
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
-from valueshare.population.state import NetworkFactory
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.text import how_many
+from valueshare.text import exact, how_many
 
 _QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
@@ -69,7 +70,7 @@ def make_plan(
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(name, algorithms, seeds=seeds, k=coefficients, own=_combinations(preset, settings))
+        agent_table(name, algorithms, seeds=seeds, k=coefficients, agent_settings=_combinations(preset, settings))
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -104,15 +105,15 @@ def _environment(
         settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
         preset = preset._replace(settings=settings)
     spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
-    _check_episodes_end(spec, preset.settings)
+    check_evaluation(preset.settings, spec)
     return preset, replace(spec, name=name)
 
 
 def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]) -> dict[str, str]:
     """Atari games that can share populations: by game, the first game of its family.
 
-    Games are of one family if all but their names is equal: settings, protocol, frames and actions.
-    Other environments share with none: a backend steps one name at a time.
+    Games are of one family if all but their names is equal: settings, protocol, frames and actions. Other environments
+    share with none: a backend steps one name at a time.
     """
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec], str] = {}
     return {
@@ -156,16 +157,42 @@ def described(plan: Plan) -> list[str]:
 
 
 def in_full(plan: Plan) -> list[str]:
-    """A plan with every setting of every environment."""
+    """A plan with every setting that applies, as options of the command line, by environment."""
     lines = described(plan)
     for env, settings in plan.settings.items():
-        lines += ["", f"{env} ({plan.backends[env]})"]
         own = plan.agents.filter(pl.col("env") == env)
-        for name in ("algorithm", "k", *PER_AGENT, "seed"):
-            values = own[name].unique(maintain_order=True).to_list()
-            lines.append(f"  {name} = {', '.join(str(value) for value in values)}")
-        lines += [f"  {name} = {value}" for name, value in settings.to_json().items()]
+        names = ("algorithm", "k", *PER_AGENT)
+        values: dict[str, Any] = {name: own[name].unique(maintain_order=True).to_list() for name in names}
+        seeds = own["seed"].unique().sort()
+        values |= {"seeds": len(seeds), "first_seed": seeds[0], **settings.to_json()}
+        unused = _unused_settings(settings, own["algorithm"].unique(), plan.device)
+        options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
+        lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
     return lines
+
+
+def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:
+    """The settings that a run with these settings and algorithms does not read."""
+    used = [ALGORITHMS[name] for name in algorithms]
+    unused = {
+        "k": not any(algorithm.uses_k for algorithm in used),
+        "beta": not any(algorithm.uses_beta for algorithm in used),
+        **dict.fromkeys(_QUANTILE_SETTINGS, not any(algorithm.samples.learn for algorithm in used)),
+        "loss": all(algorithm.samples.learn for algorithm in used),  # theirs is the quantile Huber loss
+        "adam_betas": settings.optimizer != "adam",
+        "rmsprop_decay": settings.optimizer != "rmsprop",
+        "eval_episodes": settings.eval_episodes == 0,
+        "eval_timesteps": settings.eval_timesteps == 0,
+        "tf32": device == "cpu",
+    }
+    return {name for name, is_unused in unused.items() if is_unused}
+
+
+def _option(name: str, value: Any) -> str:
+    """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
+    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+    values = [] if isinstance(value, bool) else listed(value)
+    return " ".join([option, *(exact(one) if isinstance(one, float) else str(one) for one in values)])
 
 
 def default_folder(plan: Plan) -> Path:
@@ -198,7 +225,7 @@ def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
         if not several:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
     check_agents(math.prod(len(several) for several in values))
-    return [replace(preset.own, **dict(zip(names, row, strict=True))) for row in product(*values)]
+    return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 
 def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
@@ -237,15 +264,6 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[float], given: dict[st
             raise InvalidInput(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
-
-
-def _check_episodes_end(spec: EnvironmentSpec, settings: TrainingSettings) -> None:
-    limits = (settings.eval_episode_limit, spec.episode_limit)
-    if settings.eval_episodes and limits == (None, None):
-        raise InvalidInput(
-            f"{spec.name} has no episode limit, so an episode may never end: write "
-            "--eval-episode-limit, or evaluate by --eval-timesteps"
-        )
 
 
 def _factory_name(network: NetworkFactory) -> str:

@@ -9,8 +9,8 @@
     .lock                    held by the process that runs it
     tensorboard/             events, with --tensorboard
 
-It appears whole, with everything but records, checkpoints and events; those are written by
-`population.checkpoints`, each file whole or not at all.
+It appears whole, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
+each file whole or not at all.
 """
 
 import re
@@ -26,12 +26,11 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.population.checkpoints.manifest import is_whole
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
@@ -102,13 +101,13 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
         check_target(folder, config(plan))  # absent, empty, or something else
         return
     if stored.get("kind") != KIND:
-        raise InvalidInput(f"{folder} holds results of another kind: choose another --out")
+        raise InvalidInput(f"{folder} holds results of another kind: {OTHER_OUT}")
     check_format(folder, stored)
     other = difference(stored, config(plan))
     if other is not None:
-        raise InvalidInput(f"{folder} holds a run with other settings ({other}): choose another --out")
+        raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}")
     if is_finished(folder, replace(plan, chunks=stored.get("pieces", {})), copied=copied):
-        raise InvalidInput(f"{folder} holds this run, finished: choose another --out to repeat it")
+        raise InvalidInput(f"{folder} holds this run, finished: {OTHER_OUT} to repeat it")
     again = f"valueshare resume {shlex.quote(str(folder))}"
     raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
 
@@ -128,9 +127,8 @@ def created(
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
-    It appears whole or not at all, and is locked before it appears: no other process can resume it
-    before its first step. `provenance.json` has `tensorboard` for a later resume, and `deviations`
-    from the paper for its report.
+    It appears whole or not at all, and is locked before it appears: no other process can resume it before its first
+    step. `provenance.json` has `tensorboard` for a later resume, and `deviations` from the paper for its report.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
@@ -148,8 +146,8 @@ def created(
 def check_links(folder: Location) -> None:
     """Refuse symbolic links among the files of a run: they would lead writes out of the folder.
 
-    The folder itself may be a link. Addresses with local:// are folders too; other stores have no
-    links, or separate their users themselves.
+    The folder itself may be a link. Addresses with local:// are folders too; other stores have no links, or separate
+    their users themselves.
     """
     if isinstance(folder, Path):
         refuse_links(folder, *WRITTEN)
@@ -216,7 +214,7 @@ def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
     The caller holds the folder's lock.
     """
     for spec in plan.populations.values():
-        remove_old(Folder(folder, spec.name), spec.last_phase)
+        remove_old(CheckpointPaths(folder, spec.name), spec.last_phase)
 
 
 def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
@@ -226,12 +224,12 @@ def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
     """
     specs = plan.populations.values()
     if copied:
-        return all(Folder(folder, s.name).manifest(s.last_phase).is_file() for s in specs)
+        return all(CheckpointPaths(folder, s.name).manifest(s.last_phase).is_file() for s in specs)
     return all(is_population_finished(folder, spec) for spec in specs)
 
 
 def is_population_finished(folder: Path, spec: PopulationSpec) -> bool:
-    return is_whole(Folder(folder, spec.name), spec.last_phase)
+    return is_whole(CheckpointPaths(folder, spec.name), spec.last_phase)
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
@@ -246,7 +244,7 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
         row = spec.agents["agent"].index_of(agent)
         if row is None:
             continue
-        file = newest_state(Folder(folder, spec.name))
+        file = newest_state(CheckpointPaths(folder, spec.name))
         if file is None:
             raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
         prefixes = ("online.parameters.", "online.buffers.")

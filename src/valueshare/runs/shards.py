@@ -16,17 +16,16 @@ from valueshare.runs.launcher_options import Shard
 from valueshare.runs.plan import Plan, split
 from valueshare.text import how_many
 
-# A step costs something whatever the number of agents: as much as this many agents more. On a busy
-# CPU, with a network of 128-128, that was between 3 and 12.
+# A step costs something whatever the number of agents: as much as this many agents more. On a busy CPU, with a network
+# of 128-128, that was between 3 and 12.
 STEP_OVERHEAD_AGENTS = 8
 
 
 def shard_plan(plan: Plan, shard: Shard | None) -> Plan:
     """The agents of one shard as a plan of their own; they keep their numbers in the whole table.
 
-    Agents stand in the order of their populations, each as long as its steps. The line is divided
-    into equal lengths, so shards take equally long and few populations are split. An agent belongs
-    to the one shard that holds its middle.
+    Agents stand in the order of their populations, each as long as its steps. The line is divided into equal lengths,
+    so shards take equally long and few populations are split. An agent belongs to the one shard that holds its middle.
     """
     own = shard_plans([plan], shard)[0]
     assert own is not None  # a shard without agents is refused
@@ -80,8 +79,8 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
 def balanced(plan: Plan, workers: int) -> Plan:
     """The plan, its populations split so that so many workers, side by side, finish soonest.
 
-    Large populations are faster per agent, so they are split only where that shortens the run:
-    into chunks of at most one worker's share of all work, a fraction of it, or one for each worker.
+    Large populations are faster per agent, so they are split only where that shortens the run: into chunks of at most
+    one worker's share of all work, a fraction of it, or one for each worker.
     """
     whole = plan.whole_populations
     total = sum(spec.agent_steps for spec in whole.values())

@@ -1,11 +1,11 @@
 """Q-learning, Sarsa and Expected Sarsa with an implicit baseline, compiled.
 
-Z(s, ·) are the residuals and Q(s, ·) = Z(s, ·) + (k/n) sum Z(s, ·) the action-values (Section 4.2).
-Adding the same baseline to all actions moves no argmax, so acting reads Z alone.
+Z(s, ·) are the residuals and Q(s, ·) = Z(s, ·) + (k/n) sum Z(s, ·) the action-values (Section 4.2). Adding the same
+baseline to all actions moves no argmax, so acting reads Z alone.
 
-A lane is one run. Lanes are independent, but a thread steps `LANES` of them in turn: while one
-waits for a load, the processor works on the next. That alone doubles the speed. Everything is
-indexed as z[lane, state, action]: a view of one lane's table would count references at each step.
+A lane is one run. Lanes are independent, but a thread steps `LANES` of them in turn: while one waits for a load, the
+processor works on the next. That alone doubles the speed. Everything is indexed as z[lane, state, action]: a view of
+one lane's table would count references at each step.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What differs between the R runs of a sweep."""
+    """The R runs of a sweep: what differs between them."""
 
     key: NDArray[np.uint64]  # [R]
     k: Floats  # [R]
@@ -49,7 +49,7 @@ class Runs(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What the runs of a sweep share."""
+    """The learning rule that the runs of a sweep share."""
 
     algorithm: int
     epsilon: float
@@ -57,7 +57,7 @@ class Rule(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What is seen of R runs at T moments; rows after a run diverged stay as they were."""
+    """Measurements of R runs at T timesteps; rows after a run diverged stay as they were."""
 
     diverged_at: Ints  # [R] step with a TD error past TOO_LARGE, or RUNNING
     episodes: Ints  # [R, T] completed so far
@@ -74,9 +74,8 @@ class Outcomes(NamedTuple):
 def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: tuple[int, ...]) -> tuple[int, float]:
     """An epsilon-greedy action of lane i in state s, ties broken at random; and sum Z(s, ·).
 
-    One half of the draw is the coin, the other picks among all actions or the best ones. Written
-    without branches but for ties, which end with the first visits: what an agent does is hard to
-    predict for the processor too.
+    One half of the draw decides whether to explore, the other picks among all actions or the best ones. Without
+    branches but for ties, which end with the first visits: the processor cannot predict which action is best.
     """
     best = total = z[i, s, 0]
     action, ties = 0, 1
@@ -119,14 +118,14 @@ def start_state(table: Table, key: np.uint64, step: int) -> int:
 
 
 @njit(inline="always")
-def observe(table: Table, z: Floats, i: int, k: float, run: int, moment: int, out: Outcomes, n: int) -> None:
+def observe(
+    table: Table, z: Floats, i: int, k: float, run: int, moment: int, out: Outcomes, actions: tuple[int, ...]
+) -> None:
     """Errors and norms of one run's values, averaged over the states it can visit."""
+    n = len(actions)
     bias = square = norm_q = norm_u = norm_z = 0.0
     for s in table.visitable:
-        total = best = z[i, s, 0]
-        for a in range(1, n):
-            total += z[i, s, a]
-            best = max(best, z[i, s, a])
+        best, total = best_and_total(z, i, s, actions)
         baseline = k / n * total
         q2 = z2 = 0.0
         for a in range(n):
@@ -146,7 +145,7 @@ def observe(table: Table, z: Floats, i: int, k: float, run: int, moment: int, ou
     out.norm_z[run, moment] = norm_z / states
 
 
-# The cache knows this file alone: after an edit of randomness.py, touch this one.
+# Numba's cache checks this file only: after an edit of randomness.py, touch this one.
 @njit(nogil=True, cache=True, error_model="numpy")
 def learn(
     table: Table,
@@ -160,14 +159,13 @@ def learn(
     residuals: Floats,
     out: Outcomes,
 ) -> None:
-    """Learn runs `first` to `last`, and write what is seen of them at each of `moments`.
+    """Learn runs `first` to `last` - 1, and write their measurements at each of `moments`.
 
-    `actions` and `successors` matter by their length: a tuple's is known when the kernel is
-    compiled, so the loops over them unroll. `residuals` [LANES, S, n] is the working memory; it
-    holds the final Z of the last lanes.
+    `actions` and `successors` matter by their length: a tuple's is known when the kernel is compiled, so the loops over
+    them unroll. `residuals` [LANES, S, n] is the working memory; it holds the final Z of the last lanes.
     """
     n, lanes, z = len(actions), residuals.shape[0], residuals
-    # Read once: inside the loop, each look into a tuple of arrays would count references.
+    # Read once: inside the loop, each access to a tuple of arrays would count references.
     next_state, cumulative, reward_of = table.state, table.cumulative, table.reward
     terminal, discount = table.terminal, table.discount
     k_of, step_size_of, diverged_at = runs.k, runs.step_size, out.diverged_at
@@ -250,4 +248,4 @@ def learn(
                     out.episodes[run, moment] = episodes[i]
                     out.return_sum[run, moment] = return_sum[i]
                     out.reward_sum[run, moment] = reward_sum[i]
-                    observe(table, z, i, k_of[run], run, moment, out, n)
+                    observe(table, z, i, k_of[run], run, moment, out, actions)

@@ -1,5 +1,7 @@
-"""Finite Markov decision processes as arrays."""
+"""Finite Markov decision processes as arrays: the gridworld, and Gymnasium's toy-text environments."""
 
+import difflib
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from valueshare.errors import InvalidInput
 
 Floats = NDArray[np.float64]
+PUBLISHED = ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4")  # Gymnasium's tables
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # up, down, left, right, as (column, row)
 
 
@@ -22,11 +25,11 @@ class Successors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """S states, A actions, and what happens; checked when it is made.
+    """S states, A actions, transitions and rewards; checked when it is made.
 
-    `transition[s, a, s']` are probabilities and `reward[s, a, s']` (or `[s, a]`, or a number) what
-    the step pays. An episode begins in a state drawn from `start` and ends on reaching a state
-    marked in `terminal`; the rows of terminal states are never used.
+    `transition[s, a, s']` are probabilities and `reward[s, a, s']` (or `[s, a]`, or a number) rewards. An
+    episode begins in a state drawn from `start` and ends on reaching a state marked in `terminal`; the rows of terminal
+    states are never used.
 
         >>> coin = FiniteMDP(
         ...     transition=[[[0.5, 0.5]], [[0.0, 1.0]]], reward=1.0, start=[1, 0],
@@ -71,8 +74,7 @@ class FiniteMDP:
             "discount": float(discount),
             "name": name,
         }
-        for field, value in fields.items():
-            object.__setattr__(self, field, value)
+        self.__dict__.update(fields)  # the dataclass is frozen
         self._validate()
 
     @property
@@ -123,14 +125,12 @@ class FiniteMDP:
                 raise InvalidInput(f"{field} holds a value that is not a probability")
             totals = rows.sum(axis=-1)
             wrong = np.argwhere(np.abs(totals - 1) > 1e-8)
-            if wrong.size and field == "start":
-                raise InvalidInput(f"the start probabilities sum to {totals[0]:.6g}, not 1")
             if wrong.size:
-                row, action = wrong[0]
-                state = np.flatnonzero(live)[row]
-                raise InvalidInput(
-                    f"the probabilities of state {state}, action {action} sum to {totals[row, action]:.6g}, not 1"
-                )
+                which = "the start probabilities"
+                if field == "transition":
+                    row, action = wrong[0]
+                    which = f"the probabilities of state {np.flatnonzero(live)[row]}, action {action}"
+                raise InvalidInput(f"{which} sum to {totals[tuple(wrong[0])]:.6g}, not 1")
         if (self.start[self.terminal] > 0).any():
             raise InvalidInput("an episode can start in a terminal state: set its start to 0")
 
@@ -138,17 +138,44 @@ class FiniteMDP:
     def from_gymnasium(cls, env_id: str, discount: float = 0.99, **options: Any) -> "FiniteMDP":
         """The table that a Gymnasium environment publishes (FrozenLake, CliffWalking, Taxi).
 
-        Time limits are not part of such a table: episodes end on terminal states alone.
+        It is P[state][action] = [(probability, next state, reward, ends), ...]. Time limits are not part of such a
+        table: episodes end on terminal states alone.
         """
-        from valueshare.tabular.toy_text import published_table
-
-        transition, reward, start, terminal, continues = published_table(env_id, **options)
-        mdp = cls(transition, reward, start, terminal, discount, name=env_id)
-        # A state either ends every episode that enters it or none. Rows that no episode can visit
-        # (Taxi has some: the passenger waits where she wants to go) may say otherwise.
+        environment = _make(env_id, **options).unwrapped
+        table = getattr(environment, "P", None)
+        start = getattr(environment, "initial_state_distrib", None)
+        if table is None or start is None:
+            raise InvalidInput(f"{env_id} does not publish its transition table; these do: {', '.join(PUBLISHED)}")
+        states, actions = len(table), len(table[0])
+        transition, paid = np.zeros((2, states, actions, states))  # paid: probability-weighted reward
+        ends, continues = np.zeros((2, states, states), dtype=np.bool_)  # [from, to]
+        for state, choices in table.items():
+            for action, outcomes in choices.items():
+                for probability, successor, reward, ended in outcomes:
+                    transition[state, action, successor] += probability
+                    paid[state, action, successor] += probability * reward
+                    (ends if ended else continues)[state, successor] |= probability > 0
+        terminal = ends.any(axis=0)
+        rewards = np.divide(paid, transition, out=np.zeros_like(paid), where=transition > 0)
+        mdp = cls(transition, rewards, start, terminal, discount, name=env_id)
+        # A state either ends every episode that enters it or none. Rows that no episode can visit (Taxi has some: the
+        # passenger waits where she wants to go) may say otherwise.
         if continues[np.ix_(mdp.visitable, terminal)].any():
             raise InvalidInput(f"{env_id} has a state that ends only some episodes that enter it")
         return mdp
+
+
+def _make(env_id: str, **options: Any) -> Any:
+    import gymnasium
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # an old version's name is reported below
+            return gymnasium.make(env_id, **options)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        names = ("gridworld", *PUBLISHED)
+        close = difflib.get_close_matches(env_id, names, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InvalidInput(f"unknown environment {env_id!r}: {hint}tables are known of {', '.join(names)}") from error
 
 
 def gridworld(
@@ -161,10 +188,9 @@ def gridworld(
 ) -> FiniteMDP:
     """The paper's gridworld: from the bottom-left corner to the goal in the top-right one.
 
-    A move goes the chosen way with probability 1 - noise and one of the three *other* ways,
-    uniformly, otherwise; moving into a wall stays put. Reaching the goal pays `goal_reward` and
-    ends the episode, every other step pays `step_reward`. State = row · width + column; row 0 is
-    the top. Actions: up, down, left, right.
+    A move goes the chosen way with probability 1 - noise and one of the three *other* ways, uniformly, otherwise;
+    moving into a wall stays put. Reaching the goal pays `goal_reward` and ends the episode, every other step pays
+    `step_reward`. State = row · width + column; row 0 is the top. Actions: up, down, left, right.
     """
     if width < 1 or height < 1 or width * height < 2:
         raise InvalidInput(f"a {width} x {height} gridworld has no room for a start and a goal")

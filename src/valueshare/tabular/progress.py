@@ -1,4 +1,4 @@
-"""How a sweep shows that it gets on: a bar in a terminal, now and then a line elsewhere."""
+"""The progress of a sweep: a bar in a terminal, a line every ten seconds elsewhere."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from datetime import timedelta
 
 LINE_SECONDS = 10.0  # between lines where there is no terminal; most sweeps are done sooner
 
-Advance = Callable[[int], None]  # so many timesteps more are done
+Advance = Callable[[int], None]  # reports how many more timesteps are done
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def shown_progress(timesteps: int, shown: bool) -> Iterator[Advance]:
 
 
 def lines(total: int, say: Callable[[str], None], clock: Callable[[], float]) -> Advance:
-    """Says a line when `LINE_SECONDS` have gone by since the last one, or since the start."""
+    """Print a line when `LINE_SECONDS` have passed since the last one, or since the start."""
     began = said = clock()
     done = 0
 

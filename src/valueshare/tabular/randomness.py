@@ -1,9 +1,9 @@
 """Counter-based random streams for compiled kernels.
 
-A draw is a pure function of (key, step): no state is carried, so a run's random numbers do not
-depend on which thread runs it, after what, or beside whom. The function is SplitMix64: its counter
-advances by an odd constant, and a key is a place on its cycle of 2^64. Keys are well mixed, so the
-chance that two of a million streams of 10,000 steps overlap anywhere is below 0.1 %.
+A draw is a pure function of (key, step): there is no state, so a run's random numbers do not depend on which thread
+runs it, or on the other runs. The function is SplitMix64: its counter advances by an odd constant, and a key is a
+place on its cycle of 2^64. Keys are well mixed, so the chance that two of a million streams of 10,000 steps overlap
+anywhere is below 0.1 %.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ def below(half: Bits, count: int) -> int:
 
 
 def run_keys(seed: NDArray[np.int64], k: NDArray[np.float64], step_size: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """The keys of runs: decided by what a run is, never by where it stands in a sweep. [R]"""
+    """The keys of runs, [R]: determined by seed, k and step size, never by the position in a sweep."""
     key: NDArray[np.uint64] = seed.astype(U64)
     for value in (k, step_size):
         # The bits of a float; adding 0.0 first makes -0.0 the same number as 0.0 here too.

@@ -1,4 +1,4 @@
-"""What a tabular sweep may be asked for, in one place; nothing heavy is imported here."""
+"""Checks of a tabular sweep's arguments; nothing heavy is imported here."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ ROW_BYTES = 400  # of a sweep's results, while its table is made
 def check_learners(
     algorithm: str, ks: Sequence[float], step_sizes: Sequence[float], steps: int, epsilon: float, step_size_power: float
 ) -> None:
-    """Refuse what no tabular learner can be: its rule, its numbers, and lists with doubles."""
+    """Refuse an unknown algorithm, numbers out of range, and lists with duplicates."""
     if algorithm not in ALGORITHMS:
         raise InvalidInput(f"unknown algorithm {algorithm!r}: write one of {', '.join(ALGORITHMS)}")
     check_once("k", ks)

@@ -35,15 +35,13 @@ def sweep(
 ) -> pl.DataFrame:
     """Learn every combination of k, step size and seed for `steps` timesteps, on all cores.
 
-    One row a run and moment in `record_at` (default: the end): the run (`algorithm, k, step_size,
-    seed`), the moment (`step`), and what is seen then: completed `episodes`, their `mean_return`
-    (null if there is none), `reward_sum`, the mean and root mean square over states of
-    max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of the norms of q, u and z.
-    Once a TD error passes 1e100 the run has `diverged`: it ends, and all of these are null. (So it
-    has where a norm is past the largest float.)
+    Returns one row per run and timestep in `record_at` (default: the last): the run (`algorithm, k, step_size, seed`),
+    the timestep (`step`), completed `episodes`, their `mean_return` (null if there is none), `reward_sum`, the mean and
+    root mean square over states of max_a Q - v* (`value_error`, `value_rmse`), and the mean over states of the norms of
+    q, u and z. Once a TD error exceeds 1e100, or a norm overflows, the run has `diverged`: all of these are null.
 
-    The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is decided
-    by its own k, step size and seed: threads, order and neighbours change no bit of it.
+    The step size is divided by visits(s, a)^step_size_power; 0 keeps it constant. A run is determined by its own k,
+    step size and seed: threads, order and other runs change no bit of it.
 
         >>> from valueshare import gridworld, sweep
         >>> table = sweep(gridworld(), k=[0, 4], step_size=0.1, seeds=8, steps=1_000)
@@ -54,14 +52,20 @@ def sweep(
         raise InvalidInput(f"{mdp!r} is no FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
     if not isinstance(steps, int | np.integer):
         raise InvalidInput(f"steps = {steps}: write a whole number")
-    ks, step_sizes = _numbers(k), _numbers(step_size)
+    ks, step_sizes = ([float(value) for value in np.atleast_1d(values)] for values in (k, step_size))
     rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
     check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
     moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     check_learners(algorithm, ks, step_sizes, steps, epsilon, step_size_power)
-    _check_seeds(seed_list)
-    _check_moments(moments, steps)
+    check_once("seed", seed_list)
+    for seed in seed_list:
+        if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
+            raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
+    if not len(moments):
+        raise InvalidInput("record_at is empty: write at least one step")
+    if moments[0] < 0 or moments[-1] > steps:
+        raise InvalidInput(f"record_at holds a step outside 0 to {steps}")
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads = {threads}: at least 1, or None for all cores")
 
@@ -91,10 +95,7 @@ def kernel_table(mdp: FiniteMDP) -> Table:
 
 
 def _cumulative(probability: Floats) -> Floats:
-    """Running sums over the last axis, whose ends are 1 and not almost 1.
-
-    Otherwise a draw beyond an end of 1 - 1e-9 would fall into the padding, which is no successor.
-    """
+    """Cumulative sums over the last axis that end at exactly 1: a draw above 1 - 1e-9 must not select the padding."""
     sums = np.cumsum(probability, axis=-1)
     total = sums[..., -1:]
     return np.divide(sums, total, out=np.ones_like(sums), where=total > 0)  # terminal rows: 0
@@ -106,7 +107,7 @@ def empty_outcomes(runs: int, moments: int) -> Outcomes:
 
 
 def _learn(table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: int, progress: bool) -> Outcomes:
-    """Cut the runs into tasks for a pool of threads; the kernel holds no interpreter lock."""
+    """Split the runs into tasks for a pool of threads; the kernel holds no interpreter lock."""
     total = len(runs.key)
     outcomes = empty_outcomes(total, len(moments))
     states, actions, successors = table.state.shape
@@ -124,7 +125,7 @@ def _learn(table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: i
         try:
             waiting = {pool.submit(learn, first) for first in range(0, total, size)}
             while waiting:
-                # Short waits, so that Ctrl-C is heard between tasks.
+                # Short waits, so that Ctrl-C is handled between tasks.
                 done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
                 for task in done:
                     advance(task.result() * int(moments[-1]))
@@ -163,21 +164,3 @@ def _count(seeds: int | Sequence[int]) -> int:
         return len(seeds)
     except OverflowError:  # a range of more than 64 bits
         return 2**63
-
-
-def _numbers(values: float | Sequence[float]) -> list[float]:
-    return [float(value) for value in np.atleast_1d(values)]
-
-
-def _check_seeds(seeds: Sequence[int]) -> None:
-    check_once("seed", seeds)
-    for seed in seeds:
-        if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
-            raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
-
-
-def _check_moments(moments: np.ndarray, steps: int) -> None:
-    if not len(moments):
-        raise InvalidInput("record_at is empty: write at least one step")
-    if moments[0] < 0 or moments[-1] > steps:
-        raise InvalidInput(f"record_at holds a step outside 0 to {steps}")

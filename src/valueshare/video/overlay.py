@@ -27,6 +27,8 @@ HEIGHT, PANEL = 640, 560  # of a frame; the width of the panel
 SCREEN = (480, 640)  # the smallest and largest width of the screen
 MARGIN, GAP = 16, 12
 NAME, Q_BAR, Z_BAR, NUMBER = 122, 168, 94, 66  # widths of the table's columns
+Q_LEFT = MARGIN + NAME  # where the bars of q begin, and those of z; a number follows each
+Z_LEFT = Q_LEFT + Q_BAR + NUMBER + GAP
 ROWS_TOP = 164  # where the table of actions begins
 ROW, BAR = 36, 18  # the tallest row and bar
 STRIP = (76, 220)  # the least and greatest height of the curves below the table
@@ -121,8 +123,8 @@ class Overlay:
         if step.image is None:
             frame[:, : self.screen] = self._observation(step.observation)
         else:
-            (height, width), left = self.image_size, (self.screen - self.image_size[1]) // 2
-            top = (HEIGHT - height) // 2
+            height, width = self.image_size
+            top, left = (HEIGHT - height) // 2, (self.screen - width) // 2
             frame[top : top + height, left : left + width] = scaled(step.image, height, width)
         return frame
 
@@ -131,16 +133,12 @@ class Overlay:
         draw = ImageDraw.Draw(image)
         draw.text((MARGIN, MARGIN), self.captions.title, BRIGHT, font(16))
         draw.text((MARGIN, ROWS_TOP - 64), self.captions.baseline, SKY, font(14))
-        heads, (q, z) = ROWS_TOP - 22, _columns()
+        heads = ROWS_TOP - 22
         draw.text((MARGIN, heads), "action", FAINT, font(13))
-        draw.text((q, heads), self.captions.values, PLAIN, font(13))
-        draw.text((z, heads), "z", ORANGE, font(13))
-        for number in range(self.rows):
-            self._name(draw, number, PLAIN)
-        left_out = len(self.captions.actions) - self.rows
-        if left_out:
-            place = (MARGIN, ROWS_TOP + self.rows * self.row)
-            draw.text(place, f"and {left_out} actions more", FAINT, font(12))
+        draw.text((Q_LEFT, heads), self.captions.values, PLAIN, font(13))
+        draw.text((Z_LEFT, heads), "z", ORANGE, font(13))
+        if left_out := len(self.captions.actions) - self.rows:
+            draw.text((MARGIN, ROWS_TOP + self.rows * self.row), f"and {left_out} more actions", FAINT, font(12))
         top = HEIGHT - MARGIN - self.strip
         draw.text((MARGIN, top - 17), "b", SKY, font(12))
         draw.text((MARGIN + 16, top - 17), "and q of the chosen action", PLAIN, font(12))
@@ -154,41 +152,39 @@ class Overlay:
             draw.text((MARGIN, MARGIN + 54), step.ending, GREEN, font(16))
         elif step.action != step.greedy:
             draw.text((MARGIN, MARGIN + 54), "explores", PURPLE, font(16))
-        b, (q, _), y = step.values.baseline, _columns(), ROWS_TOP - 44
-        _bar(draw, self.q_axis, (q, y, Q_BAR, 14), 0.0, b, SKY)
-        _number(draw, self.q_axis, b, (q + Q_BAR + NUMBER, y - 1), SKY, 14)
+        b, y = step.values.baseline, ROWS_TOP - 44
+        _bar(draw, self.q_axis, (Q_LEFT, y, Q_BAR, 14), 0.0, b, SKY)
+        _number(draw, self.q_axis, b, (Q_LEFT + Q_BAR + NUMBER, y - 1), SKY, 14)
 
-    def _name(self, draw: ImageDraw.ImageDraw, number: int, ink: str) -> None:
-        top, size = self._text_line(number)
-        draw.text((MARGIN, top), self.captions.actions[number], ink, font(size))
-
-    def _text_line(self, number: int) -> tuple[int, int]:
-        """Top and size of the text in an action's row."""
+    def _name(self, draw: ImageDraw.ImageDraw, number: int, ink: str) -> tuple[int, int]:
+        """Write an action's name; returns the top and size of the text in its row."""
         size = min(15, self.row - 4)
-        return ROWS_TOP + number * self.row + (self.row - size) // 2 - 2, size
+        top = ROWS_TOP + number * self.row + (self.row - size) // 2 - 2
+        draw.text((MARGIN, top), self.captions.actions[number], ink, font(size))
+        return top, size
 
     def _action(self, draw: ImageDraw.ImageDraw, step: RolloutStep, number: int) -> None:
         values, height = step.values, self.row
         q, b, z = float(values.q[number]), values.baseline, float(values.residuals[number])
-        y, ink, (line, size) = ROWS_TOP + number * height, PLAIN, self._text_line(number)
+        y, ink = ROWS_TOP + number * height, PLAIN
         if number == step.action:
             ink, edge = BRIGHT, GREEN if number == step.greedy else PURPLE
             draw.rectangle((10, y, PANEL - 10, y + height - 2), fill=CHOSEN)
             draw.rectangle((6, y, 9, y + height - 2), fill=edge)
-            self._name(draw, number, ink)
-        (q_left, z_left), bar = _columns(), max(4, min(BAR, height - 8))
+        line, size = self._name(draw, number, ink)
+        bar = max(4, min(BAR, height - 8))
         top = y + (height - bar) // 2 - 1
         # The baseline, and on top of it, or back from it, the residual of this action.
-        _bar(draw, self.q_axis, (q_left, top, Q_BAR, bar), 0.0, b, SHARED)
-        _bar(draw, self.q_axis, (q_left, top + bar // 4, Q_BAR, bar // 2), b, q, ORANGE)
+        _bar(draw, self.q_axis, (Q_LEFT, top, Q_BAR, bar), 0.0, b, SHARED)
+        _bar(draw, self.q_axis, (Q_LEFT, top + bar // 4, Q_BAR, bar // 2), b, q, ORANGE)
         if values.band is not None:
             low, high = (self.q_axis.pixel(float(x), Q_BAR) for x in values.band[:, number])
-            draw.line((q_left + low, top + bar // 2, q_left + high, top + bar // 2), fill=BRIGHT)
-        x = q_left + self.q_axis.pixel(q, Q_BAR)
+            draw.line((Q_LEFT + low, top + bar // 2, Q_LEFT + high, top + bar // 2), fill=BRIGHT)
+        x = Q_LEFT + self.q_axis.pixel(q, Q_BAR)
         draw.rectangle((x - 1, top, x, top + bar - 1), fill=BRIGHT)
-        _bar(draw, self.z_axis, (z_left, top, Z_BAR, bar), 0.0, z, ORANGE)
-        _number(draw, self.q_axis, q, (q_left + Q_BAR + NUMBER, line), ink, size)
-        _number(draw, self.z_axis, z, (z_left + Z_BAR + NUMBER, line), ink, size)
+        _bar(draw, self.z_axis, (Z_LEFT, top, Z_BAR, bar), 0.0, z, ORANGE)
+        _number(draw, self.q_axis, q, (Q_LEFT + Q_BAR + NUMBER, line), ink, size)
+        _number(draw, self.z_axis, z, (Z_LEFT + Z_BAR + NUMBER, line), ink, size)
 
     def _curves(self, draw: ImageDraw.ImageDraw) -> None:
         height = self.strip - 6
@@ -219,12 +215,6 @@ class Overlay:
             _bar(draw, self.features, box, 0.0, value, SKY)
             _number(draw, self.features, value, (self.screen - MARGIN, y), PLAIN, 12)
         return np.asarray(image)
-
-
-def _columns() -> tuple[int, int]:
-    """Where the bars of q and of z begin; a number follows each."""
-    q = MARGIN + NAME
-    return q, q + Q_BAR + NUMBER + GAP
 
 
 def _bar(draw: ImageDraw.ImageDraw, axis: Axis, box: Box, start: float, end: float, colour: str) -> None:
@@ -265,8 +255,8 @@ def scaled(image: Frame, height: int, width: int) -> Frame:
     if image.shape[:2] == (height, width):
         return image
     larger = height > image.shape[0]  # then a whole multiple
-    way = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
-    return np.asarray(Image.fromarray(image).resize((width, height), way))
+    method = Image.Resampling.NEAREST if larger else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(image).resize((width, height), method))
 
 
 @cache

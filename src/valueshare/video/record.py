@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
-from valueshare.files import make_parents, remove_empty, remove_leftovers, temporary_file
-from valueshare.population.state import NetworkFactory
+from valueshare.files import make_parents, reason, remove_empty, remove_leftovers, temporary_file
+from valueshare.population.networks import NetworkFactory
 from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.text import algorithm_label, how_many
@@ -67,10 +67,10 @@ def play(
 ) -> Played:
     """Roll out an agent of a run, and write a video with its values beside the screen.
 
-    The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is
-    that of the run's evaluations unless given. `max_steps` truncates episodes. `network` is the
-    factory of a run that has its own. `on_step` is called with every step before it is drawn, and
-    `say` with a line before a module that the run names is imported.
+    The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is that of the run's
+    evaluations unless given. `max_steps` truncates episodes. `network` is the factory of a run that has its own.
+    `on_step` is called with every step before it is drawn, and `say` with a line before a module that the run names is
+    imported.
     """
     place, path = resolve_location(folder), Path(video)
     if isinstance(place, Url):
@@ -84,25 +84,19 @@ def play(
     check_target(path, overwrite=overwrite)
     settings, env = player.population.settings, player.population.env
     rendered = make_rendered_env(env, settings.atari_protocol)
+    epsilon = settings.eval_epsilon if epsilon is None else epsilon
     done: list[Episode] = []
-    drawn_from: list[bool] = []
+    has_screen = True
 
     def frames() -> Iterator[Frame]:
+        nonlocal has_screen
         overlay = None
-        steps = rollout(
-            player,
-            rendered,
-            episodes=episodes,
-            seed=seed,
-            epsilon=settings.eval_epsilon if epsilon is None else epsilon,
-            max_steps=max_steps,
-        )
-        for step in steps:
+        for step in rollout(player, rendered, episodes=episodes, seed=seed, epsilon=epsilon, max_steps=max_steps):
             if on_step is not None:
                 on_step(step)
             if overlay is None:
                 overlay = Overlay(_captions(player, rendered.actions), step)
-                drawn_from.append(step.image is not None)
+                has_screen = step.image is not None
             frame = overlay.draw(step)
             yield frame
             if step.ending is not None:
@@ -114,7 +108,7 @@ def play(
         written = write_video(path, frames(), rendered.rate)
     finally:
         rendered.close()
-    return Played(tuple(done), written, all(drawn_from))
+    return Played(tuple(done), written, has_screen)
 
 
 def check_target(path: Path, *, overwrite: bool = False) -> None:
@@ -136,16 +130,15 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
 def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; whole or not at all.
 
-    A frame is drawn when the one before it is written. A GIF counts in hundredths of a second:
-    15 frames per second become 14.3.
+    A frame is drawn when the one before it is written. A GIF counts in hundredths of a second: 15 frames per second
+    become 14.3.
     """
     ordered = iter(frames)
     first = next(ordered)
     try:
         made = make_parents(path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InvalidInput(f"cannot write to {path.parent}: {reason}") from error
+        raise InvalidInput(f"cannot write to {path.parent}: {reason(error)}") from error
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     remove_leftovers(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
     try:
@@ -193,9 +186,8 @@ def _write_gif(path: Path, frames: Iterator[Frame], rate: float) -> int:
 
     images = reduced()
     duration = max(20, 10 * round(100 / rate))  # ms; players slow down shorter ones
-    options: dict[str, Any] = {"save_all": True, "append_images": images, "loop": 0}
     with path.open("wb") as file:
-        next(images).save(file, format="GIF", duration=duration, **options)
+        next(images).save(file, format="GIF", duration=duration, save_all=True, append_images=images, loop=0)
     return count
 
 
@@ -209,14 +201,11 @@ def _av() -> Any:
 
 
 def _captions(agent: Agent, actions: tuple[str, ...]) -> Captions:
-    population = agent.population
-    name, (low, high) = population.env.name.removeprefix("ALE/"), BAND
-    label = algorithm_label(agent.name, agent.k)
-    baseline = {"dueling": "b = mean(q), the baseline stream", "baseline-residual": "b, the baseline stream"}.get(
-        population.algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}"
-    )
-    values = "q = b + z"
-    if population.algorithm.samples.act:
-        values = f"{values}, {100 * low:.0f}–{100 * high:.0f} % of the return"
+    env, algorithm = agent.population.env, agent.population.algorithm
+    streams = {"dueling": "b = mean(q), the baseline stream", "baseline-residual": "b, the baseline stream"}
+    baseline = streams.get(algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}")
+    low, high = (100 * share for share in BAND)
+    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.samples.act else "q = b + z"
+    name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.name, agent.k)
     title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

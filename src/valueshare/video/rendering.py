@@ -1,7 +1,7 @@
 """Environments that are rendered: one at a time, with an image of every state and action names.
 
-The observations, rewards and ends are those of `envs.make_environments` for the same seed and
-actions; the caller limits an episode's length. Images come from the environment's own library:
+The observations, rewards and ends are those of `envs.make_environments` for the same seed and actions; the caller
+limits an episode's length. Images come from the environment's own library:
 
 - Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
   grey. ALE's vector environment has one kind of image, so a second one with the same seed and
@@ -53,13 +53,8 @@ class RenderedStep(NamedTuple):
 class RenderedEnv(Protocol):
     """One environment that returns images."""
 
-    @property
-    def rate(self) -> float:
-        """Steps per second of a video."""
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The names of the actions."""
+    rate: float  # steps per second of a video
+    actions: tuple[str, ...]  # names
 
     def reset(self, key: int) -> RenderedStep:
         """Start an episode, as `Environments.reset([key])` does."""
@@ -94,8 +89,7 @@ class RenderedAtari:
         emulator: Any = ale_py.ALEInterface()
         emulator.loadROM(ale_py.roms.get_rom_path(game.rom))
         height, width = emulator.getScreenDims()  # not 210 x 160 in all games
-        full = rule.full_actions
-        names = emulator.getLegalActionSet() if full else emulator.getMinimalActionSet()
+        names = emulator.getLegalActionSet() if rule.full_actions else emulator.getMinimalActionSet()
         self.actions = tuple(_words(action.name) for action in names)
         self.rate = ATARI_FPS / rule.frame_skip
         self.colour: Any = AtariVectorEnv(
@@ -133,7 +127,7 @@ class RenderedEnvPool:
         import envpool
 
         self.spec = spec
-        self.rate = RATES.get(_kind(spec.name), DEFAULT_RATE)
+        self.rate = RATES.get(_base_name(spec.name), DEFAULT_RATE)
         self.actions = _names(spec)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -166,7 +160,7 @@ class RenderedEnvPool:
         if self.renders:
             try:
                 return envpool.make_gymnasium(self.spec.name, render_mode="rgb_array", **common)
-            except Exception:  # anything, from a family without images
+            except Exception:  # anything, from an environment without images
                 self.renders = False
         return envpool.make_gymnasium(self.spec.name, **common)
 
@@ -190,7 +184,7 @@ class RenderedGymnasium:
         self.spec = spec
         self.actions = _names(spec)
         env, self.renders = _gymnasium_env(spec.name)
-        known = RATES.get(_kind(spec.name), DEFAULT_RATE)
+        known = RATES.get(_base_name(spec.name), DEFAULT_RATE)
         self.rate = float(env.metadata.get("render_fps") or known)
         self.env = CheckedEnvironment(env, spec)
 
@@ -221,25 +215,23 @@ def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
             if _checked_image(env.render()) is not None:
                 return env, True
             env.close()
-        except RAISED as reason:  # pygame, Box2D or a display is missing, for example
-            del reason
+        except RAISED:  # pygame, Box2D or a display is missing, for example
+            pass
     return make_one(env_id, None), False
 
 
 def _checked_image(rendered: Any) -> Frame | None:
     image = np.asarray(rendered)
-    if image.ndim != 3 or image.shape[-1] != 3 or image.dtype != np.uint8:
-        return None
-    return image
+    return image if image.ndim == 3 and image.shape[-1] == 3 and image.dtype == np.uint8 else None
 
 
-def _kind(env_id: str) -> str:
-    """gym:CartPole-v1 is a CartPole."""
+def _base_name(env_id: str) -> str:
+    """CartPole of gym:CartPole-v1."""
     return env_id.rpartition(":")[2].partition("-v")[0]
 
 
 def _names(spec: EnvironmentSpec) -> tuple[str, ...]:
-    names = NAMES.get(_kind(spec.name), ())
+    names = NAMES.get(_base_name(spec.name), ())
     numbers = tuple(f"action {number}" for number in range(spec.actions))
     return names if len(names) == spec.actions else numbers
 

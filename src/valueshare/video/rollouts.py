@@ -15,9 +15,10 @@ from valueshare.errors import InvalidInput
 from valueshare.expansion import contract, implicit_baseline
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.population.state import NetworkFactory, Population, Weights, make_population, torch_dtype
+from valueshare.population.networks import NetworkFactory, Weights
+from valueshare.population.state import Population, make_population, torch_dtype
 from valueshare.runs.run_folder import open_plan, read_weights
 from valueshare.video.rendering import Frame, RenderedEnv
 
@@ -48,8 +49,8 @@ class Values(NamedTuple):
 class RolloutStep(NamedTuple):
     """A state, and the action in it.
 
-    The last step of an episode has an `ending` and no action of its own: its state is the episode's
-    last, its values and action are those of the step before.
+    The last step of an episode has an `ending` and no action of its own: its state is the episode's last, its values
+    and action are those of the step before.
     """
 
     episode: int  # from 1
@@ -92,17 +93,11 @@ def load_agent(
         say(line)
     spec = environment_spec(row["env"], part.backend, part.settings.atari_protocol)
     population = make_population(table, part.settings, spec, torch.device("cpu"), network)
-    parameters, buffers = (
-        [name for name, _ in named]
-        for named in (population.network.named_parameters(), population.network.named_buffers())
-    )
-    if {*parameters, *buffers} != tensors.keys():
+    parameters, buffers = dict(population.network.named_parameters()), dict(population.network.named_buffers())
+    if parameters.keys() | buffers.keys() != tensors.keys():
         raise InvalidInput(f"the weights in {folder} are of another network than the one given")
-    weights = Weights(
-        {name: tensors[name].unsqueeze(0) for name in parameters},
-        {name: tensors[name].unsqueeze(0) for name in buffers},
-    )
-    state = newest_state(Folder(folder, part.name))
+    weights = Weights(*({name: tensors[name].unsqueeze(0) for name in names} for names in (parameters, buffers)))
+    state = newest_state(CheckpointPaths(folder, part.name))
     assert state is not None  # the weights are from there
     with safe_open(state, "pt") as stored:
         steps = int(stored.get_tensor("step"))
@@ -112,10 +107,10 @@ def load_agent(
 def values_of(architecture: str, outputs: NDArray[Any], k: float) -> Values:
     """A network's outputs as q = b + z: the value that all actions share, and each residual.
 
-    Plain networks: z is the input of the mean-expansion layer and b = k·mean(z) (Equation 5), 0
-    for k = 0; both follow from q. Quantile networks: the same of the means over quantiles, which
-    the layer, being linear, commutes with. Dueling: the residual stream is centred, so the baseline
-    stream is mean(q). RDQ: the outputs are z and b. Shapes: [A], [A+1] or [N, A].
+    Plain networks: z is the input of the mean-expansion layer and b = k·mean(z) (Equation 5), 0 for k = 0; both follow
+    from q. Quantile networks: the same of the means over quantiles, which the layer, being linear, commutes with.
+    Dueling: the residual stream is centred, so the baseline stream is mean(q). RDQ: the outputs are z and b. Shapes:
+    [A], [A+1] or [N, A].
     """
     outputs = outputs.astype(np.float64)
     if architecture == "baseline-residual":
@@ -143,13 +138,12 @@ def rollout(
 ) -> Iterator[RolloutStep]:
     """Every step of some episodes; all randomness is a function of `seed`.
 
-    `max_steps` cuts episodes short; None: only the environment's own limit does, or that of the
-    run's evaluations.
+    `max_steps` cuts episodes short; None: only the environment's own limit does, or that of the run's evaluations.
     """
     limit, of_environment = step_limit(agent, max_steps)
     population = agent.population
     algorithm, spec = population.algorithm, population.env
-    coins, choices, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
+    explore, choose, quantiles = (stream_keys([seed], f"play-{name}") for name in ("explore", "action", "quantiles"))
     for episode in range(episodes):
         now = env.reset(stream_key(seed, f"play-environment/{episode}"))
         score, ending = 0.0, None
@@ -162,12 +156,11 @@ def rollout(
             tau = acting_taus(quantiles, counter, 1, algorithm.samples)
             outputs = network_outputs(agent, state, tau)
             q = algorithm.q_values(outputs)
-            coin, choice = uniform(coins, counter, 1), integers(choices, counter, 1, spec.actions)
-            action = int(epsilon_greedy(q[None], epsilon, coin[0], choice[0]))
+            draw, choice = uniform(explore, counter, 1), integers(choose, counter, 1, spec.actions)
+            action = int(epsilon_greedy(q[None], epsilon, draw[0], choice[0]))
             values = values_of(algorithm.architecture, outputs.numpy(), agent.k)
-            taken = RolloutStep(
-                *(episode + 1, step, score, values, action, int(q.argmax())), *(now.observation, now.image)
-            )
+            greedy = int(q.argmax())
+            taken = RolloutStep(episode + 1, step, score, values, action, greedy, now.observation, now.image)
             yield taken
             now = env.step(action)
             score += now.reward

@@ -17,9 +17,8 @@ import torch
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom
 from valueshare.population.agents import agent_table
-from valueshare.population.checkpoints import manifest, saving
-from valueshare.population.checkpoints.files import Folder
-from valueshare.population.checkpoints.manifest import is_whole
+from valueshare.population.checkpoints import files, saving
+from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
@@ -38,7 +37,8 @@ SETTINGS = TrainingSettings(
     eval_envs=2,
     eval_episode_limit=20,
 )
-AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=AgentSettings(epsilon_steps=50))
+OWN = AgentSettings(epsilon_steps=50)
+AGENTS = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=OWN)
 
 
 def train(directory: Path | None, stop_after: int | None = None) -> Trained:
@@ -123,7 +123,7 @@ def test_only_what_two_checkpoints_need_is_kept(tmp_path: Path, newest: int, rep
 
 def test_whether_a_finished_run_is_whole_is_known_without_its_replay(tmp_path: Path) -> None:
     train(tmp_path)
-    folder = Folder(tmp_path, "population-0")
+    folder = CheckpointPaths(tmp_path, "population-0")
     for phase in (1, 2, 3):
         folder.replay(phase).unlink()
     assert is_whole(folder, 4)
@@ -203,7 +203,7 @@ def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: p
 def test_a_manifest_that_is_damaged_meanwhile_is_said_in_one_line(tmp_path: Path, uninterrupted: Trained) -> None:
     def damage(report: PhaseReport) -> None:
         if report.phase == 2:
-            cut(Folder(tmp_path, "population-0").manifest(2))
+            cut(CheckpointPaths(tmp_path, "population-0").manifest(2))
 
     with pytest.raises(InvalidInput, match="valueshare resume") as caught:
         train_population(AGENTS, SETTINGS, directory=tmp_path, on_phase=damage)
@@ -221,8 +221,8 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    newer = manifest.FORMAT + 1
-    for module in (manifest, saving):
+    newer = files.FORMAT + 1
+    for module in (files, saving):
         monkeypatch.setattr(module, "FORMAT", newer)
     train(tmp_path, stop_after=120)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Groups whose emulators have processes of their own: the same numbers, and how they end."""
+"""Groups whose emulators have processes of their own: what they count, and how they end."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,13 +50,13 @@ def made(
     *,
     processes: bool | None,
     device: str = "cpu",
-    lag: bool = True,
+    delayed: bool = True,
     algorithm: str = "dqn",
     base: TrainingSettings = SETTINGS,
 ) -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", algorithm, seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
-    settings = replace(base, delayed_actor=lag)
+    settings = replace(base, delayed_actor=delayed)
     population = make_population(table, settings, spec, torch.device(device))
     engine = make_engine(
         population,
@@ -104,36 +103,6 @@ def trained(engine: Engine) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
     for start, end in ((0, 13), (13, 14), (14, 45)):
         run(engine, start, end, episodes=episodes)
     return numbers(engine), episodes
-
-
-@cache
-def trained_in_this_process(lag: bool, algorithm: str) -> tuple[dict[str, torch.Tensor], TrainingEpisodes]:
-    with made(1, processes=False, lag=lag, algorithm=algorithm) as engine:
-        assert isinstance(engine.executor, Loop)
-        return trained(engine)
-
-
-@pytest.mark.parametrize(
-    ("groups", "lag", "algorithm"),
-    [
-        (1, True, "dqn"),
-        (2, True, "dqn"),
-        (3, True, "dqn"),
-        (2, False, "dqn"),
-        (2, True, "iqn"),
-        pytest.param(2, True, "dueling-dqn", marks=pytest.mark.slow),
-    ],
-)
-def test_asynchronous_groups_equal_the_plain_loop_to_the_bit(groups: int, lag: bool, algorithm: str) -> None:
-    expected, serial = trained_in_this_process(lag, algorithm)
-    with made(groups, processes=True, lag=lag, algorithm=algorithm) as engine:
-        assert is_asynchronous(engine)
-        found, asynchronous = trained(engine)
-    assert expected["updates"] > 0
-    for name, value in expected.items():
-        assert torch.equal(found[name], value), name
-    assert asynchronous.finished.tolist() == serial.finished.tolist()
-    assert asynchronous.returns_done.tolist() == serial.returns_done.tolist()
 
 
 def test_episodes_are_those_of_these_steps() -> None:
@@ -245,7 +214,7 @@ def test_an_engine_that_cannot_be_made_leaves_no_processes(
         raise RuntimeError("no memory")
 
     monkeypatch.setattr("valueshare.population.engine.EnvironmentProcess", Watched)
-    monkeypatch.setattr("valueshare.population.execution.grouped.make_group", refused)
+    monkeypatch.setattr("valueshare.population.execution.groups.make_group", refused)
     with pytest.raises(RuntimeError, match="no memory"), made(2, processes=True):
         pass
     assert len(begun) == 2
@@ -351,11 +320,11 @@ def test_work_behind_a_word_waits_until_it_is_written() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("groups", "lag"), [(1, True), (3, True), (3, False)])
-def test_asynchronous_groups_equal_threaded_ones_on_a_gpu(groups: int, lag: bool) -> None:
-    with made(groups, processes=False, device="cuda", lag=lag) as engine:
+@pytest.mark.parametrize(("groups", "delayed"), [(1, True), (3, True), (3, False)])
+def test_asynchronous_groups_equal_threaded_ones_on_a_gpu(groups: int, delayed: bool) -> None:
+    with made(groups, processes=False, device="cuda", delayed=delayed) as engine:
         expected, serial = trained(engine)
-    with made(groups, processes=True, device="cuda", lag=lag) as engine:
+    with made(groups, processes=True, device="cuda", delayed=delayed) as engine:
         found, asynchronous = trained(engine)
     for name, value in expected.items():
         assert torch.equal(found[name], value), name

@@ -56,7 +56,7 @@ def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "lag", "groups", "compiled"),
+    ("place", "delayed", "groups", "compiled"),
     [
         (None, False, 2, False),
         (None, True, 1, False),
@@ -68,12 +68,12 @@ def test_captured_steps_are_the_plain_ones(algorithm: str) -> None:
     ],
 )
 def test_where_things_are_changes_nothing(
-    tmp_path: Path, place: ReplayDevice | None, lag: bool, groups: int, compiled: bool
+    tmp_path: Path, place: ReplayDevice | None, delayed: bool, groups: int, compiled: bool
 ) -> None:
     # Replay on the GPU or not, updates on a stream of their own, groups at their own pace: the same
     # transitions are stored as on a CPU, to the bit where almost all actions are random.
     table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
-    settings = dataclasses.replace(SETTINGS, delayed_actor=lag)
+    settings = dataclasses.replace(SETTINGS, delayed_actor=delayed)
     plain = train_population(table, settings, device="cpu")
     placed = dataclasses.replace(settings, replay_device=place)
     found = train_population(table, placed, device="cuda", groups=groups, compiled=compiled, directory=tmp_path)
@@ -108,7 +108,7 @@ def test_an_update_beside_acting_disturbs_neither(monkeypatch: pytest.MonkeyPatc
     # Acting by the weights before the last update, agents act and store while the update runs. The
     # products of both are split and summed in workspaces: were one workspace both's, the sums would
     # be wrong at random. With a wait after each update nothing runs beside it.
-    table = agent_table("ALE/Pong-v5", "ib-dqn", seeds=range(8), k=[0.0, 18.0], own=GREEDY)
+    table = agent_table("ALE/Pong-v5", "ib-dqn", seeds=range(8), k=[0.0, 18.0], agent_settings=GREEDY)
     settings = dataclasses.replace(
         SETTINGS,
         steps=240,
@@ -184,7 +184,7 @@ def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu(compiled: bool) 
 
 def test_resumed_is_uninterrupted_on_a_gpu(tmp_path: Path) -> None:
     own = AgentSettings(epsilon_steps=50)
-    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], own=own)
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0], agent_settings=own)
     ticks = iter(range(10**9))
     train_population(
         table,

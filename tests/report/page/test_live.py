@@ -188,6 +188,16 @@ def test_a_run_without_records_is_waited_for(tmp_path: Path) -> None:
     assert b"Waiting" not in follower.view.content
 
 
+def test_the_first_page_of_a_finished_run_says_nothing_of_waiting(tmp_path: Path) -> None:
+    follower = Follower([make_run(tmp_path / "run", phases=3)], resamples=100)
+    # Served while the records are read, which may take seconds.
+    assert b"Reading the records" in follower.view.content
+    assert b"No phase has ended" not in follower.view.content
+    assert b"Waiting" not in follower.view.content
+    follower.refresh()
+    assert b"Finished." in follower.view.content
+
+
 def test_a_page_that_cannot_be_built_does_not_end_the_watch(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +309,7 @@ def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, v
 def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> None:
     run = make_run(tmp_path / "run", phases=0)
     follower = Follower([run], resamples=100)
+    follower.refresh()
     seen = visit()
     with running(follower) as port:
         seen.page.goto(f"http://127.0.0.1:{port}/")
@@ -309,7 +320,7 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
     seen.page.locator("#live", has_text="No longer followed").wait_for()
 
 
-COMMAND = "import sys; from pathlib import Path; from valueshare.cli.watch import watch; "
+COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
 def test_ctrl_c_ends_it_cleanly(run: Path) -> None:

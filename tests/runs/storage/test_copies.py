@@ -6,7 +6,7 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage import copies
-from valueshare.runs.storage.copies import reading_copies, stored_config, working_copy
+from valueshare.runs.storage.copies import finished_phases, reading_copies, stored_config, working_copy
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
 
@@ -35,3 +35,16 @@ def test_copies_go_and_what_was_left_goes_too(url: Url, tmp_path: Path, monkeypa
         assert (reading.folders[0] / "config.json").read_bytes() == b'{"a": 1}'
         assert reading.folders[1] == tmp_path
     assert list(above.iterdir()) == []
+
+
+def test_words_on_finished_phases_are_true(tmp_path: Path) -> None:
+    """A phase is finished once its manifest is there: states and records alone are of one that was cut off."""
+    store = Store(Url("memory://phases/run"))
+    none, some = "no phase is finished yet", "all finished phases are safe"
+    folder = tmp_path / "checkpoints" / "population-0"
+    folder.mkdir(parents=True)
+    assert finished_phases(tmp_path) == finished_phases(store.url) == none
+    for name, words in (("state-000000.safetensors", none), ("checkpoint-000000.json", some)):
+        (folder / name).write_text("")
+        store.write(f"checkpoints/population-0/{name}", b"")
+        assert finished_phases(tmp_path) == finished_phases(store.url) == words

@@ -6,6 +6,7 @@ from threading import Event, Semaphore, Thread
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage import leases
@@ -40,10 +41,12 @@ def test_a_lease_runs_out_when_its_owner_is_killed(url: Url) -> None:
     with leased(store, lambda line: None):
         assert time.monotonic() - began >= 1.0
     store.write(LEASE, b"")  # cut off while it was written: nothing is known of it
-    assert leases._read(store) == {}
+    damaged = leases._read(store)
+    assert damaged is not None
+    assert damaged.token == ""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leases, "POLL_SECONDS", 0.0)
-        looks = iter([{}, {}, {"token": "x", "beat": 1}])
+        looks = iter([damaged, damaged, structs.replace(damaged, token="x", beat=1)])
         patch.setattr(leases, "_read", lambda store: next(looks))
         with pytest.raises(InvalidInput, match="another process"):
             leases._wait_for(store, lambda line: None)

@@ -20,14 +20,14 @@ from msgspec.structs import asdict
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population import memory
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.phase import records_schema
-from valueshare.runs import locks, speed
+from valueshare.runs import locks
 from valueshare.runs.execution import Callbacks, ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import ProgressFile, read_progress
-from valueshare.runs.workers import cluster, ray, storage_check
+from valueshare.runs.workers import cluster, ray, tasks
 from valueshare.runs.workers.cluster import Node, Slot, slot_of
 from valueshare.runs.workers.tasks import Task, relay_progress
 from valueshare.schema import Progress
@@ -144,7 +144,7 @@ def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:
     progress = relay_progress(tmp_path, spec, progress, callbacks)
     assert progress == before  # the records cannot be seen from here yet
     (tmp_path / "records").mkdir()
-    records_schema().to_frame().write_parquet(Folder(tmp_path, spec.name).records(0))
+    records_schema().to_frame().write_parquet(CheckpointPaths(tmp_path, spec.name).records(0))
     progress = relay_progress(tmp_path, spec, progress, callbacks)
     assert heard == [(spec.name, end, 0)]
     assert relay_progress(tmp_path, spec, progress, callbacks) == progress
@@ -185,10 +185,11 @@ def test_populations_are_cut_to_fit_a_node() -> None:
         tiny.split(PLAN)
 
 
-def test_a_speed_is_measured() -> None:
+def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MEASURE_SECONDS", 0.3)
     spec = list(PLAN.populations.values())[1]
     began = time.perf_counter()
-    rate = speed.measured_speed(json.loads(speed.request(PLAN, spec.name, 1, seconds=0.3)))
+    rate = tasks.measured_speed(json.loads(tasks.speed_request(PLAN, spec.name, 1)))
     seconds = time.perf_counter() - began
     assert 0 < rate < 1e6
     # It made at least the steps of the measured time: 2 agents, and a step at most a minute.
@@ -265,5 +266,5 @@ def test_a_node_that_is_lost_before_the_run_begins(tmp_path: Path, monkeypatch: 
     ):
         monkeypatch.setattr(Cluster, "fails", error, raising=False)
         with pytest.raises(InvalidInput, match=words):
-            storage_check.check_shared_folder(Cluster(), tmp_path, [node])
+            cluster.check_shared_folder(Cluster(), tmp_path, [node])
     assert {path.name for path in tmp_path.iterdir()} == {young.name, ".valueshare-notes"}

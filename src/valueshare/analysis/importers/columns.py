@@ -43,8 +43,7 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     if "k" not in table.columns:
         table = table.with_columns(k=pl.lit(0.0))
     for name in (name for name in types if name in table.columns):
-        kind = "a whole number" if types[name] == pl.Int64 else "a number"
-        kind = "a name" if types[name] == pl.String else kind
+        kind = {pl.Int64: "a whole number", pl.String: "a name"}.get(types[name], "a number")
         before = table[name]
         try:
             after = before.cast(types[name], strict=False)
@@ -59,8 +58,7 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     k, score = table["k"], table["score"]
     _refuse(file, table["step"], table["step"] < 0, "not a number >= 0")
     _refuse(file, k, ~k.is_finite() | (k < 0), "not a finite number >= 0")
-    missing = "not finite: where no episode finished, leave the cell empty"
-    _refuse(file, score, ~score.is_finite(), missing)
+    _refuse(file, score, ~score.is_finite(), "not finite: where no episode finished, leave the cell empty")
     _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
     return table
 
@@ -69,8 +67,7 @@ def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
     """Refuse a column by the first of its bad cells."""
     if bad.fill_null(False).any():
         row = int(bad.fill_null(False).arg_true()[0])
-        position = _position(file, row)
-        raise InvalidInput(f"{file}, {position}: {column.name} is {column[row]!r}, {what}")
+        raise InvalidInput(f"{file}, {_position(file, row)}: {column.name} is {column[row]!r}, {what}")
 
 
 def _position(file: Path, row: int) -> str:

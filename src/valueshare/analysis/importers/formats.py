@@ -23,7 +23,6 @@ OPTIONAL = (
     *("k", *AGENT_SETTINGS, "optimizer", *METRICS),
     *("agent", "episodes", "train_episodes", "diverged_at", "source"),
 )
-PFRL_COLUMNS = ("steps", "mean")
 PFRL_STEPS = (
     "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "
     "interval's, which lie up to an episode earlier"
@@ -82,14 +81,13 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     whole = whole.with_columns(_optimizers(config).alias("optimizer"))
     notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
-    origin = _json(folder / "provenance.json")
-    return Imported(whole, "run", notes, config=config, provenance=origin)
+    return Imported(whole, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
 
 
 def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
     """PFRL's table of evaluations; `args.txt` beside it or the folders' names identify the run."""
     table = read_table(file, limit)
-    for name in PFRL_COLUMNS:
+    for name in ("steps", "mean"):
         if name not in table.columns:
             raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
     if table.is_empty():
@@ -129,8 +127,7 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
 def _on_schedule(table: pl.DataFrame, arguments: dict[str, str | int]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The evaluations of a PFRL run at the steps when they were due, so that runs share them.
 
-    Its evaluator waits for the end of an episode, and then counts on from the multiple of
-    `eval_interval` before it.
+    Its evaluator waits for the end of an episode, and then counts on from the multiple of `eval_interval` before it.
     """
     interval = arguments.get("eval_interval")
     if not isinstance(interval, int) or interval < 1:
@@ -156,7 +153,7 @@ def _from_folders(file: Path) -> dict[str, Any]:
 
 
 def _script(file: Path) -> str | None:
-    """The algorithm in the name of the script that PFRL's `command.txt` tells of: train_dqn.py."""
+    """The algorithm in the name of the script in PFRL's `command.txt`: train_dqn.py."""
     try:
         with file.with_name("command.txt").open(encoding="utf-8") as opened:
             script = (opened.read(2**16).split() or [""])[0]
@@ -228,7 +225,7 @@ def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    """JSON that another library wrote beside its results; None where it is not JSON."""
+    """JSON beside results, which may hold NaN; None where it cannot be read."""
     try:
         return read_object(file, finite=False)
     except (OSError, Invalid):

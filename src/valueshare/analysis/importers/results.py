@@ -1,10 +1,4 @@
-"""Results as one tidy table: this package's run folders, and other libraries' files.
-
-results = read_results(["runs/LunarLander-v3-ib-dqn", "sb3/logs", "others.csv"])
-results.table   # env, algorithm, k, seed, step, score, ...; `agent` numbers the runs
-results.notes   # sentences on what is missing
-results.about   # the sources
-"""
+"""Results as one tidy table: this package's run folders, and other libraries' files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,7 +8,6 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.importers.formats import (
-    Imported,
     read_agents,
     read_evaluations,
     read_run_folder,
@@ -28,6 +21,10 @@ from valueshare.result_files import SizeLimit
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
 TABLES = (".csv", ".parquet")
+
+
+# The run folders of each shard number, by parent folder and number of shards.
+Shards = dict[tuple[Path, int], dict[int, list[Path]]]
 
 
 class Source(NamedTuple):
@@ -53,11 +50,10 @@ def read_results(
 ) -> Results:
     """Read run folders and files, or folders of them, into one tidy table.
 
-    Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment,
-    algorithm, seed, step, score`, and `k`, `optimizer` and other metrics where there are any);
-    PFRL's `scores.txt`; Stable-Baselines3's `evaluations.npz`, without pickle. `metric` must be
-    there. Sizes are read from the files' metadata first; more than `max_result_size` (bytes, or a
-    size like "4GB"; None: 2 GB) is refused.
+    Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment, algorithm, seed, step,
+    score`, and `k`, `optimizer` and other metrics where there are any); PFRL's `scores.txt`; Stable-Baselines3's
+    `evaluations.npz`, without pickle. `metric` must be there. Sizes are read from the files' metadata first; more than
+    `max_result_size` (bytes, or a size like "4GB"; None: 2 GB) is refused.
     """
     limit = SizeLimit(max_result_size)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -66,7 +62,8 @@ def read_results(
         raise InvalidInput("no results are given: name run folders or files")
     tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
     for path in found:
-        imported = _read(path, limit)
+        reader = read_run_folder if path.is_dir() else FILES.get(path.name, read_tidy)
+        imported = reader(path, limit)
         if metric not in imported.table.columns:
             known = ", ".join(imported.table.columns)
             raise InvalidInput(f"{path} has no metric {metric!r}: choose one of {known}")
@@ -77,22 +74,17 @@ def read_results(
         runs = table["agent"].n_unique()
         about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     _one_protocol(about)
-    notes += _other_settings(about)
-    notes += _missing_shards(about)
+    shards = _shards(about)
+    notes += [*_other_settings(about), *_missing_shards(shards)]
     whole = pl.concat(tables, how="diagonal_relaxed")
     _each_once(whole)
-    _one_table(about)
+    _one_table(shards)
     if whole[metric].is_null().all():
-        raise InvalidInput(f"{_names(found)}: no evaluation has a {metric}, so there is no result")
+        names = str(found[0]) if len(found) == 1 else f"{found[0]} and {len(found) - 1} more"
+        raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
     order = [name for name in FIRST if name in whole.columns]
     rest = [name for name in whole.columns if name not in order]
     return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
-
-
-def _read(path: Path, limit: SizeLimit) -> Imported:
-    if path.is_dir():
-        return read_run_folder(path, limit)
-    return FILES.get(path.name, read_tidy)(path, limit)
 
 
 def _sources(path: Path) -> list[Path]:
@@ -131,10 +123,8 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
     return notes
 
 
-def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Path]]]:
-    """The shards that are here, by their numbers; those of a folder that are as many belong
-    together."""
-    here: dict[tuple[Path, int], dict[int, list[Path]]] = {}
+def _shards(about: Sequence[Source]) -> Shards:
+    here: Shards = {}
     for source in about:
         number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
         if slash:
@@ -144,27 +134,24 @@ def _shards(about: Sequence[Source]) -> dict[tuple[Path, int], dict[int, list[Pa
     return here
 
 
-def _missing_shards(about: Sequence[Source]) -> list[str]:
-    """Which shards of a folder's are here, where it is not all of them."""
+def _missing_shards(shards: Shards) -> list[str]:
+    """Notes on folders that lack some of their shards."""
     return [
         f"{folder}: of the shards 1/{count} to {count}/{count} only "
         f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
         f"{'is' if len(numbers) == 1 else 'are'} here"
-        for (folder, count), numbers in _shards(about).items()
+        for (folder, count), numbers in shards.items()
         if len(numbers) < count
     ]
 
 
-def _one_table(about: Sequence[Source]) -> None:
+def _one_table(shards: Shards) -> None:
     """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
-    for (folder, count), paths in _shards(about).items():
-        tables = [read_agents(path) for own in paths.values() for path in own]
-        numbers = pl.concat([table["agent"].cast(pl.Int64) for table in tables])
-        found = numbers.filter(numbers.is_duplicated()).to_list()
-        where = "two"
+    for (folder, count), paths in shards.items():
+        numbers = pl.concat([read_agents(path)["agent"].cast(pl.Int64) for own in paths.values() for path in own])
+        found, where = numbers.filter(numbers.is_duplicated()).to_list(), "two"
         if not found and len(paths) == count:
-            found = sorted(set(range(numbers.len())) - set(numbers))
-            where = "none"
+            found, where = sorted(set(range(numbers.len())) - set(numbers)), "none"
         if found:
             raise InvalidInput(
                 f"{folder}: its shards are of different tables (agent {min(found)} is in {where} "
@@ -173,7 +160,7 @@ def _one_table(about: Sequence[Source]) -> None:
 
 
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
-    """The table with an `agent` column that counts on from other tables', and the next number."""
+    """The table with its agents numbered from `first`, and the next number."""
     if "agent" not in table.columns:
         own = [name for name in RUN if name in table.columns]
         table = table.with_columns((pl.struct(own).rank("dense") - 1).cast(pl.Int64).alias("agent"))
@@ -182,12 +169,16 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     return numbered, first if not isinstance(last, int) else last + 1
 
 
+def _settings(source: Source) -> dict[str, Any]:
+    """The training settings of a run folder by environment."""
+    return (source.config or {}).get("settings") or {}
+
+
 def _one_protocol(about: Sequence[Source]) -> None:
     """Refuse scores that were measured by different rules."""
     first: tuple[str, Any] | None = None
     for source in about:
-        settings = (source.config or {}).get("settings") or {}
-        for own in settings.values():
+        for own in _settings(source).values():
             protocol = own.get("atari_protocol") if isinstance(own, dict) else None
             if protocol is None:
                 continue
@@ -205,7 +196,7 @@ def _other_settings(about: Sequence[Source]) -> list[str]:
     """Runs of one environment that were trained with different settings: noted, not refused."""
     notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
     for source in about:
-        for env, own in ((source.config or {}).get("settings") or {}).items():
+        for env, own in _settings(source).items():
             path, known = first.setdefault(env, (source.path, own))
             # A setting that one of them lacks was added later: its default was in force.
             own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))
@@ -241,7 +232,3 @@ def _each_once(table: pl.DataFrame) -> None:
     sources = sorted(set(same["source"]))
     way = "give one of the two" if len(sources) > 1 else "give each run once"
     raise InvalidInput(f"{' and '.join(sources)}: {named(own)} is there twice; {way}")
-
-
-def _names(paths: Sequence[Path]) -> str:
-    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

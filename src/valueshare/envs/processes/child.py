@@ -2,9 +2,9 @@
 
     python -m valueshare.envs.processes.child
 
-Steps do not pass through the parent. Actions are complete when none of them is negative: the
-parent's GPU may have written them. To see them at once, the process polls without a pause for
-about as long as a step of the agents takes; later it polls now and then.
+Steps do not pass through the parent. Actions are complete when none of them is negative: the parent's GPU may have
+written them. To see them at once, the process polls without a pause for about as long as a step of the agents takes;
+later it polls now and then.
 """
 
 import json

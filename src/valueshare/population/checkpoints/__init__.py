@@ -6,16 +6,13 @@
     records/NAME-000003.parquet                  the measurements of phase 3
     checkpoints/NAME/checkpoint-000003.json      the manifest: every file needed, with its checksum
 
-Every file is written under another name, synced and renamed; the manifest comes last, so a phase is
-either finished or not there. What the last two checkpoints need is kept: if the newest is damaged,
-the one before it serves. The last phase of a run has no replay, because no phase follows; to be run
-again it has that of the phase before. Only regular files with these names are ever deleted. Only
-safetensors, JSON and Parquet: nothing that runs code when read.
+Every file is written under another name, synced and renamed; the manifest comes last, so a phase is either finished or
+not there. What the last two checkpoints need is kept: if the newest is damaged, the one before it serves. The last
+phase of a run has no replay, because no phase follows; to be run again it has that of the phase before. Only regular
+files with these names are ever deleted. Only safetensors, JSON and Parquet: nothing that runs code when read.
 
-    files.py        the names of these files
-    manifest.py     reading and verifying manifests
+    files.py        the names of these files, manifests and checksums
     saving.py       committing a phase, deleting old files
     loading.py      the newest checkpoint that is whole
     fingerprint.py  the settings that a resumed run must share
-    tensor_files.py the safetensors format, written in chunks
 """

@@ -1,19 +1,29 @@
-"""The files of one population in a run folder."""
+"""The files of one population in a run folder: their names, manifests and checksums."""
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-# The names of files in checkpoints/NAME, as `Folder` makes them.
+from valueshare.errors import InvalidInput
+from valueshare.files import file_digest
+from valueshare.schema import Invalid, Manifest, checked, read_checksummed
+
+# 1 had no frames. 2 was of agents whose target network was copied after the update of the same step: to resume them now
+# would mix two orders of events.
+FORMAT = 3
+
+# The names of files in checkpoints/NAME, as `CheckpointPaths` makes them.
 OWN_NAMES = re.compile(
-    r"checkpoint-\d{6,}\.json|(state|replay)-\d{6,}\.safetensors"
-    r"|frames-\d{6,}-\d{4,}\.safetensors",
-    re.ASCII,
+    r"checkpoint-\d{6,}\.json|(state|replay)-\d{6,}\.safetensors|frames-\d{6,}-\d{4,}\.safetensors", re.ASCII
 )
 
 
-class Folder(NamedTuple):
-    """Where one population of a run keeps its files."""
+class Damaged(Exception):
+    """A file of a checkpoint is missing, cut short or changed."""
+
+
+class CheckpointPaths(NamedTuple):
+    """Paths of the files of one population of a run."""
 
     root: Path
     name: str
@@ -43,3 +53,52 @@ def phase_of(name: str) -> int | None:
     if not OWN_NAMES.fullmatch(name):
         return None
     return int(name.split("-")[1].partition(".")[0])
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        body = read_checksummed(path)
+    except (OSError, Invalid) as error:
+        raise Damaged(f"{path.name}: {error}") from error
+    if type(body.get("format")) is int and body["format"] > FORMAT:
+        raise InvalidInput(f"{path.name} was written by a newer version of valueshare: install that version")
+    try:
+        manifest = checked(body, Manifest)
+    except Invalid as error:  # its checksum is right: it was written so
+        raise InvalidInput(f"{path.name} is not a checkpoint manifest: {error}") from error
+    if path.name != f"checkpoint-{manifest.phase:06d}.json":
+        raise InvalidInput(f"{path.name} is the manifest of phase {manifest.phase}: put it back")
+    return body
+
+
+def needed_files(body: dict[str, Any]) -> dict[str, str]:
+    """The files in checkpoints/NAME that a manifest needs, with their checksums."""
+    files = dict(body["state"])
+    for segment in body["segments"]:
+        files |= {segment["file"]: segment["digest"], **segment.get("frames", {})}
+    return files
+
+
+def is_whole(paths: CheckpointPaths, phase: int) -> bool:
+    """Whether the checkpoint of a phase is there and every checksum of it is right."""
+    try:
+        verify_all(paths, read_manifest(paths.manifest(phase)))
+    except Damaged:
+        return False
+    return True
+
+
+def verify_all(paths: CheckpointPaths, body: dict[str, Any]) -> None:
+    for name, digest in body["records"].items():
+        verify(paths.root / "records" / name, digest)
+    for name, digest in needed_files(body).items():
+        verify(paths.checkpoints / name, digest)
+
+
+def verify(path: Path, digest: str) -> None:
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise Damaged(f"{path.name}: {error.strerror}") from error
+    if found != digest:
+        raise Damaged(f"{path.name}: checksum")

@@ -9,15 +9,36 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import polars as pl
+import torch
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom, refuse_links, remove_files, remove_leftovers, write_whole
-from valueshare.population.checkpoints.files import OWN_NAMES, Folder, phase_of
-from valueshare.population.checkpoints.manifest import FORMAT, Damaged, is_whole, read_manifest, segment_files
-from valueshare.population.checkpoints.tensor_files import safetensors_bytes
+from valueshare.population.checkpoints.files import (
+    FORMAT,
+    OWN_NAMES,
+    CheckpointPaths,
+    Damaged,
+    is_whole,
+    needed_files,
+    phase_of,
+    read_manifest,
+)
 from valueshare.replay.packing import Piece
 from valueshare.schema import body_checksum
+
+_DTYPES = {  # as safetensors names them
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class Added(NamedTuple):
@@ -43,7 +64,7 @@ class Saved(NamedTuple):
 
 
 def save(
-    folder: Folder,
+    paths: CheckpointPaths,
     phase: int,
     fingerprint: Mapping[str, Any],
     state: Mapping[str, Tensor],
@@ -56,10 +77,10 @@ def save(
     transition are done with.
     """
     began = time.perf_counter()
-    refuse_links(folder.root, f"checkpoints/{folder.name}", f"records/{folder.records(phase).name}")
-    with _all_or_nothing(folder, phase):
-        before = _manifest_before(folder, phase)
-        for directory in (folder.checkpoints, folder.root / "records"):
+    refuse_links(paths.root, f"checkpoints/{paths.name}", f"records/{paths.records(phase).name}")
+    with _all_or_nothing(paths, phase):
+        before = _manifest_before(paths, phase)
+        for directory in (paths.checkpoints, paths.root / "records"):
             directory.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         records.write_parquet(buffer)
@@ -68,97 +89,110 @@ def save(
         frame_bytes = packed_bytes = 0
         if added is not None:
             earlier = [] if before is None else before["segments"]
-            own, frame_bytes, packed_bytes = _write_replay(folder, phase, added)
+            own, frame_bytes, packed_bytes = _write_replay(paths, phase, added)
             segments = [*(s for s in earlier if s["end"] > added.oldest), own]
         body = {
             "format": FORMAT,
             "phase": phase,
             "fingerprint": fingerprint,
-            "state": {folder.state(phase).name: write_whole(folder.state(phase), safetensors_bytes(state))},
+            "state": {paths.state(phase).name: write_whole(paths.state(phase), safetensors_bytes(state))},
             "segments": segments,
             "records": {
                 **earlier_records,
-                folder.records(phase).name: write_whole(folder.records(phase), [buffer.getbuffer()]),
+                paths.records(phase).name: write_whole(paths.records(phase), [buffer.getbuffer()]),
             },
         }
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
-        write_whole(folder.manifest(phase), [text.encode()])
-    _prune(folder, kept=[m for m in (before, body) if m is not None])
+        write_whole(paths.manifest(phase), [text.encode()])
+    kept = [manifest for manifest in (before, body) if manifest is not None]
+    remove_files(paths.checkpoints, _unneeded(paths, kept))
     return Saved(time.perf_counter() - began, frame_bytes, packed_bytes)
 
 
-def prepare(folder: Folder) -> None:
+def prepare(paths: CheckpointPaths) -> None:
     """Refuse symbolic links, then delete what killed processes left half-written.
 
     Only for the population's one writer.
     """
-    refuse_links(folder.root, f"checkpoints/{folder.name}", "records")
-    records = re.compile(rf"{re.escape(folder.name)}-\d{{6,}}\.parquet", re.ASCII)
-    remove_leftovers(folder.checkpoints, OWN_NAMES)
-    remove_leftovers(folder.root / "records", records)
+    refuse_links(paths.root, f"checkpoints/{paths.name}", "records")
+    records = re.compile(rf"{re.escape(paths.name)}-\d{{6,}}\.parquet", re.ASCII)
+    remove_leftovers(paths.checkpoints, OWN_NAMES)
+    remove_leftovers(paths.root / "records", records)
 
 
-def remove_old(folder: Folder, last: int) -> None:
+def remove_old(paths: CheckpointPaths, last: int) -> None:
     """Delete what was left by a process that was killed just after the `last` phase of the run.
 
-    A finished population is not resumed, so nothing else would delete it. Where that phase is not
-    whole, all files are kept: an older checkpoint may be the only one to resume from. The caller
-    holds the run folder's lock.
+    A finished population is not resumed, so nothing else would delete it. Where that phase is not whole, all files are
+    kept: an older checkpoint may be the only one to resume from. The caller holds the run folder's lock.
     """
     try:
-        kept = [read_manifest(folder.manifest(phase)) for phase in range(max(0, last - 1), last + 1)]
+        kept = [read_manifest(paths.manifest(phase)) for phase in range(max(0, last - 1), last + 1)]
     except Damaged:  # not finished, or to be repaired from what is there
         return
-    names = {path.name for path in folder.checkpoints.iterdir()}
-    if any(map(_unneeded(folder, kept), names)) and is_whole(folder, last):
-        _prune(folder, kept)
+    unneeded = _unneeded(paths, kept)
+    if any(unneeded(path.name) for path in paths.checkpoints.iterdir()) and is_whole(paths, last):
+        remove_files(paths.checkpoints, unneeded)
 
 
-def _manifest_before(folder: Folder, phase: int) -> dict[str, Any] | None:
+def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | None:
     """That of the phase before; None for the first one."""
     if phase == 0:
         return None
     try:
-        return read_manifest(folder.manifest(phase - 1))
+        return read_manifest(paths.manifest(phase - 1))
     except Damaged as damage:
         raise InvalidInput(
             f"the checkpoint before this one was damaged meanwhile ({damage}): valueshare resume "
-            f"{folder.root} resumes from the last one that is whole"
+            f"{paths.root} resumes from the last one that is whole"
         ) from damage
 
 
-def _write_replay(folder: Folder, phase: int, added: Added) -> tuple[dict[str, Any], int, int]:
+def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> tuple[dict[str, Any], int, int]:
     """The manifest's entry for the segment; bytes of its frames, before packing and after."""
-    digest = write_whole(folder.replay(phase), safetensors_bytes(added.columns))
+    digest = write_whole(paths.replay(phase), safetensors_bytes(added.columns))
     frames: dict[str, str] = {}
     frame_bytes = packed_bytes = 0
     for number, piece in enumerate(added.frames):
-        path, tensors = folder.frames(phase, number), {"data": piece.data, "chunks": piece.chunks}
+        path, tensors = paths.frames(phase, number), {"data": piece.data, "chunks": piece.chunks}
         frames[path.name] = write_whole(path, safetensors_bytes(tensors))
         frame_bytes += piece.raw_bytes
         packed_bytes += piece.data.nbytes
-    own = {"file": folder.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
+    own = {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
     return own, frame_bytes, packed_bytes
 
 
 @contextmanager
-def _all_or_nothing(folder: Folder, phase: int) -> Iterator[None]:
+def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
     """Where a disk fills up, delete what the phase has written: it is of no checkpoint."""
     try:
         yield
     except NoRoom as error:
-        remove_files(folder.checkpoints, lambda name: phase_of(name) == phase)
+        remove_files(paths.checkpoints, lambda name: phase_of(name) == phase)
         reason = f"{error.strerror}; all finished phases are safe: make room, then resume"
         raise NoRoom(error.errno, reason) from error
 
 
-def _prune(folder: Folder, kept: list[dict[str, Any]]) -> None:
-    remove_files(folder.checkpoints, _unneeded(folder, kept))
-
-
-def _unneeded(folder: Folder, kept: list[dict[str, Any]]) -> Callable[[str], bool]:
+def _unneeded(paths: CheckpointPaths, kept: list[dict[str, Any]]) -> Callable[[str], bool]:
     """Whether a name in checkpoints/NAME is of a file of ours that these manifests do not need."""
-    names = {folder.manifest(body["phase"]).name for body in kept}
-    names |= {name for body in kept for name in body["state"]}
-    names |= {name for body in kept for segment in body["segments"] for name in segment_files(segment)}
+    names = {paths.manifest(body["phase"]).name for body in kept}
+    names |= {name for body in kept for name in needed_files(body)}
     return lambda name: phase_of(name) is not None and name not in names
+
+
+def safetensors_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """The header of a safetensors file, then the bytes of every tensor.
+
+    Written here and not by the library's `save_file`, so that the checksum is taken on the way, no second copy of the
+    data is made, and a full disk is an OSError with its number.
+    """
+    header, end = {}, 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
+    yield len(text).to_bytes(8, "little") + text
+    for tensor in tensors.values():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data

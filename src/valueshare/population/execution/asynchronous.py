@@ -11,8 +11,7 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.environments import EnvironmentProcess, settle
 from valueshare.population.execution.cuda_driver import wait_for_word
 from valueshare.population.execution.cuda_streams import Streams
-from valueshare.population.execution.grouped import GroupedPopulation
-from valueshare.population.execution.groups import Group
+from valueshare.population.execution.groups import Group, GroupedPopulation, store_last_step
 from valueshare.population.execution.learner import is_due, update_due
 from valueshare.population.loop import OnStep
 from valueshare.replay.transitions import SPARE
@@ -52,7 +51,7 @@ def run_asynchronously(
                 if t + 1 < steps.stop:
                     group.act_and_store()
                 else:
-                    _store_last(group)
+                    store_last_step(group)
             ahead = min(AHEAD, steps.stop - 1 - t)
             for _, process in pairs:
                 process.wait(process.requested - ahead, partial(on_step, t))
@@ -85,14 +84,6 @@ def _update(grouped: GroupedPopulation, streams: Streams, t: int) -> None:
             streams.record_learning()
         else:
             update_due(learner, settings, t, on_release=streams.release)
-
-
-def _store_last(group: Group) -> None:
-    """Store a step after which no actions are chosen: the process then waits for some."""
-    buffers = group.buffers
-    buffers.result.copy_to_device()
-    buffers.keep_actions()
-    group.store()
 
 
 def _process(group: Group) -> EnvironmentProcess:

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from valueshare.population.execution.grouped import GroupedPopulation
-from valueshare.population.execution.groups import Group
+from valueshare.population.execution.groups import Group, GroupedPopulation
 
 
 class Streams:

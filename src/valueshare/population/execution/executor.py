@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.execution.asynchronous import run_asynchronously
 from valueshare.population.execution.cuda_streams import Streams
-from valueshare.population.execution.grouped import GroupedPopulation
-from valueshare.population.execution.groups import Group, reset_group, shared_memory
+from valueshare.population.execution.groups import Group, GroupedPopulation, reset_group, shared_memory
 from valueshare.population.execution.threaded import run_threaded
 from valueshare.population.learn import copy_weights
 from valueshare.population.loop import OnStep

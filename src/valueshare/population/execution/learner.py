@@ -25,8 +25,9 @@ from valueshare.population.learn import (
     update_counter,
     update_target,
 )
+from valueshare.population.networks import Tensors
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, Tensors, torch_dtype
+from valueshare.population.state import Population, State, torch_dtype
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory
 from valueshare.replay.transitions import Batch, Transitions

@@ -26,13 +26,11 @@ class Line(NamedTuple):
     reached: Reached
 
 
-def iqm_curves(
-    curves: pl.DataFrame, *, n: int | None = None, ylabel: str = "IQM of the human-normalised score", title: str = ""
-) -> Figure:
+def iqm_curves(curves: pl.DataFrame, *, n: int | None = None, title: str = "") -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
-    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at
-    the lines' ends, with the number of games where it is not that of the others.
+    Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at the lines' ends, with
+    the number of games where it is not that of the others.
     """
     who = find_variants(curves, n)
     most = _most_games(curves)
@@ -53,19 +51,15 @@ def iqm_curves(
         _label_ends(axes, ends)
         axes.xaxis.set_major_formatter(FuncFormatter(millions))
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set_xlabel("timesteps")
-        axes.set_ylabel(ylabel)
-        if title:
-            axes.set_title(title)
+        axes.set(xlabel="timesteps", ylabel="IQM of the human-normalised score", title=title)
     return figure
 
 
 def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Figure:
     """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
 
-    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1,
-    a human's score, and logarithmic beyond. A name has the number of games with it where it is not
-    that of the others.
+    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1, a human's score, and
+    logarithmic beyond. A name has the number of games with it where it is not that of the others.
     """
     most = _most_games(profiles)
     with house_style():
@@ -82,10 +76,8 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Fig
         marks = [mark for mark in (0, 0.25, 0.5, 1, 2, 5, 10, 30, 100) if low <= mark <= high]
         axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
         axes.minorticks_off()
-        axes.set_xlim(low, high)
-        axes.set_ylim(0, 1)
-        axes.set_xlabel("human-normalised score (logarithmic from 1 on)")
-        axes.set_ylabel("share of runs above it")
+        axes.set(xlim=(low, high), ylim=(0, 1))
+        axes.set(xlabel="human-normalised score (logarithmic from 1 on)", ylabel="share of runs above it")
         axes.legend(loc="upper right", fontsize=7, labelspacing=0.3)
     return figure
 
@@ -100,8 +92,7 @@ def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]
         with suppress(InvalidInput):  # they are of different games
             reached = sample_efficiency(curves, sooner.named(), plain.named())
             key = (plain.algorithm, plain.k)
-            first = reached.step is not None and (key not in found or reached.step < (found[key].reached.step or 0))
-            if first:
+            if reached.step is not None and (key not in found or reached.step < (found[key].reached.step or 0)):
                 found[key] = Line(sooner, plain, reached)
     return sorted(found.values(), key=lambda line: line.reached.step or 0)
 
@@ -120,9 +111,7 @@ def _mark(axes: Axes, lines: Sequence[Line]) -> None:
     """Dotted: from the plain curve's best back to the sooner curve, and down to the timesteps."""
     bottom = axes.get_ylim()[0]
     for row, (sooner, _, reached) in enumerate(lines):
-        if reached.step is None:
-            continue
-        colour, step = sooner.look.colour, reached.step
+        colour, step = sooner.look.colour, reached.step or 0
         xs, ys = [reached.best_step, step, step], [reached.best, reached.best, bottom]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=0.9, label="_reached")
         offset, side = ((2, 3), "left") if row else ((-2, 3), "right")  # apart, if lines are close

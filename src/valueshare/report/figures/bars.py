@@ -1,8 +1,8 @@
 """One number per game, as bars from the largest to the smallest.
 
-The tables are those of `valueshare.analysis.comparison.game_differences`, of the algorithm with the
-layer against the one without. Games are rows, so that their names read as text and 57 of them fit a
-column. A bar has the colour of the better algorithm.
+The tables are those of `valueshare.analysis.comparison.game_differences`, of the algorithm with the layer against the
+one without. Games are rows, so that their names read as text and 57 of them fit a column. A bar has the colour of the
+better algorithm.
 """
 
 from typing import Any
@@ -56,8 +56,9 @@ def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look
     return figure
 
 
-def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look, *, clip: float = GAP_CLIP) -> Figure:
+def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value."""
+    clip = GAP_CLIP
     figure, axes, rows = _bars(_changes(differences), plain, other, clip)
     for y, value in enumerate(rows["change"]):
         if abs(value) > clip:

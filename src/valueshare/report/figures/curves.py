@@ -1,11 +1,8 @@
 """Figures of populations: a quantity against k, and learning curves.
 
-The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high`
-beside `k`, and beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed),
-nothing is shaded.
+The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high` beside `k`, and
+beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed), nothing is shaded.
 """
-
-from collections.abc import Sequence
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -24,12 +21,12 @@ AUC, K_LABEL = "AUC (mean evaluation score)", "mean-scaling coefficient k (log s
 BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # a legend on the right
 
 
-def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame, ks: Sequence[float] = CURVES) -> Figure:
+def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame) -> Figure:
     """The paper's sensitivity figure: AUC against k, and beside it the learning curves."""
     with style.house_style():
         figure, (left, right) = _panels(2)
         _draw_against_k(left, auc, AUC, BLUE)
-        _draw_curves(right, curves, ks)
+        _draw_curves(right, curves)
     return figure
 
 
@@ -48,18 +45,18 @@ def relative_action_gap_against_k(table: pl.DataFrame) -> Figure:
     return _against_k(table, "relative action gap", GREEN)
 
 
-def learning_curves(curves: pl.DataFrame, ks: Sequence[float] = CURVES) -> Figure:
-    """Evaluation scores along training, a line for each of `ks` that is in the table."""
+def learning_curves(curves: pl.DataFrame) -> Figure:
+    """Evaluation scores along training, a line for each of `curves_shown`."""
     with style.house_style():
         figure, (axes,) = _panels(1)
-        _draw_curves(axes, curves, ks)
+        _draw_curves(axes, curves)
     return figure
 
 
-def curves_shown(table: pl.DataFrame, ks: Sequence[float] = CURVES) -> list[float]:
-    """Those of `ks` that the table has; all of its own where it has fewer than three of them."""
+def curves_shown(table: pl.DataFrame) -> list[float]:
+    """The k of the paper's choice that the table has; all of its own where it has fewer than three of them."""
     own = table["k"].unique().sort().to_list()
-    shown = [k for k in own if k in set(ks)]
+    shown = [k for k in own if k in CURVES]
     return shown if len(shown) >= 3 else own
 
 
@@ -90,8 +87,8 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, label: str, colour: str) ->
     axes.set(xlabel=K_LABEL, ylabel=label)
 
 
-def _draw_curves(axes: Axes, curves: pl.DataFrame, ks: Sequence[float]) -> None:
-    for k in curves_shown(curves, ks):
+def _draw_curves(axes: Axes, curves: pl.DataFrame) -> None:
+    for k in curves_shown(curves):
         line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
         look = style.look("ib-dqn", k)  # as in every other figure
         style.band(axes, line, "step", look.colour, BAND)
@@ -134,10 +131,10 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
         for stage, colour in zip(stages, ORDER, strict=False):
             name = stage.removesuffix("_ms").replace("_", " ")
             left.plot(sizes, line[stage], marker="o", color=colour, label=name)
-        left.set_ylabel("ms a tick of all agents")
+        left.set_ylabel("ms per step of all agents")
         left.legend(loc="upper left")
         right.plot(sizes, line["agent_steps_per_s"], marker="o", color=BLUE)
-        right.set_ylabel("agent-steps a second")
+        right.set_ylabel("agent-steps per second")
         for axes in (left, right):
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
@@ -148,16 +145,15 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
     return figure
 
 
-def sensitivity_by_game(auc: pl.DataFrame, *, label: str = "AUC, human-normalised") -> Figure:
+def sensitivity_by_game(auc: pl.DataFrame) -> Figure:
     """AUC against k with a line per game; shaded: one standard deviation over seeds.
 
     One row per run: `env, k, seed, value`. A game with one seed has a line and no band.
     """
-    value = pl.col("value")
+    label, value = "AUC, human-normalised", pl.col("value")
+    mean, deviation = value.mean(), value.std()
     by_k = auc.filter(value.is_finite()).group_by("env", "k")
-    lines = by_k.agg(mean=value.mean(), ci95_low=value.mean() - value.std(), ci95_high=value.mean() + value.std()).sort(
-        "env", "k"
-    )
+    lines = by_k.agg(mean=mean, ci95_low=mean - deviation, ci95_high=mean + deviation).sort("env", "k")
     if lines.is_empty():
         raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
     envs = lines["env"].unique().sort().to_list()

@@ -11,16 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from valueshare.report.figures.series import (
-    Variant,
-    find_variants,
-    game,
-    millions,
-    seed_means,
-    short_seeds,
-    smoothed,
-    tidy,
-)
+from valueshare.report.figures import series
+from valueshare.report.figures.series import Variant, find_variants, game, millions, seed_means
 from valueshare.report.figures.style import GREY, band, draw_line, house_style
 
 SMOOTHING = 7  # evaluations, as in the paper
@@ -49,35 +41,35 @@ def learning_curves(
         if bands is not None:
             known = variant.rows(bands.filter(pl.col("env") == own["env"][0])).sort("step")
             band(axes, known, "step", variant.look.colour)
-        means = smoothed(line["mean"].to_numpy(), smoothing)
+        means = series.smoothed(line["mean"].to_numpy(), smoothing)
         draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
 
-    return _grid(means, draw, find_variants(means, n), [*sentences, short_seeds(means)])
+    return _grid(means, draw, find_variants(means, n), [*sentences, series.short_seeds(means)])
 
 
-def overestimation_curves(table: pl.DataFrame, *, cap: float = CAP, n: int | None = None) -> Figure:
+def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figure:
     """Overestimation of every environment along training: means over seeds, and each seed.
 
-    Values above `cap` are drawn at it. The seeds are the translucent lines, unless they are many.
+    Values above CAP are drawn at it. The seeds are the translucent lines, unless they are many.
     """
-    seeds = tidy(table, "overestimation").sort("env", "step")
+    seeds = series.tidy(table, "overestimation").sort("env", "step")
     means = seed_means(table, "overestimation")
     each_seed = seeds["seed"].n_unique() <= MOST_SEEDS
     most = float(max(seeds["overestimation"] if each_seed else means["mean"]))
     sentences = ["Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")]
-    if most > cap:
-        sentences.append(f"Capped at {cap:g}; the highest is {most:,.4g}.")
+    if most > CAP:
+        sentences.append(f"Capped at {CAP:g}; the highest is {most:,.4g}.")
 
     def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
         if each_seed:
             steps, values = _joined(variant.rows(seeds.filter(pl.col("env") == own["env"][0])))
             colour = variant.look.colour
-            axes.plot(steps, np.minimum(values, cap), color=colour, linewidth=0.4, alpha=0.3)
+            axes.plot(steps, np.minimum(values, CAP), color=colour, linewidth=0.4, alpha=0.3)
         line = variant.rows(own)
-        capped = np.minimum(line["mean"].to_numpy(), cap)
+        capped = np.minimum(line["mean"].to_numpy(), CAP)
         draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
 
-    return _grid(means, draw, find_variants(means, n), [*sentences, short_seeds(means)])
+    return _grid(means, draw, find_variants(means, n), [*sentences, series.short_seeds(means)])
 
 
 def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:

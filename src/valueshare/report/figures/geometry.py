@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
     """How z becomes q in the plane of two actions: q = z + k·mean(z)·1.
 
-    The mean component of z, its projection on the all-ones direction, is scaled by k to the
-    implicit baseline, to which z is added; the mean component of q is k+1 times that of z.
+    The mean component of z, its projection on the all-ones direction, is scaled by k to the implicit baseline, to which
+    z is added; the mean component of q is k+1 times that of z.
     """
     if len(z) != 2 or sum(z) <= 0 or k <= 0:
         raise InvalidInput(f"z = {z}, k = {k}: give two values with a mean > 0, and a k > 0")

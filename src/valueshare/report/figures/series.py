@@ -1,7 +1,7 @@
 """From a tidy table to the series that figures draw: who is in it, means over seeds, smoothing.
 
-The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other
-metrics. Missing values are left out of means, and every mean has its number of seeds.
+The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other metrics. Missing
+values are left out of means, and every mean has its number of seeds.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The style of every figure: readable at column width, safe for colour-blind readers.
 
-An algorithm has one name, one colour and one kind of line in all figures; lines are dashed where
-the mean-expansion layer is on.
+An algorithm has one name, one colour and one kind of line in all figures; lines are dashed where the mean-expansion
+layer is on.
 """
 
 import math
@@ -89,8 +89,8 @@ _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6
 def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     """The look of an algorithm with its k; k = 0 shares no value, so it is not dashed.
 
-    Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An
-    algorithm that is not ours keeps its own name, and has a colour that depends on its name alone.
+    Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An algorithm that is not
+    ours keeps its own name, and has a colour that depends on its name alone.
     """
     name, setting = _split_settings(algorithm)
     label = algorithm_label(name, k, n)

@@ -18,8 +18,8 @@ _AROUND = re.compile(r"\s*([A-Za-z])\s*")
 def shortened(svg: str) -> str:
     """An SVG with hundredths of a point, or tenths where it is one of dozens of small panels.
 
-    Straight paths are written as steps from point to point. A step begins where rounding left the
-    one before it, so that errors do not add up.
+    Straight paths are written as steps from point to point. A step begins where rounding left the one before it, so
+    that errors do not add up.
     """
     digits = 1 if len(svg) > MANY else 2
     svg = _PLACE.sub(lambda found: _LONG.sub(_hundredths, found[0]), svg)

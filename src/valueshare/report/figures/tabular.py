@@ -43,16 +43,16 @@ def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str 
     return figure
 
 
-def norm_reduction(norms: pl.DataFrame, *, shown: int = 3) -> Figure:
+def norm_reduction(norms: pl.DataFrame) -> Figure:
     """Norms of action-values q, baseline-residual vectors u and residuals z along learning.
 
-    One row per case, a column for each of `shown` values of k, and in the last column the norms at
-    the end against k. Bands are 95 % normal intervals over seeds.
+    One row per case, a column for each of three values of k, and in the last column the norms at the end against k.
+    Bands are 95 % normal intervals over seeds.
     """
     cases = norms[CASE].unique(maintain_order=True).to_list()
     ks = norms["k"].unique().sort().to_list()
     positive = [k for k in ks if k > 0] or ks
-    picks = sorted({positive[round(i * (len(positive) - 1) / max(1, shown - 1))] for i in range(shown)})
+    picks = sorted({positive[round(share * (len(positive) - 1))] for share in (0, 0.5, 1)})
     lines = (("norm_q", "|q|", BLUE), ("norm_u", "|u|", GREEN), ("norm_z", "|z|", RED))
     with house_style():
         width = len(picks) + 1
@@ -63,13 +63,11 @@ def norm_reduction(norms: pl.DataFrame, *, shown: int = 3) -> Figure:
             prefix = "" if case is None else f"{case:g} per step · "
             for axes, k in zip(row, picks, strict=False):
                 _norm_lines(axes, of_case.filter(pl.col("k") == k), "step", lines)
-                axes.set_title(f"{prefix}k = {k:g}")
-                axes.set_xlabel("timesteps")
+                axes.set(title=f"{prefix}k = {k:g}", xlabel="timesteps")
             last = of_case.filter(pl.col("step") == pl.col("step").max()).sort("k")
             _norm_lines(row[-1], last, "k", lines)
             _k_axis(row[-1], ks[:1] + ks[1::2] if len(ks) > 6 else ks)  # a narrow panel
-            row[-1].set_title(f"{prefix}at the end")
-            row[-1].set_xlabel("k (symlog)")
+            row[-1].set(title=f"{prefix}at the end", xlabel="k (symlog)")
             row[0].set_ylabel("mean norm over states")
             row[0].set_ylim(bottom=0)
         grid[0, -1].legend(loc="lower left")

@@ -22,10 +22,9 @@ from valueshare.text import how_many
 
 MADE_WITH = ("valueshare", "commit", "machine", "libraries")
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
-KINDS = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL",
-         "stable-baselines3": "Stable-Baselines3"}  # fmt: skip
+SOURCES = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL", "stable-baselines3": "Stable-Baselines3"}
 PROTOCOL = "atari_protocol"
-AGENT_COLUMNS = (*("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged"),)
+AGENT_COLUMNS = ("environment", "algorithm", "k", "seeds", "last step", "AUC", "final score", "diverged")
 
 
 def title(data: ReportData) -> str:
@@ -48,9 +47,8 @@ def lead(data: ReportData) -> str:
     who = f"{len(data.variants)} values of k" if one else how_many(len(data.variants), "algorithm")
     parts = [how_many(len(data.envs), "environment"), who, seed_count(table)]
     return (
-        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to "
-        f"{millions(int(table['step'].to_numpy().max()))} timesteps, "
-        f"{how_many(max(points), 'evaluation')}."
+        f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to {millions(int(table['step'].to_numpy().max()))} "
+        f"timesteps, {how_many(max(points), 'evaluation')}."
     )
 
 
@@ -128,8 +126,8 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
 def _by_algorithm(data: ReportData) -> list[list[Any]]:
     """A row per environment and algorithm, with means over seeds and their intervals."""
     by, table = ["env", "algorithm", "k"], data.main
-    diverged = pl.col("seed").filter(_diverged(table)).n_unique()
-    rows = table.group_by(by).agg(seeds=pl.col("seed").n_unique(), last=pl.col("step").max(), diverged=diverged)
+    seeds, diverged = pl.col("seed").n_unique(), pl.col("seed").filter(_diverged(table)).n_unique()
+    rows = table.group_by(by).agg(seeds=seeds, last=pl.col("step").max(), diverged=diverged)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
         interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)
@@ -163,7 +161,7 @@ def _diverged(table: pl.DataFrame) -> pl.Expr:
 def _source(source: Source, name: str) -> list[str]:
     """One source: the command, the protocol, the settings, the machine."""
     origin, config = source.provenance or {}, source.config or {}
-    text = f"{name}: {KINDS.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
+    text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
     parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
         parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]

@@ -1,7 +1,7 @@
 """The curves of the interactive panel, packed: a few bytes per number, everything in the page.
 
-A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed
-costs the others nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
+A number is 16 bits between the lowest and the highest of its own curve, so that an outlying seed costs the others
+nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
 """
 
 import base64
@@ -60,9 +60,9 @@ class _Pack:
         """
         curve = [self.numbers[who], len(self.scales), self.size, count, seeds]
         for row in rows:
-            codes, *scale = quantised(row)
+            codes, low, unit = quantised(row)
             self.values.append(codes)
-            self.scales.append((scale[0], scale[1]))
+            self.scales.append((low, unit))
             self.size += len(codes)
         return curve
 
@@ -72,11 +72,10 @@ class _Pack:
             self.grids.append(steps)
         return self.grids.index(steps)
 
-    def packed(self) -> dict[str, Any]:
+    def packed(self) -> dict[str, str]:
         values = np.concatenate(self.values) if self.values else np.zeros(0)
         arrays = {"values": values.astype("<u2"), "scales": np.array(self.scales, "<f8")}
-        texts = {name: base64.b64encode(a.tobytes()).decode() for name, a in arrays.items()}
-        return {"grids": self.grids, **texts}
+        return {name: base64.b64encode(array.tobytes()).decode() for name, array in arrays.items()}
 
 
 def curve_data(data: ReportData) -> Packed:
@@ -108,11 +107,11 @@ def curve_data(data: ReportData) -> Packed:
     packed = {
         "variants": _variants(data),
         "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
+        "grids": pack.grids,
         "views": views,
         **pack.packed(),
     }
-    order = ("variants", "metrics", "grids", "views", "values", "scales")
-    return Packed({name: packed[name] for name in order}, tuple(notes))
+    return Packed(packed, tuple(notes))
 
 
 def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
@@ -158,9 +157,8 @@ def _env_curves(found: _Arrays, metric: str, with_seeds: bool, pack: _Pack) -> l
     groups = {who: runs for who, runs in groups.items() if np.isfinite(runs).any()}
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
-        rows = np.concatenate([band, runs]) if with_seeds else band
-        seeds = len(runs) if with_seeds else 0
-        curves.append(pack.add(who, rows, how_many(len(runs), "seed"), seeds))
+        seeds = runs if with_seeds else runs[:0]
+        curves.append(pack.add(who, np.concatenate([band, seeds]), how_many(len(runs), "seed"), len(seeds)))
     return sorted(curves)
 
 
@@ -188,8 +186,8 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
 def exact_ends(values: Floats) -> tuple[Floats, Floats]:
     """The ends of 95 % bootstrap intervals of means, over all resamples there are.
 
-    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial
-    probabilities: fewer than one would draw. Shapes: [C, n] -> [C], [C].
+    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial probabilities: fewer than one
+    would draw. Shapes: [C, n] -> [C], [C].
     """
     counts, chances = _all_resamples(values.shape[1])
     # No matrix product: on ones this small the threads of BLAS only wait for each other.

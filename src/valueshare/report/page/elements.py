@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from valueshare.report.figures.svg import data_uri
 
-DATA = "application/json"
-
 
 class Picture(NamedTuple):
     """A figure as an SVG, with its caption and notes."""
@@ -49,9 +47,8 @@ def page(
 ) -> str:
     """A whole HTML page; `title` and `lead` are escaped, sections and `above` are HTML already.
 
-    `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page
-    forbids the browser to load or run anything else. With `online` the page may send requests to
-    its own server.
+    `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page forbids the browser to
+    load or run anything else. With `online` the page may send requests to its own server.
     """
     texts = [asset(name) for name in scripts]
     stored = [embedded(name, value) for name, value in (data or {}).items()]
@@ -160,7 +157,7 @@ def embedded(name: str, value: Any) -> str:
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return f'<script type="{DATA}" id="{html.escape(name)}">{text}</script>'
+    return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
 def shown(value: Any) -> str:

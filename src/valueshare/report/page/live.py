@@ -17,8 +17,6 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, drawn_from
-from valueshare.report.figures.style import as_svg
-from valueshare.report.page.elements import Picture
 from valueshare.report.page.results import Live, results_page, waiting_page
 from valueshare.result_files import read_parquet
 from valueshare.schema import read_config
@@ -57,7 +55,7 @@ class Follower:
         self.resamples = resamples
         self.fetch, self.named, self.limit = fetch, named, limit
         self.seen = ""
-        self.view = View("0", self._waiting("0", "No phase has ended yet.").encode())
+        self.view = self._waiting("0", "Reading the records.")
 
     def follow(self, stop: Event) -> None:
         """Check until `stop` is set; after a page, wait in proportion to the time it took."""
@@ -82,16 +80,17 @@ class Follower:
         try:
             results = read_results(self.paths, max_result_size=self.limit)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
-            self.view = View(now, self._waiting(now, self.named(str(error))).encode())
+            self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
             return True
         done = progress(results)
         text = live_page(results, Live(now, _message(self.paths, done), done), self.resamples)
         self.view = View(now, text.encode())
         return True
 
-    def _waiting(self, version: str, message: str) -> str:
-        names = [self.named(str(path)) for path in self.paths]
-        return waiting_page(names, Live(version, message))
+    def _waiting(self, version: str, message: str, title: str = "Reading the records") -> View:
+        """A page without results, which asks for the next one as the others do."""
+        names = ", ".join(self.named(str(path)) for path in self.paths)
+        return View(version, waiting_page(title, names, Live(version, message)).encode())
 
 
 def check(paths: Sequence[Path]) -> list[Path]:
@@ -120,7 +119,7 @@ def fingerprint(paths: Sequence[Path]) -> str:
                 try:
                     about = file.stat()
                 except FileNotFoundError:
-                    continue  # replaced at this moment: the next check sees its successor
+                    continue  # being replaced: the next check sees its successor
                 found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
     return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
 
@@ -130,8 +129,7 @@ def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
     pictures, data = [], report_data(results, resamples)
     for name in FIGURES:
         with suppress(InvalidInput):
-            for one in drawn_from(results, [name], data=data):
-                pictures.append(Picture(one.name, as_svg(one.figure), one.caption, one.notes))
+            pictures += [one.picture() for one in drawn_from(results, [name], data=data)]
     return results_page(results, pictures, resamples=resamples, data=data, live=live)
 
 

@@ -19,7 +19,7 @@ SCRIPTS = ("curves.js", "panel.js", "page.js")
 LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
 SYNTHETIC = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
 WIDE, A_PAGE = 1.9, 450.0  # width by height, or width in points, of figures in full width
-PANEL = ("Learning curves", [elements.asset("panel.html")])  # the interactive curves
+PANEL = ("Learning curves", elements.asset("panel.html"))  # the interactive curves: heading and content
 
 
 class Live(NamedTuple):
@@ -42,8 +42,8 @@ def results_page(
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for updates.
 
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the
-    results, where they are known already.
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the results, where they are known
+    already.
     """
     data = report_data(results, resamples) if data is None else data
     verdict = find_verdict(data, asked) if verdict is None else verdict
@@ -59,7 +59,7 @@ def results_page(
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
         ("verdict", "Verdict", "The verdict", (*headlines, *findings(found), reading)),
-        ("curves", "Curves", *PANEL),
+        ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(found), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
@@ -79,12 +79,10 @@ def results_page(
     )
 
 
-def waiting_page(names: Sequence[str], live: Live) -> str:
-    """The page before a run's first phase has ended."""
-    text = elements.paragraph("The page appears when the first phase ends.")
-    title, scripts = "Waiting for the first records", ["page.js"]
-    sections = [live_banner(live), text]
-    return elements.page(title, ", ".join(names), sections, scripts=scripts, online=True)
+def waiting_page(title: str, lead: str, live: Live) -> str:
+    """The page before records are read, or before a run's first phase has ended."""
+    text = elements.paragraph("The page appears when the records of the first phase are read.")
+    return elements.page(title, lead, [live_banner(live), text], scripts=["page.js"], online=True)
 
 
 def live_banner(live: Live) -> str:
@@ -103,8 +101,7 @@ def _figure(picture: Picture) -> str:
 
 def panel_section() -> str:
     """The interactive curves."""
-    heading, parts = PANEL
-    return elements.section(heading, *parts, name="curves")
+    return elements.section(*PANEL, name="curves")
 
 
 def with_panel(data: ReportData, title: str, lead: str, sections: Sequence[str], links: Mapping[str, str]) -> str:

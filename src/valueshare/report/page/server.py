@@ -1,7 +1,7 @@
 """Serves one page to this machine alone: loopback, and only under its own name.
 
-A page of another site can make a browser ask a port of this machine, under a name that it has
-pointed here. Such a request has that name in its Host header, and is refused.
+A page of another site can make a browser ask a port of this machine, under a name that it has pointed here. Such a
+request has that name in its Host header, and is refused.
 """
 
 import json
@@ -10,6 +10,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from valueshare.errors import InvalidInput
+from valueshare.files import reason
 from valueshare.report.page.live import View
 from valueshare.report.page.results import LIVE_POLICY
 
@@ -65,8 +66,7 @@ def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
     try:
         return Server((HOST, port), Handler)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InvalidInput(f"--port {port}: {reason}; choose another, or 0 for any") from error
+        raise InvalidInput(f"--port {port}: {reason(error)}; choose another, or 0 for any") from error
 
 
 def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, str, bytes]:

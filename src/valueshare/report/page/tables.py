@@ -8,7 +8,7 @@ import polars as pl
 
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import Comparison, Interval, number, odds, sentence, sides, written
+from valueshare.report.findings import HUMAN, Comparison, Interval, number, odds, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
@@ -39,16 +39,10 @@ def by_environment(found: Sequence[Comparison]) -> list[str]:
     known = [{row["env"]: row for row in one.envs.to_dicts()} for one in found]
     rows = [[Cell("", game(env)), *(_difference(own.get(env)) for own in known)] for env in envs]
     columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in found)]
-    human = any("human" in one.what for one in found)
-    unit = "human-normalised AUC" if human else "AUC"
-    return [
-        "<h3>By environment</h3>",
-        elements.paragraph(
-            f"Difference of the mean {unit} with its 95 % interval. ▲ and ▼: the interval lies above or below 0.",
-            "small",
-        ),
-        elements.table(columns, rows, name="by-environment", caption="By environment", tall=True),
-    ]
+    unit = HUMAN if any(HUMAN in one.what for one in found) else "AUC"
+    text = f"Difference of the mean {unit} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
+    table = elements.table(columns, rows, name="by-environment", caption="By environment", tall=True)
+    return ["<h3>By environment</h3>", elements.paragraph(text, "small"), table]
 
 
 def score_tables(data: ReportData) -> list[str]:
@@ -62,24 +56,22 @@ def score_tables(data: ReportData) -> list[str]:
             cells = (_score(score, column in best) for column, score in enumerate(scores))
             rows.append([Cell("", game(env)), *cells])
         columns = ["Environment", *(variant.look.label for variant in made.variants)]
-        text = f"Means over seeds of the last three evaluations. {BOLD}"
-        parts += ["<h3>Final scores</h3>", elements.paragraph(text, "small")]
-        caption = "Final scores"
-        parts.append(elements.table(columns, rows, name="final-scores", caption=caption, tall=True))
+        text = elements.paragraph(f"Means over seeds of the last three evaluations. {BOLD}", "small")
+        table = elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True)
+        parts += ["<h3>Final scores</h3>", text, table]
     if data.atari:
         beside = beside_published(means, data.n).filter(pl.col("published").is_not_null())
-        columns, rows = [n.replace("_", " ") for n in beside.columns], [*map(list, beside.rows())]
-        caption = "Beside the published"
-        table = elements.table(columns, rows, name="published", caption=caption, tall=True)
-        details = elements.details(f"{caption} scores", table, name="published-details")
-        parts += [details] if rows else []
+        columns, caption = [name.replace("_", " ") for name in beside.columns], "Beside the published"
+        table = elements.table(columns, beside.rows(), name="published", caption=caption, tall=True)
+        if not beside.is_empty():
+            parts.append(elements.details(f"{caption} scores", table, name="published-details"))
     return parts
 
 
 def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> list[Any]:
-    kind = CLASSES[found.direction]
+    name = CLASSES[found.direction]
     shown, middle = _drawn(found)
-    text = f'<span class="{kind}">{elements.unbroken(sentence(found))}</span>'
+    text = f'<span class="{name}">{elements.unbroken(sentence(found))}</span>'
     unit = Cell("–", None)
     if found.difference is not None:
         markup = f'<span class="number">{html.escape(written(found.difference))}</span>'
@@ -87,7 +79,7 @@ def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> li
     chance = f'<span class="number">{odds(found.improvement)}</span>'
     row = [
         Cell(text, sentence(found), "text"),
-        Cell(_forest(shown, middle, scale, kind), shown.value, "forest"),
+        Cell(_forest(shown, middle, scale, name), shown.value, "forest"),
         unit,
         Cell(chance, found.improvement.value, label="beats it with probability"),
     ]
@@ -111,7 +103,7 @@ def _scale(found: Sequence[Comparison]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _forest(shown: Interval, middle: float, scale: tuple[float, float], kind: str) -> str:
+def _forest(shown: Interval, middle: float, scale: tuple[float, float], name: str) -> str:
     """An interval as a line with a dot, and a dotted line where nothing would differ."""
     low, high = scale
 
@@ -125,7 +117,7 @@ def _forest(shown: Interval, middle: float, scale: tuple[float, float], kind: st
             'stroke="currentColor" stroke-width="3" stroke-linecap="round" stroke-opacity=".45"/>'
         )
     parts.append(f'<circle cx="{at(shown.value)}" cy="13" r="5" fill="currentColor"/>')
-    return f'<svg class="{kind}" aria-hidden="true">{"".join(parts)}</svg>'
+    return f'<svg class="{name}" aria-hidden="true">{"".join(parts)}</svg>'
 
 
 def _difference(row: dict[str, Any] | None) -> Cell:

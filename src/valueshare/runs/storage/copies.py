@@ -1,7 +1,7 @@
 """Local copies of runs at addresses: made for a task, and removed with it.
 
-They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process
-has left there are removed when the next copy is made.
+They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process has left there are
+removed when the next copy is made.
 """
 
 import os
@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput
+from valueshare.records import CHECKPOINTS
 from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_small
-from valueshare.runs.storage.stores import Store
+from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_small
+from valueshare.runs.storage.stores import Store, Unreachable
 from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
 COPIES = "valueshare-copies"  # in the system's folder for temporary files
@@ -29,8 +30,8 @@ YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
     """An empty copy, removed when the context ends; its folder does not exist yet.
 
-    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could
-    not be sent is kept, and the error names its folder.
+    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
+    and the error names its folder.
     """
     with _own_folder() as parent:
         copy = Copy(parent / (url.name or "run"), url)
@@ -103,6 +104,19 @@ def stored_config(location: Location) -> dict[str, Any] | None:
         return None
 
 
+def finished_phases(location: Location) -> str:
+    """Words on the finished phases of a run that ended early; where a store does not respond, there are some."""
+    safe = "all finished phases are safe"
+    try:
+        if isinstance(location, Path):
+            names = [str(path.relative_to(location)) for path in (location / CHECKPOINTS).rglob("*.json")]
+        else:
+            names = list(Store(location).sizes(CHECKPOINTS))
+    except Unreachable:
+        return safe
+    return safe if any(map(is_manifest, names)) else "no phase is finished yet"
+
+
 def check_free(copy: Copy) -> None:
     """Refuse an address with files that are no run; download the small files of a run there.
 
@@ -112,7 +126,7 @@ def check_free(copy: Copy) -> None:
     if CONFIG in names:
         copy.pull(is_small)
     elif any(name not in (LEASE, *FIRST_SENT) and not name.startswith(".") for name in names):
-        raise InvalidInput(f"{copy.url} holds something else than a run: choose another --out")
+        raise InvalidInput(f"{copy.url} holds something else than a run: {OTHER_OUT}")
 
 
 def check_unfilled(copy: Copy | None) -> None:

@@ -1,20 +1,18 @@
 """Leases of runs at addresses: stores have no locks, so the one driver of a run renews a lease.
 
-The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds
-one waits. If the file changes, the process is refused; if it stays the same for `LEASE_SECONDS`,
-the owner has ended and the process takes the lease. Clocks of machines are compared only for a
-lease that is an hour old. Of two processes that take it at once, the last one to write has it.
+The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds one waits. If the file
+changes, the process is refused; if it stays the same for `LEASE_SECONDS`, the owner has ended and the process takes the
+lease. Clocks of machines are compared only for a lease that is an hour old. Of two processes that take it at once, the
+last one to write has it.
 """
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
-from typing import Any
-
-from msgspec.structs import asdict
 
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.stores import Store, Unreachable
@@ -37,22 +35,21 @@ class Lease:
 
     def write(self, *, patient: bool = False) -> None:
         self._beat += 1
-        values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS}
-        values["renewed"] = round(time.time())
+        now = round(time.time())
+        values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS, "renewed": now}
         self._store.write(LEASE, json.dumps(values).encode(), patient=patient)
 
     def is_own(self, *, patient: bool = False) -> bool:
-        return (_read(self._store, patient=patient) or {}).get("token") == self._token
+        stored = _read(self._store, patient=patient)
+        return stored is not None and stored.token == self._token
 
     def renew(self) -> None:
         """Write the lease again; a store that fails for a moment is no error."""
-        try:
+        with suppress(Unreachable):
             if self.is_own():
                 self.write()
             else:
                 self.lost = True
-        except Unreachable:
-            return
 
     def release(self) -> None:
         if not self.lost and self.is_own():
@@ -88,13 +85,10 @@ def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
 def _wait_for(store: Store, on_note: Callable[[str], None]) -> None:
     """Wait until the lease that is there, if any, is released or has expired."""
     first = _read(store)
-    if first is None:
+    if first is None or time.time() - first.renewed > LONG_AGO_SECONDS:
         return
-    if first and time.time() - float(first.get("renewed", 0.0)) > LONG_AGO_SECONDS:
-        return
-    patience = float(first.get("seconds", LEASE_SECONDS))
-    deadline = time.monotonic() + patience
-    on_note(f"{store.url} has a lease: waiting up to {patience:.0f} s to see whether its owner is alive")
+    deadline = time.monotonic() + first.seconds
+    on_note(f"{store.url} has a lease: waiting up to {first.seconds:.0f} s to see whether its owner is alive")
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         now = _read(store)
@@ -108,12 +102,12 @@ def _refused(store: Store) -> InvalidInput:
     return InvalidInput(f"{store.url} is being trained by another process: let it end")
 
 
-def _read(store: Store, *, patient: bool = True) -> dict[str, Any] | None:
-    """The lease; empty where it is incomplete or damaged, None where there is none."""
+def _read(store: Store, *, patient: bool = True) -> StoredLease | None:
+    """The lease, of nobody where it is incomplete or damaged; None where there is none."""
     text = store.read(LEASE, patient=patient)
     if text is None:
         return None
     try:
-        return asdict(checked(json.loads(text), StoredLease))
+        return checked(json.loads(text), StoredLease)
     except ValueError:
-        return {}
+        return StoredLease(token="", beat=0, seconds=LEASE_SECONDS, renewed=math.inf)

@@ -1,8 +1,7 @@
 """A run at an address: a working copy on the local disk, kept in sync with the store.
 
-A phase is finished when its manifest is at the address, which is sent after the files it names.
-The process that runs a population has a copy of it: the driver with the local launcher, and each
-worker of a cluster its own.
+A phase is finished when its manifest is at the address, which is sent after the files it names. The process that runs a
+population has a copy of it: the driver with the local launcher, and each worker of a cluster its own.
 """
 
 import json
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from valueshare.files import write_whole
+from valueshare.population.checkpoints.files import phase_of
 from valueshare.runs.progress import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store, Unreachable
@@ -34,13 +34,16 @@ _SMALL = re.compile(
 )
 _CHANGING = re.compile(rf"(.*/)?(provenance\.json|{PROGRESS}/[^/]+\.json)")
 _PROGRESS = re.compile(rf"{PROGRESS}/[\w-]+\.json")  # of one population
-_PHASE = re.compile(r"-(\d{6})")
 _MANIFEST = re.compile(r".*/checkpoint-\d+\.json")
 _SCRATCH = (".partial", ".lock", ".unsent")
 
 
 def is_small(name: str) -> bool:
     return _SMALL.fullmatch(name) is not None
+
+
+def is_manifest(name: str) -> bool:
+    return _MANIFEST.fullmatch(name) is not None
 
 
 class Copy:
@@ -69,7 +72,7 @@ class Copy:
         """
         here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
         new = [name for name in here if wanted(name) and self._is_new(name)]
-        for name in sorted(new, key=lambda name: (name == CONFIG, _is_manifest(name), name)):
+        for name in sorted(new, key=lambda name: (name == CONFIG, is_manifest(name), name)):
             stamp = _stamp(self.folder / name)
             self.store.put(self.folder / name, name)
             self._sent[name] = stamp
@@ -77,22 +80,22 @@ class Copy:
     def pull_population(self, population: str, phase: int | None = None) -> None:
         """Download what a population needs to resume; with a phase, only that checkpoint."""
         own = _of_population(population)
-        self.pull(
-            lambda name: (
-                name in PLAN_FILES or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
-            )
-        )
+
+        def wanted(name: str) -> bool:
+            return name in PLAN_FILES or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
+
+        self.pull(wanted)
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
         own = _of_population(population)
-        self.pull(lambda name: own(name) and ("/state-" in name or _is_manifest(name)))
+        self.pull(lambda name: own(name) and ("/state-" in name or is_manifest(name)))
 
     def push_population(self, population: str) -> None:
         """Upload a finished phase; then delete older files that are no longer here.
 
-        A worker that was given up for lost and still runs deletes nothing that a later phase needs:
-        files that its own phase does not need, later ones do not need either.
+        A worker that was given up for lost and still runs deletes nothing that a later phase needs: files that its own
+        phase does not need, later ones do not need either.
         """
         own, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
         mark.parent.mkdir(exist_ok=True)
@@ -136,7 +139,8 @@ class Copy:
                 for phase in range(before, phases):
                     self._get(f"records/{population}-{phase:06d}.parquet")
                     self._get(f"checkpoints/{population}/checkpoint-{phase:06d}.json")  # if still there
-                _write(self.folder / name, text)
+                (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
+                write_whole(self.folder / name, [text], synced=False)
                 self._seen[name] = stamp
 
     def has_unsent(self) -> bool:
@@ -163,7 +167,7 @@ def _phases(text: bytes) -> int | None:
 def _of_population(population: str) -> Wanted:
     name = re.escape(population)
     pattern = re.compile(
-        rf"records/{name}-\d{{6}}\.parquet|{PROGRESS}/{name}\.json"
+        rf"records/{name}-\d{{6,}}\.parquet|{PROGRESS}/{name}\.json"
         rf"|checkpoints/{name}/[^/]+\.(json|safetensors)"
     )
     return lambda name: pattern.fullmatch(name) is not None
@@ -171,12 +175,8 @@ def _of_population(population: str) -> Wanted:
 
 def _phase(name: str) -> int:
     """The phase of a checkpoint's file; -1 for records and progress, which stay."""
-    found = _PHASE.search(name.rpartition("/")[2])
-    return int(found[1]) if found and name.startswith("checkpoints/") else -1
-
-
-def _is_manifest(name: str) -> bool:
-    return _MANIFEST.fullmatch(name) is not None
+    phase = phase_of(Path(name).name) if name.startswith("checkpoints/") else None
+    return -1 if phase is None else phase
 
 
 def _size(path: Path) -> int | None:
@@ -186,8 +186,3 @@ def _size(path: Path) -> int | None:
 def _stamp(path: Path) -> tuple[int, int]:
     about = path.stat()
     return about.st_size, about.st_mtime_ns
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, [data], synced=False)

@@ -32,7 +32,7 @@ class Unreachable(OSError):
     """A store failed, in every attempt."""
 
 
-class _Missing(Exception):
+class _Missing(Unreachable):
     """A store has no file of that name."""
 
 
@@ -60,14 +60,12 @@ class Store:
 
     def read(self, name: str, *, patient: bool = True) -> bytes | None:
         """A small file; None where there is none."""
-
-        def read() -> bytes | None:
-            try:
-                return bytes(self._files.cat_file(self._path(name)))
-            except FileNotFoundError:
-                return None
-
-        return self._tried(f"read {name} of", read, patient=patient)
+        try:
+            return self._tried(
+                f"read {name} of", lambda: bytes(self._files.cat_file(self._path(name))), patient=patient
+            )
+        except _Missing:
+            return None
 
     def write(self, name: str, data: bytes, *, patient: bool = True) -> None:
         """Write a small file."""
@@ -80,27 +78,16 @@ class Store:
     def get(self, name: str, path: Path) -> bool:
         """Download a file, whole or not at all; False where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
-
-        def get() -> None:
-            try:
-                self._files.get_file(self._path(name), str(partial))
-            except FileNotFoundError:
-                raise _Missing from None
-
         with suppress(_Missing), temporary_file(path, synced=False) as (partial, _):
-            self._tried(f"read {name} of", get)
+            self._tried(f"read {name} of", lambda: self._files.get_file(self._path(name), str(partial)))
             return True
         return False
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
         self._refuse_links(name)
-
-        def delete() -> None:
-            with suppress(FileNotFoundError):
-                self._files.rm_file(self._path(name))
-
-        self._tried(f"delete {name} of", delete)
+        with suppress(_Missing):
+            self._tried(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
 
     @property
     def _files(self) -> Any:
@@ -186,8 +173,6 @@ class Store:
         for pause in (*PAUSES, None) if patient else (None,):
             try:
                 return do()
-            except _Missing:
-                raise
             except Exception as error:
                 if not _is_final(error):
                     self._disconnect()
@@ -196,8 +181,9 @@ class Store:
                         continue
                 number = getattr(error, "errno", None) or errno.EIO
                 reason = _reason(self.url, error)
+                kind = _Missing if isinstance(error, FileNotFoundError) else Unreachable
                 # Without the error itself, which may hold a secret.
-                raise Unreachable(number, f"cannot {what} {self.url}: {reason}") from None
+                raise kind(number, f"cannot {what} {self.url}: {reason}") from None
         raise AssertionError("the last attempt returns or raises")
 
 
@@ -225,6 +211,6 @@ def _require_fsspec() -> Any:
         return import_module("fsspec")
     except ImportError as missing:
         raise InvalidInput(
-            f"addresses of stores need fsspec: {install_command('remote')}, and the protocol's own "
-            "driver, like s3fs; or write a folder"
+            f"addresses of stores need fsspec: {install_command('remote')}, and the protocol's own driver, like s3fs; "
+            "or write a folder"
         ) from missing

@@ -1,25 +1,39 @@
-"""A Ray cluster: connecting to it, and the resources of its nodes."""
+"""A Ray cluster: connecting to it, the resources of its nodes, and whether all of them share the storage of a run."""
 
 import errno
+import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from valueshare.errors import InvalidInput, first_line
+from valueshare._version import __version__
+from valueshare.errors import OTHER_OUT, InvalidInput, first_line
 from valueshare.extras import install_command
+from valueshare.files import reason, remove_files
+from valueshare.runs.directory import UNNAMED, UNNAMED_FOLDER
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.signals import EXIT_CODES
+from valueshare.runs.locks import locked
+from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.runs.workers import worker
+from valueshare.signals import EXIT_CODES, handled
 
 CONNECT_SECONDS = 5.0
 STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load itself
 REPLY_SECONDS = 60.0  # of a node, a new worker process included
+LEFT_SECONDS = 300.0  # a file that is this old was left by a driver that was killed
+# Ray's errors for a node, or the worker on it, that has ended meanwhile.
+LOST = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError")
 
 
 class Node(NamedTuple):
@@ -91,8 +105,8 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
     if gpus > most_gpus:
         if not most_gpus:
             raise InvalidInput(
-                f"device = {device!r}, and the cluster has no GPU: write --device cpu, or add "
-                "nodes with GPUs (ray start --num-gpus)"
+                f"device = {device!r}, and the cluster has no GPU: write --device cpu, or add nodes with GPUs "
+                "(ray start --num-gpus)"
             )
         raise InvalidInput(f"ray-gpus = {gpus:g}: no node of the cluster has more than {most_gpus:g} GPUs")
     able = [node for node in available if node.gpus >= gpus]
@@ -102,10 +116,8 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
         cpus = max(1, int(min(shares, default=1)))
     most_cpus = max(node.cpus for node in able)
     if cpus > most_cpus:
-        raise InvalidInput(
-            f"ray-cpus = {cpus}: no node of the cluster"
-            f"{' that has the GPUs' if gpus else ''} has more than {most_cpus:g} CPUs"
-        )
+        which = " that has the GPUs" if gpus else ""
+        raise InvalidInput(f"ray-cpus = {cpus}: no node of the cluster{which} has more than {most_cpus:g} CPUs")
     return Slot(cpus, gpus)
 
 
@@ -133,6 +145,92 @@ def spread(
     return results
 
 
+def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
+    """Refuse a folder that a node cannot see or write to; return a warning if locks do not work.
+
+    A file is made where the run will be, and every node looks for it.
+    """
+    above = folder.resolve()
+    while not above.is_dir():
+        above = above.parent
+    remove_files(above, lambda name: UNNAMED_FOLDER.fullmatch(name) is not None, LEFT_SECONDS)
+    try:
+        handle, name = tempfile.mkstemp(prefix=UNNAMED, dir=above)
+    except OSError as error:
+        raise InvalidInput(f"cannot write to {above}: {reason(error)}") from error
+    os.close(handle)
+    marker = Path(name)
+    try:
+        with locked(marker):
+            replies = _ask_all(ray, there, json.dumps({"path": name}))
+    finally:
+        with suppress(OSError):
+            marker.unlink()
+    for key, words in (("seen", "see"), ("writable", "write to")):
+        unable = [node.address for node, found in replies if not found[key]]
+        if unable:
+            raise InvalidInput(
+                f"{len(unable)} of {len(replies)} nodes cannot {words} {above} ({unable[0]}, say): "
+                "choose an --out on a filesystem that all nodes have mounted"
+            )
+    _check_versions(replies)
+    if not all(found["locked"] for _, found in replies):
+        return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
+    return None
+
+
+def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
+    """Refuse an address that a node cannot read from or write to."""
+    store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
+    try:
+        store.write(name, b"seen", patient=False)
+    except Unreachable as error:
+        raise InvalidInput(f"{error.strerror}: {OTHER_OUT}") from None
+    try:
+        replies = _ask_all(ray, there, json.dumps({"url": url.full, "name": name}))
+    finally:
+        with suppress(Unreachable):
+            store.delete(name)
+    unable = [f"{node.address}: {found['reason']}" for node, found in replies if found["reason"]]
+    if unable:
+        raise InvalidInput(f"{len(unable)} of {len(replies)} nodes cannot use {url} ({unable[0]})")
+    _check_versions(replies)
+
+
+def _check_versions(replies: Sequence[tuple[Node, dict[str, Any]]]) -> None:
+    for node, found in replies:
+        if found["valueshare"] != __version__:
+            raise InvalidInput(
+                f"{node.address} has valueshare {found['valueshare']}, and this is {__version__}: install the same "
+                "version on all nodes"
+            )
+
+
+def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+    affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    probe = ray.remote(worker.probe_storage)
+    asked = {
+        node: probe.options(num_cpus=0, max_retries=1, scheduling_strategy=affinity(node.id, soft=False)).remote(text)
+        for node in there
+    }
+    replies = []
+    for node, reply in asked.items():
+        try:
+            replies.append((node, json.loads(ray.get(reply, timeout=REPLY_SECONDS))))
+        except ray.exceptions.GetTimeoutError as error:
+            raise InvalidInput(f"{node.address} has not replied for {REPLY_SECONDS:.0f} s: see `ray status`") from error
+        except ray.exceptions.RayError as error:
+            if type(error).__name__ in LOST:
+                raise InvalidInput(
+                    f"{node.address} was lost before the run could begin: see `ray status`, then give the same "
+                    "command again"
+                ) from error
+            raise InvalidInput(
+                f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
+            ) from error
+    return replies
+
+
 def reason_of(error: BaseException) -> str:
     """Why a task failed, in one line."""
     cause = getattr(error, "cause", None)
@@ -151,8 +249,7 @@ def _check_reachable(address: str) -> None:
 
     Ray itself tries for minutes, and its failures may end the process; so another process asks.
     """
-    none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its "
-    none += "--ray-address HOST:PORT"
+    none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its --ray-address HOST:PORT"
     given = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
     if given != "auto":
         host, _, port = given.rpartition(":")
@@ -174,15 +271,8 @@ def _check_reachable(address: str) -> None:
         raise InvalidInput(none)
 
 
-@contextmanager
-def _our_signals() -> Iterator[None]:
+def _our_signals() -> AbstractContextManager[None]:
     """Restore the signal handlers from before: Ray replaces that of SIGTERM when it connects."""
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in EXIT_CODES}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return nullcontext()
+    return handled({number: signal.getsignal(number) for number in EXIT_CODES})

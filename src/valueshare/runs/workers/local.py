@@ -1,7 +1,17 @@
-"""Running a plan in this process."""
+"""Running a plan on this machine: in this process, or in several, each with a population of its own.
 
+On a CPU the threads of one batched program wait for each other at every operation. Processes with one thread each and a
+share of the agents do not: two of them are about twice as fast on two cores. They write checkpoints, records and
+progress into the run's folder, and the driver reads there.
+"""
+
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+from valueshare.children import Child, child_environment
+from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
 from valueshare.population import memory
@@ -10,13 +20,31 @@ from valueshare.population.train import checked_device
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.workers.tasks import Task, run_population
+from valueshare.runs.progress import read_progress
+from valueshare.runs.run_folder import is_population_finished
+from valueshare.runs.shards import balanced, length, longest_first
+from valueshare.runs.storage.copies import finished_phases
+from valueshare.runs.workers import worker
+from valueshare.runs.workers.tasks import Task, relay_progress, run_population
+from valueshare.text import how_many
+
+POLL_SECONDS = 0.1
+
+# A program that prints which of its arguments Gymnasium does not know in a new process.
+_UNKNOWN = """
+import sys, gymnasium
+for name in sys.argv[1:]:
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error:
+        print(name)
+"""
 
 
 class LocalLauncher(Launcher):
     """Runs populations in this process, one after the other."""
 
-    def __init__(self, options: LauncherOptions = LauncherOptions()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, options: LauncherOptions) -> None:
         self._most_agents = options.population_agents
         self._memory = ""  # the line that `check` returned
 
@@ -31,22 +59,112 @@ class LocalLauncher(Launcher):
         return self._memory
 
     def split(self, plan: Plan) -> Plan:
-        return split(plan, self._most_agents) if self._most_agents else plan
+        return split(plan, self._most_agents)
 
     def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
-        threads, groups, url = execution.threads, execution.groups, execution.url
         for name in plan.populations:
-            task = Task(str(folder), name, plan.device, threads, groups, url)
+            task = Task(str(folder), name, plan.device, execution.threads, execution.groups, execution.url)
             try:
                 finished = run_population(task, callbacks, execution.network, plan)
             except (MemoryError, RuntimeError) as error:  # PyTorch raises the latter
                 if not is_out_of_memory(error):
                     raise
-                planned = f" (planned: {self._memory})" if self._memory else ""
                 raise InvalidInput(
-                    f"memory ran out{planned}: {first_line(error)}; all finished phases are safe: "
+                    f"memory ran out (planned: {self._memory}): {first_line(error)}; {finished_phases(folder)}: "
                     f"free some, then valueshare resume {folder}"
                 ) from error
             callbacks.on_end(name, Outcome(finished))
             if not finished:
                 return
+
+
+class ProcessLauncher(Launcher):
+    """Runs populations at once in several processes, the longest first."""
+
+    def __init__(self, options: LauncherOptions) -> None:
+        self._workers, self._most_agents = options.workers, options.population_agents
+
+    def check(self, plan: Plan, execution: ExecutionOptions) -> str:
+        """The memory is that of the largest populations together, each in its own process."""
+        given = f"workers = {self._workers}"
+        if plan.network is not None:
+            raise InvalidInput(f"{given}: a network of one's own trains in this process alone; leave it out")
+        device = checked_device(plan.device)
+        if device.type != "cpu":
+            raise InvalidInput(
+                f"{given}: on a GPU one population is one batched program already; leave it out, or write device cpu"
+            )
+        _check_environments(plan)
+        needs = checked_needs(plan, execution)
+        for need in needs.values():
+            memory.check(need, device)
+        largest = sorted(map(memory.process_bytes, needs.values()))[-self._workers :]
+        wanted, free = sum(largest), memory.free_bytes(device)
+        if free is not None and wanted > memory.USABLE * free:
+            raise memory.DoesNotFit(
+                f"{given}: populations side by side need {memory.shown(wanted)} of memory and {memory.shown(free)} are "
+                "free; write fewer, or a smaller population-agents or replay-capacity"
+            )
+        known = "unknown" if free is None else memory.shown(free)
+        count = how_many(len(largest), "population") + (" at once" if len(largest) > 1 else "")
+        each = memory.shown(memory.PROCESS_BYTES)
+        return f"{memory.shown(wanted)} needed by {count} ({each} for each process), {known} free"
+
+    def split(self, plan: Plan) -> Plan:
+        """Split populations that are too large to keep all workers busy to the end."""
+        return balanced(split(plan, self._most_agents), self._workers)
+
+    def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
+        specs, where = plan.populations, str(folder.resolve())
+        workers = min(self._workers, len(specs))
+        threads = execution.threads or max(1, available_cores() // workers)
+        waiting = longest_first({name: length(spec) for name, spec in specs.items()})
+        progress = {name: read_progress(folder, name) for name in specs}
+        running: dict[str, Child] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    name = waiting.pop(0)
+                    if is_population_finished(folder, specs[name]):
+                        callbacks.on_end(name, Outcome(finished=True))
+                        continue
+                    task = Task(where, name, plan.device, threads, execution.groups, execution.url)
+                    running[name] = Child(worker.__name__, task.to_json())
+                ended = [name for name, process in running.items() if process.has_ended()]
+                for name in running:
+                    progress[name] = relay_progress(folder, specs[name], progress[name], callbacks)
+                for name in ended:
+                    callbacks.on_end(name, _outcome(running.pop(name)))
+                if callbacks.should_stop():
+                    return
+                time.sleep(POLL_SECONDS)
+        finally:  # an unfinished phase leaves no trace
+            for process in running.values():
+                process.kill()
+            for process in running.values():
+                process.close()
+
+
+def _outcome(process: Child) -> Outcome:
+    """How a worker ended; an error that the user can fix is raised."""
+    result = process.result()
+    process.close()
+    result.raise_if_fixable()
+    return Outcome(finished=result.code == 0, reason=result.reason if result.code else None)
+
+
+def _check_environments(plan: Plan) -> None:
+    """Refuse environments that only this process has registered with Gymnasium."""
+    own = [env for env, backend in plan.backends.items() if backend == "gymnasium"]
+    names = [env for env in own if ":" not in env]  # with a module, which registers them
+    if not names:
+        return
+    command = [sys.executable, "-P", "-c", _UNKNOWN, *names]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, env=child_environment(), text=True, check=False
+    )
+    if unknown := done.stdout.split():
+        raise InvalidInput(
+            f"workers do not know {unknown[0]}, which your program registers: put its module before the name, like "
+            f"my_package:{unknown[0]}, or leave out workers"
+        )

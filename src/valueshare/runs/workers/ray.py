@@ -1,9 +1,8 @@
 """Running a plan on a Ray cluster: every population is one Ray task, which Ray places and retries.
 
-A task is a population of a run's folder, by name. A worker or node that is lost costs the phase
-that it was in: Ray runs the task again on another, and the population resumes from its last
-checkpoint. Workers write checkpoints, records and progress into the run's folder, and the driver
-reads progress and records there.
+A task is a population of a run's folder, by name. A worker or node that is lost costs the phase that it was in: Ray
+runs the task again on another, and the population resumes from its last checkpoint. Workers write checkpoints, records
+and progress into the run's folder, and the driver reads progress and records there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
-from valueshare.runs import speed
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
@@ -28,10 +26,20 @@ from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.workers import worker
-from valueshare.runs.workers.cluster import REPLY_SECONDS, Node, Slot, joined, nodes, reason_of, slot_of
-from valueshare.runs.workers.storage_check import check_address, check_shared_folder
-from valueshare.runs.workers.tasks import Task, relay_progress
+from valueshare.runs.workers.cluster import (
+    REPLY_SECONDS,
+    Node,
+    Slot,
+    check_address,
+    check_shared_folder,
+    joined,
+    nodes,
+    reason_of,
+    slot_of,
+)
+from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
 from valueshare.schema import Progress
+from valueshare.text import how_many
 
 POLL_SECONDS = 0.5
 END_SECONDS = 10.0  # for workers whose tasks were cancelled
@@ -57,34 +65,32 @@ class RayLauncher(Launcher):
         if plan.network is not None:
             raise InvalidInput("a network of one's own trains in this process alone: write launcher local")
         device = _device(plan)
-        check_replay_device(_replay_device(plan), device)
-        slot = slot_of(self._options, plan.device, self._nodes)
+        check_replay_device(next((s.replay_device for s in plan.settings.values() if s.replay_device), None), device)
+        slot = self._slot(plan)
         able = [node for node in self._nodes if slot.fits(node)]
         most = max(node.memory for node in able)
-        needs = checked_needs(plan, execution)
-        wanted = {name: _host_bytes(need, device) for name, need in needs.items()}
+        host_bytes = memory.host_bytes if device.type == "cuda" else memory.process_bytes
+        wanted = {name: host_bytes(need) for name, need in checked_needs(plan, execution).items()}
         name = max(wanted, key=lambda name: wanted[name])
         if wanted[name] > most:
             raise memory.DoesNotFit(
                 f"{name} needs {memory.shown(wanted[name])} of memory and no node has more than "
-                f"{memory.shown(int(most))}: write a smaller --population-agents or "
-                "replay-capacity"
+                f"{memory.shown(int(most))}: write a smaller --population-agents or replay-capacity"
             )
         self._host_bytes = wanted
         slots = sum(slot.times(node) for node in able)
-        gpus = f" and {_counted(slot.gpus, 'GPU')}" if slot.gpus else ""
+        gpus = f" and {slot.gpus:g} GPU{'' if slot.gpus == 1 else 's'}" if slot.gpus else ""
         return (
             f"at most {memory.shown(wanted[name])} for a population; room for {slots} at once on "
-            f"{_counted(len(able), 'node')}, with {_counted(slot.cpus, 'CPU')}{gpus} each"
+            f"{how_many(len(able), 'node')}, with {how_many(slot.cpus, 'CPU')}{gpus} each"
         )
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that do not fit into the memory of a node, or of its GPU."""
-        most = self._options.population_agents
-        plan = split(plan, most) if most else plan
+        plan = split(plan, self._options.population_agents)
         if plan.network is not None:
             return plan  # refused by `check`
-        device, slot = _device(plan), slot_of(self._options, plan.device, self._nodes)
+        device, slot = _device(plan), self._slot(plan)
         host = int(max(node.memory for node in self._nodes if slot.fits(node)))
         room = self._gpu_room(slot.gpus) if slot.gpus else host
         limits = {}
@@ -93,8 +99,8 @@ class RayLauncher(Launcher):
             fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
                 raise InvalidInput(
-                    f"one agent of {spec.label} needs {memory.shown(need.each(device))} and does "
-                    f"not fit: write {memory.SMALLER[need.largest]}"
+                    f"one agent of {spec.label} needs {memory.shown(need.each(device))} and does not fit: write "
+                    f"{memory.SMALLER[need.largest]}"
                 )
             limits[name] = fit
         return split(plan, limits)
@@ -108,10 +114,10 @@ class RayLauncher(Launcher):
     def estimate(self, plan: Plan, folder: Path | None, *, measure: bool) -> str | None:
         """Wall time and hours of workers, by measured speeds; without evaluations.
 
-        Speeds are those of the run so far. Before its start, they are measured if `measure` is set,
-        or if not all populations begin at once, so that their order matters.
+        Speeds are those of the run so far. Before its start, they are measured if `measure` is set, or if not all
+        populations begin at once, so that their order matters.
         """
-        specs, slot = plan.populations, slot_of(self._options, plan.device, self._nodes)
+        specs, slot = plan.populations, self._slot(plan)
         slots = sum(slot.times(node) for node in self._nodes)
         before = {name: Progress() if folder is None else read_progress(folder, name) for name in specs}
         self._rates = {
@@ -132,8 +138,7 @@ class RayLauncher(Launcher):
         return f"expected: {_hours(wall, sum(left.values()), slot.gpus)}, without evaluations"
 
     def run(self, plan: Plan, folder: Path, execution: ExecutionOptions, callbacks: Callbacks) -> None:
-        ray, slot = self._ray, slot_of(self._options, plan.device, self._nodes)
-        specs, url = plan.populations, execution.url
+        ray, slot, specs, url = self._ray, self._slot(plan), plan.populations, execution.url
         seconds = {name: s.agent_steps / self._rates.get(name, 1.0) for name, s in specs.items()}
         remote = ray.remote(worker.work)
         device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
@@ -142,15 +147,10 @@ class RayLauncher(Launcher):
         shared = "" if url else str(folder.resolve())
         tasks = {}
         for name in longest_first(seconds):
-            options = {
-                "num_cpus": slot.cpus,
-                "num_gpus": slot.gpus,
-                "memory": self._host_bytes[name],
-                "max_retries": self._options.ray_retries,
-                "name": name,
-            }
             task = Task(shared, name, device, threads, execution.groups, url)
-            tasks[remote.options(**options).remote(task.to_json())] = name
+            resources = {"num_cpus": slot.cpus, "num_gpus": slot.gpus, "memory": self._host_bytes[name]}
+            placed = remote.options(**resources, max_retries=self._options.ray_retries, name=name)
+            tasks[placed.remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in specs}
         progress, noted = dict(before), dict.fromkeys(specs, 0)
         copy = Copy(folder, url) if url else None
@@ -178,6 +178,9 @@ class RayLauncher(Launcher):
         spent = sum(read_progress(folder, name).seconds for name in plan.populations)
         gpus = self._options.ray_gpus if plan.device.startswith("cuda") else 0.0
         return f"took: {_hours(seconds, spent, gpus)}"
+
+    def _slot(self, plan: Plan) -> Slot:
+        return slot_of(self._options, plan.device, self._nodes)
 
     def _outcome(self, ref: Any) -> Outcome:
         errors = self._ray.exceptions
@@ -217,16 +220,12 @@ class RayLauncher(Launcher):
             family = plan.families.get(spec.env, spec.env)
             kinds.setdefault((family, algorithms, spec.agents.height), []).append(spec.name)
         on_worker = replace(plan, device="cuda" if slot.gpus else "cpu")
-        asked = [(names, remote.remote(speed.request(on_worker, names[0], slot.cpus))) for names in kinds.values()]
+        asked = [(names, remote.remote(speed_request(on_worker, names[0], slot.cpus))) for names in kinds.values()]
         for names, ref in asked:
             try:
                 self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:
                 raise InvalidInput(f"{names[0]} cannot be run ({reason_of(error)})") from error
-
-
-def _host_bytes(need: memory.Need, device: torch.device) -> int:
-    return memory.host_bytes(need) if device.type == "cuda" else memory.process_bytes(need)
 
 
 def _device(plan: Plan) -> torch.device:
@@ -236,19 +235,7 @@ def _device(plan: Plan) -> torch.device:
     return torch.device(plan.device)
 
 
-def _replay_device(plan: Plan) -> str | None:
-    return next((s.replay_device for s in plan.settings.values() if s.replay_device), None)
-
-
-def _counted(count: float, noun: str) -> str:
-    return f"{count:g} {noun}" if count == 1 else f"{count:g} {noun}s"
-
-
 def _hours(wall: float, workers: float, gpus: float) -> str:
     """3:00:00, 4:00:00 of workers; or 3:00:00, 2.00 GPU-hours with half a GPU each."""
-    spent = f"{workers * gpus / 3_600:,.2f} GPU-hours"
-    return f"{_clock(wall)}, {spent if gpus else f'{_clock(workers)} of workers'}"
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+    clock, spent = (str(timedelta(seconds=round(seconds))) for seconds in (wall, workers))
+    return f"{clock}, {workers * gpus / 3_600:,.2f} GPU-hours" if gpus else f"{clock}, {spent} of workers"

@@ -4,21 +4,24 @@ Everything else is in the run's folder, which the process reads and writes.
 """
 
 import json
+import time
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 from msgspec import structs
 
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import Folder
+from valueshare.population.agents import SCHEMA
+from valueshare.population.checkpoints.files import CheckpointPaths
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
-from valueshare.population.state import NetworkFactory
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.runs.execution import Callbacks
 from valueshare.runs.locks import Taken, locked
-from valueshare.runs.plan import Plan
+from valueshare.runs.plan import Plan, config, from_config
 from valueshare.runs.progress import ProgressFile, progress_lock, read_progress
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
@@ -28,6 +31,9 @@ from valueshare.schema import Progress
 
 # A worker that was lost may hold its population's lock until the server of the filesystem notices.
 LOCK_WAIT_SECONDS = 60.0
+MEASURE_SECONDS = 5.0
+SAMPLE_STEPS = 16  # between readings of the clock
+WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 
 class Task(NamedTuple):
@@ -58,14 +64,12 @@ def run_population(
 ) -> bool:
     """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
 
-    Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write
-    beside its replacement. Addresses have no locks: both would write the same bytes there.
+    Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
+    Addresses have no locks: both would write the same bytes there.
     """
     copies: AbstractContextManager[Copy | None] = nullcontext()
     if task.url is not None:
-        copies = nullcontext(Copy(Path(task.folder), task.url))
-        if not task.folder:
-            copies = working_copy(task.url)
+        copies = nullcontext(Copy(Path(task.folder), task.url)) if task.folder else working_copy(task.url)
     with copies as copy:
         folder = Path(task.folder) if copy is None else copy.folder
         if copy is not None and plan is None:
@@ -98,20 +102,21 @@ def _train(
 ) -> bool:
     progress = ProgressFile(folder, spec.name)
 
-    def on_tick(step: int) -> None:
+    def write_progress(step: int, phases: int | None = None) -> None:
+        progress.write(step, phases)
+        if copy is not None:
+            copy.push_progress(spec.name)
+
+    def on_step(step: int) -> None:
         if progress.is_due() or callbacks.is_due():
             callbacks.on_step(spec.name, step)
             if progress.is_due():
-                progress.write(step)
-                if copy is not None:
-                    copy.push_progress(spec.name)
+                write_progress(step)
 
     def on_phase(report: PhaseReport) -> None:
         if copy is not None:
             copy.push_population(spec.name)
-        progress.write(report.step, report.phase + 1)
-        if copy is not None:
-            copy.push_progress(spec.name)
+        write_progress(report.step, report.phase + 1)
         callbacks.on_phase(spec.name, report.step, report.records)
 
     return train_population(
@@ -127,7 +132,7 @@ def _train(
         groups=None if task.groups is None else min(task.groups, spec.agents.height),
         on_phase=on_phase,
         should_stop=callbacks.should_stop,
-        on_tick=on_tick,
+        on_step=on_step,
     ).finished
 
 
@@ -136,7 +141,7 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbac
     now = read_progress(folder, spec.name)
     if structs.replace(now, seconds=before.seconds) == before:
         return before
-    files = Folder(folder, spec.name)
+    files = CheckpointPaths(folder, spec.name)
     try:
         new = [pl.read_parquet(files.records(phase)) for phase in range(before.phases, now.phases)]
     except (OSError, pl.exceptions.PolarsError):
@@ -146,3 +151,49 @@ def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbac
     if now.step != spec.settings.phase_end(max(0, now.phases - 1)):
         callbacks.on_step(spec.name, now.step)
     return now
+
+
+def speed_request(plan: Plan, population: str, threads: int) -> str:
+    """The arguments of `measured_speed` for one population of a plan, as text for a worker."""
+    agents = plan.agents.to_dicts()
+    return json.dumps({"config": config(plan), "agents": agents, "population": population, "threads": threads})
+
+
+def measured_speed(values: dict[str, Any]) -> float:
+    """Agent-steps per second while the population learns, without evaluations, checkpoints and a folder.
+
+    Learning starts as soon as there is a minibatch, in one long phase; the evaluation before it is one short episode.
+    """
+    plan = from_config(values["config"], pl.DataFrame(values["agents"], schema=SCHEMA))
+    spec = plan.populations[values["population"]]
+    given, steps = spec.settings, 10**9
+    settings = replace(
+        given,
+        steps=steps,
+        checkpoint_interval=steps,
+        eval_interval=steps,
+        eval_episodes=1,
+        eval_timesteps=0,
+        eval_envs=1,
+        eval_episode_limit=8,
+        learning_starts=min(given.learning_starts, 4 * given.batch_size),
+        replay_capacity=max(given.replay_transitions, given.batch_size),
+    )
+    marks: list[tuple[float, int]] = []
+
+    def on_step(step: int) -> None:
+        if step % SAMPLE_STEPS == 0 and step >= settings.learning_starts + WARM_UP_STEPS:
+            marks.append((time.perf_counter(), step))
+
+    train_population(
+        spec.agents,
+        settings,
+        device=plan.device,
+        compiled=plan.compiled,
+        backend=spec.backend,
+        threads=values["threads"],
+        should_stop=lambda: len(marks) > 1 and marks[-1][0] - marks[0][0] >= MEASURE_SECONDS,
+        on_step=on_step,
+    )
+    (first, begun), (last, ended) = marks[0], marks[-1]
+    return (ended - begun) * spec.agents.height / (last - first)

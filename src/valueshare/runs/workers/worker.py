@@ -15,17 +15,19 @@ from valueshare.children import serve
 from valueshare.errors import InvalidInput
 
 
-def work(text: str) -> bool:
-    """Run a population into its run's folder; whether it finished."""
-    prepare(json.loads(text)["threads"])
-    return _run(text)
+def work(text: str, threads: int | None = None) -> bool:
+    """Run a population into its run's folder, with the task's threads if none are given; whether it finished."""
+    prepare(threads or json.loads(text)["threads"])
+    from valueshare.runs.workers.tasks import Task, run_population
+
+    return run_population(Task.from_json(text))
 
 
 def speed(text: str) -> float:
     """Agent-steps per second of a population, of which nothing is kept."""
     values = json.loads(text)
     prepare(values["threads"])
-    from valueshare.runs.speed import measured_speed
+    from valueshare.runs.workers.tasks import measured_speed
 
     return measured_speed(values)
 
@@ -76,21 +78,5 @@ def prepare(threads: int | None) -> None:
     torch.set_num_threads(threads or 1)
 
 
-def main() -> None:
-    """Run the task on stdin with one thread of PyTorch, and end when stdin does."""
-
-    def run(text: str) -> None:
-        prepare(1)
-        _run(text)
-
-    serve(run)
-
-
-def _run(text: str) -> bool:
-    from valueshare.runs.workers.tasks import Task, run_population
-
-    return run_population(Task.from_json(text))
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda text: work(text, threads=1))

@@ -18,8 +18,8 @@ from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
 from valueshare.runs.shards import balanced
-from valueshare.runs.workers import processes
-from valueshare.runs.workers.processes import ProcessLauncher
+from valueshare.runs.workers import local
+from valueshare.runs.workers.local import ProcessLauncher
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -97,6 +97,6 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
-    for module in (processes, training):
+    for module in (local, training):
         monkeypatch.setattr(module, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

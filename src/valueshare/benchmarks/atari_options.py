@@ -1,0 +1,40 @@
+"""Options of the Atari benchmark.
+
+Nothing heavy is imported here: the command line reads it before it knows the command.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+LoopName = Literal["serial", "halves", "delayed", "delayed-halves", "delayed-quarters", "delayed-eighths"]
+
+
+@dataclass(frozen=True)
+class AtariBench:
+    """Agents to measure, and how long to measure each part."""
+
+    agents: int = 16
+    """Agents that step in lockstep."""
+    algorithm: str = "dqn"
+    """dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn."""
+    games: tuple[str, ...] = ("Pong",)
+    """Games, assigned to the agents in turn; the single plain agent plays the first."""
+    replay_capacity: int = 1_000_000
+    """Transitions that the replay of one agent holds, 7.1 kB each."""
+    replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
+    """Memory that holds the replay; auto: that of the training device."""
+    loops: tuple[LoopName, ...] = ("serial", "halves", "delayed", "delayed-halves")
+    """Training loops: one group of agents or several independent ones; delayed: with a delayed actor."""
+    raw_seconds: float = 5.0
+    """Seconds to measure the bare emulators."""
+    plain_seconds: float = 8.0
+    """Seconds to measure one plain agent."""
+    part_seconds: float = 2.0
+    """Seconds to measure each of learning, acting and storing."""
+    loop_seconds: float = 10.0
+    """Seconds to measure each loop; the bare emulators beside it take half as long."""
+
+    @property
+    def measured_loops(self) -> tuple[LoopName, ...]:
+        """The loops to build: without loop_seconds only the first one, for its parts."""
+        return self.loops if self.loop_seconds else self.loops[: bool(self.part_seconds)]

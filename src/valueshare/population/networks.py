@@ -1,0 +1,88 @@
+"""Networks of agents: built from a factory, one module for all agents, stacked weights."""
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from valueshare.envs.base import EnvironmentSpec
+from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.learning.randomness import stream_key
+from valueshare.nn.torsos import NetworkShape
+from valueshare.population.settings import TrainingSettings
+
+# A network of one agent from (shape, k): an algorithm's own, or a user's.
+NetworkFactory = Callable[[NetworkShape, float], nn.Module]
+Tensors = dict[str, Tensor]
+
+
+class Weights(NamedTuple):
+    """Parameters and buffers of every agent by name, [P, ...] each."""
+
+    parameters: Tensors
+    buffers: Tensors
+
+
+def forward(network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
+    """Outputs of every agent's network on its own observations [P, B, ...], of any module."""
+
+    def one(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(network, (parameters, buffers), inputs)
+        return outputs
+
+    inputs = (observation,) if tau is None else (observation, tau)
+    outputs: Tensor = vmap(one)(weights.parameters, weights.buffers, *inputs)
+    return outputs
+
+
+def network_shape(settings: TrainingSettings, env: EnvironmentSpec) -> NetworkShape:
+    """The sizes of one agent's network, and how its weights start."""
+    return NetworkShape(
+        env.network_shape, env.actions, settings.hidden, settings.observation_scale, settings.initialization
+    )
+
+
+def is_built_in(factory: NetworkFactory) -> bool:
+    """Whether a network is one of the algorithms' own, and not a user's."""
+    return any(factory is algorithm.build for algorithm in ALGORITHMS.values())
+
+
+def network_on_meta(factory: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
+    """One agent's network built on the meta device, where tensors have shapes and take no memory.
+
+    A user's factory may do what needs numbers, like `.item()`: its network is then built as usual.
+    That one, or parts that come from NumPy, are not on the meta device.
+    """
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")  # PyTorch warns of stored weights that are not copied
+            return drawn_network(factory, shape, k, seed=0)
+    except Exception:
+        if is_built_in(factory):
+            raise
+        return drawn_network(factory, shape, k, seed=0)
+
+
+def shared_network(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
+    """The module that all agents share, its weights on the meta device.
+
+    A user's module may hold tensors that are neither parameters nor buffers: where agents learn,
+    they need their numbers, so it is built as usual first.
+    """
+    if device.type == "meta" or is_built_in(factory):
+        return network_on_meta(factory, shape, 0.0).to("meta")
+    return drawn_network(factory, shape, 0.0, seed=0).to("meta")
+
+
+def drawn_network(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
+    """One agent's network, its weights a function of its seed for any factory.
+
+    The CPU's global generator is seeded, and left as it was found: a module that knows nothing of
+    generators draws the right numbers too. Those of GPUs are not touched.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(stream_key(seed, "weights"))
+        return factory(shape, k)
