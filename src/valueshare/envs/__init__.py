@@ -39,11 +39,11 @@ def make_environments(
 ) -> Environments:
     """`count` environments: ALE's of Atari games, Gymnax's of MinAtar, EnvPool's where it has the id, else Gymnasium's.
 
-    `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar
-    games. `threads` are those of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces the environment's
-    own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which is faster and
-    cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode. Call
-    `reset(seeds)` first.
+    `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar games. `threads` are those
+    of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces
+    the environment's own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which
+    is faster and cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode.
+    Call `reset(seeds)` first.
     """
     if count < 1:
         raise InvalidInput(f"count = {count}: there is at least 1 environment")
