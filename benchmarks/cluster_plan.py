@@ -8,8 +8,8 @@ many seconds as its agent-steps, evaluation included, take at its rate. Tasks be
 each where a GPU is free, as on a cluster.
 
 Rates are of one GPU with 16 cores and 16 agents, as measured on an H200: the emulators alone made
-7,800 to 14,700 steps a second, and a training loop 0.73 of that; 8,000 lies in the middle. IQN's
-was not measured: half of it is a guess. Each agent then makes 500 steps a second. A smaller
+7,800 to 14,700 steps per second, and a training loop 0.73 of that; 8,000 lies in the middle. IQN's
+was not measured: half of it is a guess. Each agent then makes 500 steps per second. A smaller
 population is taken to be no faster an agent: its emulators have a core each either way.
 Games are said to differ by --spread: their emulators do not all take the same time.
 """

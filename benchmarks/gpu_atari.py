@@ -263,7 +263,7 @@ def print_kernels(step: Callable[[], None], ms: float) -> None:
         torch.cuda.synchronize()
     averages = sorted(found.key_averages(), key=lambda e: -e.self_device_time_total)
     busy = sum(e.self_device_time_total for e in averages) / count
-    print(f"  {ms:.3f} ms a step, {busy / 1e3:.3f} of it in {len(averages)} kinds of kernels:")
+    print(f"  {ms:.3f} ms per step, {busy / 1e3:.3f} of it in {len(averages)} kinds of kernels:")
     for event in averages[:14]:
         each = event.self_device_time_total / count
         print(f"  {each:8.1f} us  {event.count // count:4d} x  {event.key[:110]}")

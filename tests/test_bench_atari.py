@@ -108,7 +108,7 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
     assert list(rows) == [
         "raw ALE, 2 emulators",
         "one plain agent",
-        "learning alone, an update",
+        "learning alone, per update",
         "acting alone",
         "storing alone",
         "loop",
@@ -121,7 +121,7 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
         assert row.ratio == pytest.approx(row.rate / 50)
         assert row.share is not None
         assert 0 < row.share < 2
-    learning = rows["learning alone, an update"]
+    learning = rows["learning alone, per update"]
     assert learning.rate == pytest.approx(2 * 4 * 1e3 / learning.ms)  # an update every 4 steps
     shown = [line for line in said if not line.startswith((" ", "part", "memory", "2 agents"))]
     assert [line[:34].rstrip() for line in shown] == list(rows)

@@ -7,6 +7,8 @@ up to 10 times as large that sum to 0.
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -312,3 +314,22 @@ def test_a_k_of_another_shape_is_refused_in_one_line(function: Callable[..., Any
 def test_the_layer_refuses_what_is_no_k(k: Any) -> None:
     with pytest.raises(vs.InvalidInput, match=r"^k (is given as \w+: write a number|= \S+: the mean-scaling)"):
         vs.MeanExpansion(k)
+
+
+def test_numbers_of_any_type_are_taken() -> None:
+    expected = vs.expand(np.array([1.0, 2.0, 3.0]), 0.5)
+    for k in (Fraction(1, 2), Decimal("0.5"), np.float32(0.5)):
+        np.testing.assert_array_equal(vs.expand([1, 2, 3], k), expected)
+    assert vs.expand([torch.tensor(1.0), torch.tensor(2.0)], 1).dtype == np.float64
+    assert vs.expand([2**70, 0], 1)[1] == 2.0**69
+
+
+def test_a_masked_action_stays_masked() -> None:
+    expanded = vs.expand(np.ma.array([[1.0, 2.0, 9.0]], mask=[[False, False, True]]), 1.0)
+    assert expanded.tolist() == [[2.5, 3.5, None]]  # the mean is 1.5
+
+
+@pytest.mark.parametrize("b", ["1", None])
+def test_a_baseline_that_is_no_number_is_refused(b: Any) -> None:
+    with pytest.raises(vs.InvalidInput, match=r"^b is given as"):
+        vs.baseline_residual(np.ones(3), b)

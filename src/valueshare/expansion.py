@@ -69,7 +69,7 @@ def baseline_residual(q: Array, b: Number) -> Array:
     Shapes: q [..., n], b [...] -> u [..., n+1].
     """
     q = _values(q)
-    b = _per_state(q, b, "b")[..., None]
+    b = _per_state(q, _as_array(b, "b"), "b")[..., None]
     residual = q - b
     xp = _namespace(q)
     return xp.concatenate([residual, xp.broadcast_to(b, (*residual.shape[:-1], 1))], -1)
@@ -149,15 +149,20 @@ def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Num
 
 def _as_array(x: Array, name: str) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
-    given = x
-    if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
-        try:
-            x = np.asarray(x)
-        except ValueError:  # lists of different lengths
-            x = np.asarray(None)
-        if x.dtype.kind in "OSUMmc":
-            raise InvalidInput(f"{name} is given as {type(given).__name__}: write a number, or an array of numbers")
-    return x if "float" in str(x.dtype) else x * 1.0
+    given = type(x).__name__
+    try:
+        if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
+            _refuse_text_and_none(np.asarray(x))
+        x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
+        return x if "float" in str(x.dtype) else x * 1.0
+    except (TypeError, ValueError, OverflowError) as error:  # of lists of different lengths, too
+        raise InvalidInput(f"{name} is given as {given}: write a number, or an array of numbers") from error
+
+
+def _refuse_text_and_none(x: Array) -> None:
+    """NumPy would convert both to numbers."""
+    if x.dtype.kind in "SUMmc" or (x.dtype.kind == "O" and any(entry is None for entry in x.flat)):
+        raise TypeError
 
 
 def _values(x: Array) -> Array:

@@ -69,7 +69,7 @@ def train(
     `epsilon_end`, ...) take one value or several. `seeds` is how many, from `first_seed` on, or which. `network` makes
     one agent's module from (NetworkShape, k), instead of the algorithm's own. `should_stop` is called at every step,
     with several workers ten times a second; a run that it ends is not `finished`, and `resume` resumes it. `threads`
-    are those of the environments, and `groups` of agents step at their own pace (None: chosen automatically).
+    are those of the environments, and `groups` of agents step independently (None: chosen automatically).
     `launcher` says where populations run, and which.
     """
     plan = make_plan(

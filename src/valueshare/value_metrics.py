@@ -47,7 +47,7 @@ def overestimation(q_values: ArrayLike, rewards: ArrayLike, discount: float, fin
     if q.shape != rewards.shape or q.ndim == 0:
         raise InvalidInput(
             f"q_values of shape {list(q.shape)} and rewards of shape {list(rewards.shape)}:"
-            " give one value and one reward a step, both [T]"
+            " give one value and one reward per step, both [T]"
         )
     difference: Floats = q - discounted_returns(rewards, discount, final_value)
     return difference

@@ -98,3 +98,8 @@ def test_the_command_normalised_and_as_csv(said: Callable[[], list[str]]) -> Non
     lines = said()
     assert len(lines) == 58
     assert lines[1] == "Alien,3446.7,3686.3,3602.8,3751.2,5075.3,3886.3,4298.1"
+
+
+def test_an_empty_table_has_an_empty_column() -> None:
+    table = pl.DataFrame(schema={"env": pl.String, "score": pl.Float64})
+    assert human_normalized(table).schema["human_normalized"] == pl.Float64

@@ -267,7 +267,7 @@ def test_smoke_trains_pong_from_the_command_to_the_report(tmp_path: Path, cli: C
     command = (*words.split(), "--rate", "100", "--out", out)
     code, text, _ = cli(*command)
     assert code == 0
-    # 4 agents x (240 steps + 3 evaluations of 100) / 100 a second = 21.6 s.
+    # 4 agents x (240 steps + 3 evaluations of 100) / 100 per second = 21.6 s.
     assert "dqn: 4 agents in 1 population of at most 4, 240 steps each and 300 of" in text
     assert "0.4 minutes at 100 agent-steps/s, given" in text
     assert "Atari protocol machado-2018: " in text
@@ -319,7 +319,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
     code, text, _ = cli(*words, "--rate", "10000")
     assert (code, out.exists()) == (0, False)
     assert "ib-dqn: 120 agents in 8 populations of at most 15" in text
-    # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 a second.
+    # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 per second.
     hours = 120 * (50_000_000 + 201 * 125_000) / 10_000 / 3_600
     assert f"120 agents in all, {hours:,.1f} hours, on cpu" in text
 
@@ -345,7 +345,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
         (["--eval-interval", "0"], "eval-interval = 0"),
         (["--eval-timesteps", "0"], "eval-timesteps = 0"),
         (["--replay-capacity", "0"], "replay-capacity = 0"),
-        (["--rate", "0"], "rate = 0: write agent-steps a second, or leave it out"),
+        (["--rate", "0"], "rate = 0: write agent-steps per second, or leave it out"),
         (["--out", "/dev/null"], "/dev/null/dqn: not a directory"),
         (["--rate", "-1"], "rate = -1"),
         (["--steps", "-5"], ": steps = -5: write a number >= 1"),

@@ -74,8 +74,8 @@ def test_exploration_in_blocks_draws_the_numbers_of_each_step(
     exploration = exploration_in_blocks(population, state.step)
     for t in (0, 1, 2, 3, 4, 7, 100, 2, 2**40):  # on, ahead, and back again
         state.step.fill_(t)
-        coins, choices = exploration()
-        assert torch.equal(coins, uniform(population.keys.explore, t, 1)[:, 0])
+        draws, choices = exploration()
+        assert torch.equal(draws, uniform(population.keys.explore, t, 1)[:, 0])
         assert torch.equal(choices, integers(population.keys.action, t, 1, 2)[:, 0])
 
 
@@ -98,8 +98,8 @@ def test_each_agent_explores_by_its_own_coin_and_epsilon() -> None:
 
 def test_epsilon_greedy_takes_the_first_of_equal_values() -> None:
     q = torch.tensor([[1.0, 3.0, 3.0], [1.0, 3.0, 3.0]])
-    coins, choices = torch.tensor([0.2, 0.1]), torch.tensor([0, 0])
-    assert epsilon_greedy(q, 0.15, coins, choices).tolist() == [1, 0]
+    draws, choices = torch.tensor([0.2, 0.1]), torch.tensor([0, 0])
+    assert epsilon_greedy(q, 0.15, draws, choices).tolist() == [1, 0]
 
 
 def test_sampling_is_uniform_over_live_transitions() -> None:

@@ -333,7 +333,7 @@ def test_an_environment_without_an_end_needs_an_evaluation_limit(
     code, _, err = cli("train", "--env", "tests/Endless-v0", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert "tests/Endless-v0 has no episode limit" in err
-    assert err.endswith("write --eval-episode-limit, or evaluate by --eval-timesteps\n")
+    assert err.endswith("set eval_episode_limit, or evaluate by eval_timesteps\n")
     assert not (tmp_path / "run").exists()
 
 

@@ -113,3 +113,11 @@ def test_a_plan_in_full_is_what_a_user_would_write_and_only_what_applies() -> No
     shown = in_full(made)
     assert {"  --k 0 4", "  --quantiles 8", "  --kappa 1", "  --rmsprop-decay 0.95"} <= set(shown)
     assert not [line for line in shown if line.startswith(("  --loss", "  --adam-betas", "  --beta"))]
+
+
+def test_a_plan_in_full_lists_the_seeds_that_options_cannot_describe() -> None:
+    made = make_plan("CartPole-v1", ["ib-dqn"], k=[0, 4], seeds=3)
+    rows = replace(made, agents=made.agents[2:5])  # seed 2 of k = 0, seeds 0 and 1 of k = 4
+    shown = in_full(rows)
+    assert shown[-1] == "  3 of these agents, with seeds 2, 0, 1"
+    assert not [line for line in shown if line.startswith(("  --seeds", "  --first-seed"))]

@@ -192,7 +192,7 @@ def test_the_plan_alone_writes_nothing(
     code, out, _ = cli(*small, "--plan")
     assert code == 0
     assert "6 agents in 2 populations, 400 steps each" in out
-    assert "batch_size = 8" in out
+    assert "  --batch-size 8\n" in out
     assert "memory: " in out
     assert list(tmp_path.iterdir()) == []
 

@@ -52,9 +52,9 @@ def test_a_video_of_cartpole(cartpole: Path, tmp_path: Path, capsys: Any) -> Non
     assert second.startswith(f"episode 2: score {steps[1]}, {steps[1]} steps, ")
     assert mean == f"mean score {sum(steps) / 2:g} of 2 episodes" or sum(steps) % 2
     frames = decoded(path)
-    # A frame a decision, and a second of each end: 50 frames.
+    # One frame per decision, and a second of each end: 50 frames.
     assert frames.shape == (sum(steps) + 2 * 50, HEIGHT, 600 + PANEL, 3)
-    assert f"{len(frames)} frames, {600 + PANEL}x{HEIGHT}, 50 a second" in wrote
+    assert f"{len(frames)} frames, {600 + PANEL}x{HEIGHT}, 50 frames per second" in wrote
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")

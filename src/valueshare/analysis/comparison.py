@@ -92,7 +92,8 @@ def performance_profile(
         if sizes.max() > 1:
             low, high = intervals(above, sizes, "run_mean", resamples=resamples, seed=seed)
         numbers = {"threshold": taus, "value": above.mean(axis=1), "ci95_low": low, "ci95_high": high}
-        tables.append(cell.join(pl.DataFrame(numbers), how="cross"))
+        counts = cell.select(*found.by, "games", "runs", "left_out")
+        tables.append(counts.join(pl.DataFrame(numbers), how="cross"))
     shown = (*found.by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
     result = pl.concat(tables).select(shown)
     return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes)

@@ -60,8 +60,9 @@ def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame
     require(table, name, column)
     games = {str(env): game_name(str(env)) for env in table[name].unique()}
     base = {game: scores for game, *scores in atari_baselines().iter_rows()}
+    shown = pl.col(name).cast(pl.String)
     random, human = (
-        pl.col(name).cast(pl.String).replace_strict({env: base[game][i] for env, game in games.items()}) for i in (0, 1)
+        shown.replace_strict({env: base[game][i] for env, game in games.items()}).cast(pl.Float64) for i in (0, 1)
     )
     score = pl.col(column).cast(pl.Float64)
     return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))

@@ -49,7 +49,7 @@ FILLED = 128  # real steps; the rings are then filled with copies of them
 
 
 class LoopKind(NamedTuple):
-    """A way to run the training loop; only a delayed actor changes an agent's random numbers."""
+    """A way to run the training loop; only a delayed actor changes what agents do."""
 
     title: str
     groups: int
@@ -172,6 +172,8 @@ def _check(bench: AtariBench, threads: int | None) -> None:
     if not bench.loops:
         raise InvalidInput(f"no loop is given: write some of {', '.join(LOOPS)}")
     for loop in bench.loops:
+        if loop not in LOOPS:
+            raise InvalidInput(f"there is no loop {loop!r}: write some of {', '.join(LOOPS)}")
         if LOOPS[loop].groups > bench.agents:
             least = LOOPS[loop].groups
             raise InvalidInput(f"{loop} needs {least} agents: write --agents {least} or more")
@@ -249,7 +251,7 @@ def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
         parts.learn(next(steps))
 
     update = 1 / calls_per_second(learn, seconds, population.device)
-    yield Row("learning alone, an update", 1e3 * update, population.size * every / update)
+    yield Row("learning alone, per update", 1e3 * update, population.size * every / update)
     for name, call in (("acting", parts.act), ("storing", parts.store)):
         step = 1 / calls_per_second(call, seconds, population.device)
         of = "" if parts.agents == population.size else f", {parts.agents} agents"

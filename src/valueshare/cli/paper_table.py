@@ -35,7 +35,7 @@ def paper_table(
 
 
 def _lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:
-    """The table as aligned text: a line a game, then the IQM of each agent."""
+    """The table as aligned text: one line per game, then the IQM of each agent."""
     from valueshare.analysis.statistics import iqm
 
     agents = wide.columns[1:]

@@ -92,6 +92,6 @@ def watch(runs: RunFolders, /, *, port: int = 8_011, max_result_size: MaxResultS
         except KeyboardInterrupt:
             stop.set()
             looking.join(timeout=2)
-            print("no longer shown", file=sys.stderr)
+            print("stopped", file=sys.stderr)
         finally:
             stop.set()

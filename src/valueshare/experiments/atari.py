@@ -72,10 +72,10 @@ def atari_study(
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
-        unread = ["replay_device"]  # the paper does not say where replay is kept
+        ignored = ["replay_device"]  # the paper does not say where replay is kept
         if not any(algorithm_named(member).samples.learn for member in members):
-            unread += ["quantiles", "target_quantiles", "acting_quantiles"]
-        sentences += changed_settings(preset.settings, settings, unread)
+            ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
+        sentences += changed_settings(preset.settings, settings, ignored)
     epsilon = EPSILON_STEPS.get(options.scale)
     if epsilon is not None:
         sentences.append(f"exploration falls within {epsilon:,} steps instead of 1,000,000")
@@ -134,17 +134,19 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
 
 def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.DataFrame:
     """Every combination, game by game; k = n is the number of actions of the game."""
-    own = preset.agent_settings
+    agent_settings = preset.agent_settings
     if options.scale in EPSILON_STEPS:
-        own = replace(own, epsilon_steps=EPSILON_STEPS[options.scale])
-    owns = [replace(own, beta=beta) for beta in design.beta] or [own]
+        agent_settings = replace(agent_settings, epsilon_steps=EPSILON_STEPS[options.scale])
+    all_settings = [replace(agent_settings, beta=beta) for beta in design.beta] or [agent_settings]
     tables = []
     for game in design.games:
         spec = environment_spec(game, "ale", options.atari_protocol)
         for name in design.algorithms:
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
-            tables.append(agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=owns))
+            tables.append(
+                agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings)
+            )
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 

@@ -18,7 +18,7 @@ def _help(setting: str, more: str = "") -> Parameter:
     return Parameter(help=SETTINGS[setting].help.removesuffix(".") + more + ".")
 
 
-SCALES = "; left out: that of the scale"
+SCALES = "; left out: the scale's value"
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class AtariOptions:
     games: tuple[str, ...] = ()
     """Names like Pong or NameThisGame; left out: those of the scale."""
     seeds: int | None = None
-    """Agents per combination; left out: that of the scale."""
+    """Agents per combination; left out: the scale's value."""
     steps: Annotated[int | None, _help("steps", SCALES)] = None
     eval_interval: Annotated[int | None, _help("eval_interval", ", and the length of a phase" + SCALES)] = None
     eval_timesteps: int | None = None
-    """Timesteps per evaluation of one agent; left out: that of the scale."""
+    """Timesteps per evaluation of one agent; left out: the scale's value."""
     replay_capacity: Annotated[int | None, _help("replay_capacity", ", 7.1 kB each" + SCALES)] = None
     replay_device: Literal["auto", "cpu", "cuda", "disk"] = "auto"
     """Memory that holds the replay; auto: that of the training device."""

@@ -78,13 +78,13 @@ def lunarlander_study(
         raise InvalidInput(f"eval-episodes = {eval_episodes}: write a number >= 1")
     if seeds is not None and seeds < 2:
         raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
-    paper, own = lunarlander_paper()
+    paper, agent_settings = lunarlander_paper()
     chosen = _SCALES[scale]
     changes = chosen.changes if eval_episodes is None else {**chosen.changes, "eval_episodes": eval_episodes}
     episodes = changes.get("eval_episodes", paper.eval_episodes)
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     count = chosen.seeds if seeds is None else seeds
-    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, agent_settings=own)
+    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, agent_settings=agent_settings)
     return Study(agents, settings, deviations(agents, settings))
 
 

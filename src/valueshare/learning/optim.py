@@ -1,4 +1,4 @@
-"""Optimisers of a whole population, in place, with one step size an agent.
+"""Optimisers of a whole population, in place, with one step size per agent.
 
 Parameters, gradients and moments are stacked tensors by name, each with the agents first, [P, ...]. Agents that are not
 `active` keep their weights, moments and counts, whatever their gradients hold: a diverged agent stays as it was, and
@@ -105,7 +105,7 @@ def _one_minus_exp(x: Tensor) -> Tensor:
     """1 - e^x = (1 + e^x)·tanh(-x/2), with all digits for x near 0, where 1 - 0.999 loses five.
 
     As -expm1(x) it is the same number, but the compiler fuses that with the update of the weights
-    and computes it again for every few of them; what holds an `exp` it computes once an agent.
+    and computes it again for every few of them; what holds an `exp` it computes once per agent.
     """
     return (1 + torch.exp(x)) * torch.tanh(-0.5 * x)
 

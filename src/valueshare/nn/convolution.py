@@ -3,7 +3,7 @@
 Stacked over agents, `torch.nn.Conv2d` becomes a grouped convolution, the slow path of GPUs. Here
 the image is cut into blocks of stride x stride pixels, so that a patch, what the kernel covers, is
 m x m blocks, m = kernel / stride, and neighbouring patches are one block apart. Then there are two
-ways, one product an agent in both, and one batched product for all of them:
+ways, one product per agent in both, and one batched product for all of them:
 
 - *Patches*: each is joined of its blocks and multiplied by the weights. Its derivative is a sum of
   shifted slices: every pixel gathers what the patches say of it.

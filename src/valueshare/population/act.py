@@ -17,7 +17,7 @@ BLOCK = 4_096  # random numbers that are drawn together on a CPU
 class Exploration(NamedTuple):
     """Random numbers of epsilon-greedy, [P] each, or [T, P] for several steps."""
 
-    coins: Tensor  # in [0, 1): the agent explores where its coin is below epsilon
+    draws: Tensor  # in [0, 1): the agent explores where its draw is below epsilon
     choices: Tensor  # the action it then takes
 
 
@@ -31,8 +31,8 @@ def act(population: Population, state: State, observation: Tensor, exploration: 
     tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.samples)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
     epsilon = linear(own.epsilon_start, own.epsilon_end, own.epsilon_steps, t)  # [P]
-    coins, choices = draw_exploration(population, t) if exploration is None else exploration
-    return epsilon_greedy(q, epsilon, coins, choices)
+    draws, choices = draw_exploration(population, t) if exploration is None else exploration
+    return epsilon_greedy(q, epsilon, draws, choices)
 
 
 def draw_exploration(population: Population, t: Tensor) -> Exploration:
@@ -44,9 +44,9 @@ def draw_exploration(population: Population, t: Tensor) -> Exploration:
     def every_step(stream: Tensor) -> Tensor:
         return stream.expand(shape).flatten()
 
-    coins = uniform(every_step(keys.explore), counter, 1)
+    draws = uniform(every_step(keys.explore), counter, 1)
     choices = integers(every_step(keys.action), counter, 1, actions)
-    return Exploration(coins.reshape(shape), choices.reshape(shape))
+    return Exploration(draws.reshape(shape), choices.reshape(shape))
 
 
 def exploration_in_blocks(population: Population, step: Tensor) -> Callable[[], Exploration]:
@@ -61,19 +61,19 @@ def exploration_in_blocks(population: Population, step: Tensor) -> Callable[[], 
     def exploration() -> Exploration:
         nonlocal first, block
         t = int(step)
-        if not first <= t < first + len(block.coins):
+        if not first <= t < first + len(block.draws):
             first, block = t, draw_exploration(population, torch.arange(t, t + steps))
         return Exploration(*(numbers[t - first] for numbers in block))
 
     return exploration
 
 
-def epsilon_greedy(q: Tensor, epsilon: Tensor | float, coins: Tensor, choices: Tensor) -> Tensor:
-    """The action of `choices` where the coin falls below epsilon, else the best one.
+def epsilon_greedy(q: Tensor, epsilon: Tensor | float, draws: Tensor, choices: Tensor) -> Tensor:
+    """The action of `choices` where the draw is below epsilon, else the best one.
 
     Among equal values the first. Shapes: q [..., A], the others [...] -> [...].
     """
-    return torch.where(coins < epsilon, choices, q.argmax(-1))
+    return torch.where(draws < epsilon, choices, q.argmax(-1))
 
 
 def acting_taus(keys: Tensor, counter: Tensor, lanes: int, samples: Samples) -> Tensor | None:

@@ -79,9 +79,9 @@ def make_player(population: Population, state: State, environments: Environments
     def play() -> None:
         now = current()
         q = action_values(now)
-        coins = uniform(keys.evaluation, counter, lanes)
+        draws = uniform(keys.evaluation, counter, lanes)
         choices = integers(keys.evaluation_action, counter, lanes, env.actions)
-        action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, coins, choices))
+        action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, draws, choices))
         value.tensor.copy_(select_action_values(q, action.tensor))
         if first is not None:
             obs.copy_(now)
@@ -189,8 +189,8 @@ def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
     """Refuse evaluations that might never end, or that cannot be shared out evenly."""
     if settings.eval_episodes and settings.eval_episode_limit is None and env.episode_limit is None:
         raise InvalidInput(
-            f"{env.name} has no episode limit, so an episode may never end: write --eval-episode-limit, or evaluate by "
-            "--eval-timesteps"
+            f"{env.name} has no episode limit, so an episode may never end: set eval_episode_limit, or evaluate by "
+            "eval_timesteps"
         )
     if settings.eval_timesteps % copies(settings):
         raise InvalidInput(

@@ -74,10 +74,10 @@ def train_population(
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
     `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
-    algorithm's own. `threads` are those of the environments, and `groups` of agents act each at their own pace (None:
+    algorithm's own. `threads` are those of the environments, and `groups` of agents step independently (None:
     as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `on_phase` is called after
     every phase, when its checkpoint is written; `should_stop` at every step: a phase that it ends leaves no trace, so
-    that the last finished phase stays the truth. `on_step` gets the number of the step there, for displays.
+    that a run resumes from its last finished phase. `on_step` gets the number of the step there, for displays.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.

@@ -41,8 +41,9 @@ def added_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Segment:
     transition_first = torch.maximum(moment[1], replay.written - capacity)
     transition_count = replay.written - transition_first
     at = _ring_index(transition_first, transition_count, capacity)
-    frames, rows = holds_frames(replay), _ring_index(row_first, row_count, length)
-    observation = replay.observation[:0, 0] if frames else replay.observation[rows]
+    observation = replay.observation[:0, 0]
+    if not holds_frames(replay):
+        observation = replay.observation[_ring_index(row_first, row_count, length)]
     action, reward, discount, row = (ring[at] for ring in (replay.action, replay.reward, replay.discount, replay.row))
     age = replay.age[at] if len(replay.back) else replay.age.flatten()
     counts = (row_first, row_count, transition_first, transition_count)

@@ -57,7 +57,7 @@ NOTES = (  # on how to read the numbers
     ),
     (
         "An agent that diverged is frozen and continues to be evaluated: its scores count, because leaving them out "
-        "would flatter the k that broke it."
+        "would make the mean of that k too high."
     ),
 )
 BY_K = {  # tables by k, and their headings

@@ -29,7 +29,7 @@ class ExecutionOptions(NamedTuple):
     tensorboard: bool = False
     progress: bool = True  # whether to show a display
     should_stop: Callable[[], bool] | None = None  # called at every step
-    groups: int | None = None  # of agents, each at its own pace; None: chosen automatically
+    groups: int | None = None  # of agents that step independently; None: chosen automatically
     launcher: LauncherOptions = LauncherOptions()
     url: Url | None = None  # the address of the run, if its folder is a copy
 

@@ -163,11 +163,18 @@ def in_full(plan: Plan) -> list[str]:
         own = plan.agents.filter(pl.col("env") == env)
         names = ("algorithm", "k", *PER_AGENT)
         values: dict[str, Any] = {name: own[name].unique(maintain_order=True).to_list() for name in names}
-        seeds = own["seed"].unique().sort()
-        values |= {"seeds": len(seeds), "first_seed": seeds[0], **settings.to_json()}
+        seeds = own["seed"].unique().sort().to_list()
+        # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
+        complete = own.height == len(seeds) * own.drop("agent", "seed").unique().height
+        described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+        if described_by_options:
+            values |= {"seeds": len(seeds), "first_seed": seeds[0]}
+        values |= settings.to_json()
         unused = _unused_settings(settings, own["algorithm"].unique(), plan.device)
         options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
         lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
+        if not described_by_options:
+            lines.append(f"  {own.height} of these agents, with seeds {', '.join(map(str, own['seed']))}")
     return lines
 
 

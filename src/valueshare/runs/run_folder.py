@@ -107,7 +107,7 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     if other is not None:
         raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}")
     if is_finished(folder, replace(plan, chunks=stored.get("pieces", {})), copied=copied):
-        raise InvalidInput(f"{folder} holds this run, finished: {OTHER_OUT} to repeat it")
+        raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")
     again = f"valueshare resume {shlex.quote(str(folder))}"
     raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
 

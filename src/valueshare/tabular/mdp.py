@@ -147,7 +147,7 @@ class FiniteMDP:
         if table is None or start is None:
             raise InvalidInput(f"{env_id} does not publish its transition table; these do: {', '.join(PUBLISHED)}")
         states, actions = len(table), len(table[0])
-        transition, paid = np.zeros((2, states, actions, states))  # paid: probability-weighted reward
+        transition, paid = (np.zeros((states, actions, states)) for _ in range(2))  # paid: probability-weighted reward
         ends, continues = np.zeros((2, states, states), dtype=np.bool_)  # [from, to]
         for state, choices in table.items():
             for action, outcomes in choices.items():

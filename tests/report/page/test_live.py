@@ -351,4 +351,4 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
         finally:
             process.kill()  # or leaving this block would wait for ever
         assert process.stdout.read() == ""
-        assert process.stderr.read() == "no longer shown\n"
+        assert process.stderr.read() == "stopped\n"

@@ -292,7 +292,7 @@ def test_a_run_can_be_watched(on_ray: tuple[str, ...], tmp_path: Path) -> None:
     finally:
         watch.send_signal(signal.SIGINT)
         _, err = watch.communicate(timeout=30)
-    assert (watch.returncode, err) == (0, "no longer shown\n")
+    assert (watch.returncode, err) == (0, "stopped\n")
 
 
 def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> None:

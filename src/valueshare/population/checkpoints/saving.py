@@ -169,7 +169,8 @@ def _all_or_nothing(paths: CheckpointPaths, phase: int) -> Iterator[None]:
         yield
     except NoRoom as error:
         remove_files(paths.checkpoints, lambda name: phase_of(name) == phase)
-        reason = f"{error.strerror}; all finished phases are safe: make room, then resume"
+        safe = "all finished phases are safe" if phase else "no phase is finished yet"
+        reason = f"{error.strerror}; {safe}: make room, then resume"
         raise NoRoom(error.errno, reason) from error
 
 

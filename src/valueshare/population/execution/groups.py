@@ -230,7 +230,7 @@ def reset_group(group: Group, step: Tensor, observation: NDArray[Any]) -> None:
 
 
 def store_last_step(group: Group) -> None:
-    """Store a step after which no actions are chosen."""
+    """Store a step after which no actions are chosen: the environments would wait for them."""
     group.buffers.keep_actions()
     group.buffers.result.upload()
     group.store()

@@ -19,7 +19,7 @@ from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_small
-from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.runs.storage.stores import Store
 from valueshare.schema import CONFIG, Invalid, json_object, read_config
 
 COPIES = "valueshare-copies"  # in the system's folder for temporary files
@@ -111,8 +111,8 @@ def finished_phases(location: Location) -> str:
         if isinstance(location, Path):
             names = [str(path.relative_to(location)) for path in (location / CHECKPOINTS).rglob("*.json")]
         else:
-            names = list(Store(location).sizes(CHECKPOINTS))
-    except Unreachable:
+            names = list(Store(location).sizes(CHECKPOINTS, patient=False))
+    except (OSError, InvalidInput):  # the error that ended the run is the one to report
         return safe
     return safe if any(map(is_manifest, names)) else "no phase is finished yet"
 

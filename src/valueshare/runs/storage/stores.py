@@ -50,9 +50,9 @@ class Store:
         except Exception as error:
             raise InvalidInput(f"{url} is no location of a run: {_reason(url, error)}") from None
 
-    def sizes(self, below: str = "") -> dict[str, int]:
+    def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
-        return {name: int(about.get("size") or 0) for name, about in self._found(below).items()}
+        return {name: int(about.get("size") or 0) for name, about in self._found(below, patient=patient).items()}
 
     def stamps(self, below: str) -> dict[str, str]:
         """A text that changes when a file does, by name."""
@@ -130,7 +130,7 @@ class Store:
 
         self._tried(f"write {name} to", attempt, patient=patient)
 
-    def _found(self, below: str) -> dict[str, dict[str, Any]]:
+    def _found(self, below: str, *, patient: bool = True) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
             root = self._path(below).rstrip("/")
@@ -142,7 +142,7 @@ class Store:
             return self._walked(root)
 
         start = len(self._root) + 1
-        return {path[start:]: about for path, about in self._tried("list", find).items()}
+        return {path[start:]: about for path, about in self._tried("list", find, patient=patient).items()}
 
     def _walked(self, root: str) -> dict[str, dict[str, Any]]:
         """All files; fsspec's own walk silently skips a folder that it could not list."""

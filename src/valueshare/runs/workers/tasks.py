@@ -43,7 +43,7 @@ class Task(NamedTuple):
     population: str
     device: str
     threads: int | None = None  # of the environments
-    groups: int | None = None  # of agents, each at its own pace; None: chosen automatically
+    groups: int | None = None  # of agents that step independently; None: chosen automatically
     url: Url | None = None  # the run's address, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
