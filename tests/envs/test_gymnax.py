@@ -133,3 +133,58 @@ def test_every_step_is_one_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch
         rewards += float(result.reward.sum())
     assert ends >= 2 or name == "Freeway-MinAtar"
     assert rewards > 0 or name == "Freeway-MinAtar"
+
+
+def test_games_share_a_program_and_an_environment_alone_is_the_same() -> None:
+    """Of five games, one at a time; the others' seeds and actions change nothing."""
+    names = list(GAMES)
+    together = GymnaxEnvironments(names)
+    actions = np.random.default_rng(1).integers(0, 6, (60, 5))
+    seeds = [10, 11, 12, 13, 2**64 - 1]
+    first = together.reset(seeds)
+    results = [together.step(row) for row in actions]
+    assert together.program.step._cache_size() == 1  # type: ignore[attr-defined]  # compiled once
+    for e in (0, 3):
+        alone = GymnaxEnvironments([names[e]])
+        np.testing.assert_array_equal(alone.reset([seeds[e]])[0], first[e])
+        for row, result in zip(actions, results, strict=True):
+            for mine, ours in zip(alone.step(row[e : e + 1]), result, strict=True):
+                np.testing.assert_array_equal(mine[0], ours[e])
+
+
+def test_an_environment_that_stands_still_keeps_its_state_and_random_numbers() -> None:
+    moving, pausing = (GymnaxEnvironments(["Asterix-MinAtar"] * 2) for _ in range(2))
+    np.testing.assert_array_equal(moving.reset([1, 2]), pausing.reset([1, 2]))
+    rng = np.random.default_rng(2)
+    for _ in range(80):
+        actions = rng.integers(0, 6, 2)
+        if rng.random() < 0.5:
+            before = pausing.step([0, 0], np.zeros(2, np.bool_))
+            assert not before.reward.any() and not (before.terminated | before.truncated).any()
+        for one, other in zip(moving.step(actions), pausing.step(actions), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
+    environments = make_environments("Freeway-MinAtar", 2, episode_limit=7)
+    first = environments.reset([4, 5])
+    for step in range(1, 15):
+        result = environments.step([0, 0])
+        assert result.truncated.tolist() == [step % 7 == 0] * 2
+        assert not result.terminated.any()
+        assert np.array_equal(result.observation, result.final_observation) == (step % 7 != 0)
+    assert result.observation.shape == first.shape == (2, 10, 10, 10)
+    assert result.observation.dtype == np.bool_
+
+
+def test_specs() -> None:
+    spec = environment_spec(["Breakout-MinAtar", "Seaquest-MinAtar"])
+    assert (spec.backend, spec.observation_shape, spec.actions) == ("jax", (10, 10, 10), 6)
+    assert spec.name == "Breakout-MinAtar+Seaquest-MinAtar"
+    assert environment_spec("Freeway-MinAtar").episode_limit == 2_500
+    cartpole = environment_spec("CartPole-v1", "jax")
+    assert (cartpole.observation_shape, cartpole.actions, cartpole.episode_limit) == ((4,), 2, 500)
+    with pytest.raises(InvalidInput, match="Pendulum-v1 has actions Box: choose one with Discrete actions"):
+        environment_spec("Pendulum-v1", "jax")
+    with pytest.raises(InvalidInput, match="did you mean Breakout-MinAtar"):
+        environment_spec("Brekout-MinAtar")
