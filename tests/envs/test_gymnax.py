@@ -50,7 +50,7 @@ class Scripted:
 
 
 def speeds_of(observation: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Freeway's cars, as its picture [10, 10, 7] shows them: the trail's channel is the speed, its side the direction."""
+    """Freeway's cars as its picture [10, 10, 7] shows them: a trail's channel is the speed, its side the direction."""
     cars = []
     for row in range(1, 9):
         at = int(observation[row, :, 1].argmax())
@@ -160,7 +160,8 @@ def test_an_environment_that_stands_still_keeps_its_state_and_random_numbers() -
         actions = rng.integers(0, 6, 2)
         if rng.random() < 0.5:
             before = pausing.step([0, 0], np.zeros(2, np.bool_))
-            assert not before.reward.any() and not (before.terminated | before.truncated).any()
+            assert not before.reward.any()
+            assert not (before.terminated | before.truncated).any()
         for one, other in zip(moving.step(actions), pausing.step(actions), strict=True):
             np.testing.assert_array_equal(one, other)
 
