@@ -1,8 +1,7 @@
 """Gymnax's environments: MinAtar's games step by step against MinAtar's own, and the protocol."""
 
 import copy
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -25,28 +24,35 @@ GAMES = {
 }
 
 
+class Unscripted(Exception):
+    """MinAtar asks for a random number that the script does not have."""
+
+    def __init__(self, choices: Iterable[float]) -> None:
+        self.choices = choices
+
+
 class Scripted:
     """A random generator that returns given numbers, where MinAtar asks for random ones."""
 
     def __init__(self, script: tuple[float, ...], cars: NDArray[np.int64] | None = None) -> None:
-        self.script, self.cars, self.asked = list(script), cars, 0
+        self.script, self.cars = list(script), cars
 
     def rand(self, count: int | None = None) -> Any:
         if count is not None:  # directions of Freeway's cars
             assert self.cars is not None
             return np.where(self.cars > 0, 0.75, 0.25)
-        return self._next()
+        return self._next((0.2, 0.4, 0.9))  # on all sides of 1/2 and 1/3, with which it is compared
 
     def randint(self, low: int, high: int | None = None, count: int | None = None) -> Any:
         if count is not None:  # speeds of Freeway's cars
             assert self.cars is not None
             return np.abs(self.cars)
-        low, high = (0, low) if high is None else (low, high)
-        return low + int(self._next() * (high - low))
+        return int(self._next(range(low) if high is None else range(low, high)))
 
-    def _next(self) -> float:
-        self.asked += 1
-        return self.script.pop(0) if self.script else 0.0
+    def _next(self, choices: Iterable[float]) -> float:
+        if not self.script:
+            raise Unscripted(choices)
+        return self.script.pop(0)
 
 
 def speeds_of(observation: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -62,26 +68,24 @@ def speeds_of(observation: NDArray[np.bool_]) -> NDArray[np.int64]:
 def successors(game: Any, action: int, seen: NDArray[np.bool_]) -> Iterator[tuple[Any, float, bool]]:
     """MinAtar's game after a step, for every outcome of its random numbers."""
     cars = speeds_of(seen) if seen.shape[-1] == 7 else None
-    thirds = [(i + 0.5) / 8 for i in range(8)]  # on both sides of 1/2 and 1/3, and one for each of 8 places
-    scripts: Any = [()]
-    while True:
-        longest = 0
-        for script in scripts:
-            after = copy.deepcopy(game)
-            after.random = generator = Scripted(script, cars)
+    scripts: list[tuple[float, ...]] = [()]
+    while scripts:
+        script = scripts.pop()
+        after = copy.deepcopy(game)
+        after.random = Scripted(script, cars)
+        try:
             reward, over = after.act(action)
-            longest = max(longest, generator.asked)
-            if generator.asked == len(script):
-                yield after, float(reward), bool(over)
-        if longest <= len(scripts[0]):
-            return
-        scripts = list(itertools.product(*([[0.2, 0.4, 0.9]] * 2 + [thirds] * (longest - 2))[:longest]))
+        except Unscripted as asked:
+            scripts += [(*script, choice) for choice in asked.choices]
+            continue
+        after.random = None
+        yield after, float(reward), bool(over)
 
 
 def first_games(name: str, seen: NDArray[np.bool_]) -> list[Any]:
     """MinAtar's game at an episode's start, for every outcome that looks like this."""
     made = []
-    for number in (0.0, 0.9):
+    for number in (0, 1):
         game = import_module(f"minatar.environments.{GAMES[name]}").Env(ramping=True)
         game.random = Scripted((number,), speeds_of(seen) if seen.shape[-1] == 7 else None)
         game.reset()
