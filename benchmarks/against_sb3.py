@@ -2,7 +2,7 @@
 
     python benchmarks/against_sb3.py        # with the Python that has valueshare
 
-Both learn the same way: MLP 128-128, minibatch 64, one update every 4 steps, replay 100,000.
+Both learn the same way: MLP 128-128, batch 64, one update every 4 steps, replay 100,000.
 Stable-Baselines3 runs as one process a core, one thread each, which is its best use of a small
 machine. The population runs in one process with a thread a core, and cut in two, one thread each,
 as with `--workers 2`. Processes say when they are warm and compiled, begin together, and count the
@@ -126,7 +126,7 @@ def main() -> None:
     console = Console(width=120)
     table = Table(
         title=f"LunarLander-v3, {len(cores)} cores: steps/s of all agents together",
-        caption="MLP 128-128, minibatch 64, an update every 4 steps, replay 100,000",
+        caption="MLP 128-128, batch 64, an update every 4 steps, replay 100,000",
     )
     for heading in ("learner", "steps/s", "each round", "times SB3"):
         table.add_column(heading, justify="left" if heading == "learner" else "right")

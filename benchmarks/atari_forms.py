@@ -60,7 +60,7 @@ def unfolded(layer: Convolution, image: Tensor) -> Tensor:
 
 
 def split(layer: Convolution, image: Tensor) -> Tensor:
-    """The images of a minibatch in a few groups: more and shorter products, for more of the GPU."""
+    """The images of a batch in a few groups: more and shorter products, for more of the GPU."""
     rows = patches(image, layer.kernel, layer.stride)
     columns = patch_weights(layer.weight, layer.stride) * layer.scale
     if len(rows) % SPLITS:

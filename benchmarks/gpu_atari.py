@@ -4,7 +4,7 @@
     python benchmarks/gpu_atari.py --rows dqn iqn --kernels
 
 A row is one compiled and captured step of the population: an update (sample, differentiate, Adam)
-of DQN or IQN with the paper's network, minibatch and quantiles, or acting on one observation each;
+of DQN or IQN with the paper's network, batch and quantiles, or acting on one observation each;
 with the convolutions as they are, or in another form. Prints one table last.
 Without an installed valueshare, put src/ on PYTHONPATH.
 """
@@ -235,7 +235,7 @@ def print_products(console: Console, options: argparse.Namespace, device: torch.
         "iqn embedding": (64, 64, 3136),
         "iqn dense": (64, 3136, 512),
     }
-    table = Table(title=f"microseconds of the matrix products, {p} agents, minibatch {b}, TF32")
+    table = Table(title=f"microseconds of the matrix products, {p} agents, batch {b}, TF32")
     for heading in ("layer", "forwards", "of inputs", "of weights", *(f"/{s}" for s in (2, 4, 8))):
         table.add_column(heading, justify="left" if heading == "layer" else "right")
     for name, (rows, k, n) in layers.items():
@@ -271,7 +271,7 @@ def print_kernels(step: Callable[[], None], ms: float) -> None:
 
 def table_of(results: list[dict[str, Any]], options: argparse.Namespace, device: torch.device) -> Table:
     table = Table(
-        title=f"{options.agents} Atari agents, minibatch {options.batch_size}, TF32, {device_name(device)}",
+        title=f"{options.agents} Atari agents, batch {options.batch_size}, TF32, {device_name(device)}",
         caption="learning: sample, differentiate, Adam; acting: one observation each",
     )
     for heading in ("row", "step", "convolutions", "ms", "compile s", "peak GB", "remark"):

@@ -48,7 +48,7 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
         reward = torch.tensor([float(t)])
         transitions.add(replay, torch.tensor([t]), reward, torch.tensor([0.9]), seen, no, seen)
     fill_with_copies(replay)
-    assert int(transitions.live(replay)) == 10
+    assert int(transitions.size(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3 and transitions 1 2 3, twice as many at a time; a stack is a row and the
     # one before it. The oldest are the spare ones, which are forgotten.

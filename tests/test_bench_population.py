@@ -49,7 +49,7 @@ def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
         number = torch.tensor([int(t)])
         transitions.add(replay, number, torch.tensor([t]), torch.tensor([0.9]), seen, no, seen)
     fill_with_copies(replay)
-    assert int(transitions.live(replay)) == 10
+    assert int(transitions.size(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3, transitions repeat 1 2 3; the oldest are spare ones, and forgotten.
     kept = range(transitions.SPARE, transitions.SPARE + 10)

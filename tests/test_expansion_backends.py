@@ -1,6 +1,6 @@
 """The transform on NumPy, PyTorch and JAX: the same numbers, in kind, differentiable, compilable.
 
-Legend: P agents, B minibatch, n actions.
+Legend: P agents, B batch, n actions.
 """
 
 from collections.abc import Callable, Iterator

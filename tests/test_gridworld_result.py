@@ -224,7 +224,7 @@ def test_the_paper_s_settings() -> None:
     for study in (with_penalty, without):
         assert study.k == (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
         assert study.timesteps == 9 * 61 * 128 * 5_000 == 351_360_000
-        assert study.moments == (500, 1_000, 2_500, 5_000)
+        assert study.record_steps == (500, 1_000, 2_500, 5_000)
         assert (study.epsilon, study.discount, study.seeds) == (0.1, 0.95, 128)
         np.testing.assert_allclose(study.step_sizes, np.exp(np.arange(-60, 1) / 10))
     with pytest.raises(InvalidInput, match="unknown scale 'big': write one of paper, smoke"):
@@ -238,7 +238,7 @@ def test_the_step_size_grid_ends_at_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("study", "moments", "measured", "case"),
+    ("study", "record_steps", "measured", "case"),
     [
         (TabularStudy(steps=1_000), (100, 200, 500, 1_000), "episodes", 0.0),
         (TabularStudy(steps=1_000, regimes=(700, 30)), (30, 700), "episodes", 0.0),
@@ -253,9 +253,9 @@ def test_the_step_size_grid_ends_at_one() -> None:
     ],
 )
 def test_what_a_study_measures_and_when(
-    study: TabularStudy, moments: tuple[int, ...], measured: str, case: float | None
+    study: TabularStudy, record_steps: tuple[int, ...], measured: str, case: float | None
 ) -> None:
-    assert (study.moments, study.measured, study.case) == (moments, measured, case)
+    assert (study.record_steps, study.measured, study.case) == (record_steps, measured, case)
     assert study.settings()["measure"] == measured
 
 

@@ -1,6 +1,6 @@
 """The mean-expansion layer: a buffer, not a parameter, and at home in any network.
 
-Legend: P agents, B minibatch, n actions.
+Legend: P agents, B batch, n actions.
 """
 
 import copy

@@ -55,7 +55,7 @@ def test_perfect_values_are_not_overestimated() -> None:
 def test_values_and_rewards_must_match() -> None:
     with pytest.raises(InvalidInput, match=r"q_values of shape \[2\] and rewards of shape \[3\]"):
         overestimation([1.0, 2.0], [1.0, 2.0, 3.0], 0.9)
-    with pytest.raises(InvalidInput, match="one value and one reward a step"):
+    with pytest.raises(InvalidInput, match="one value and one reward per step"):
         overestimation(1.0, 1.0, 0.9)
 
 

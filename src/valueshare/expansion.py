@@ -69,7 +69,8 @@ def baseline_residual(q: Array, b: Number) -> Array:
     Shapes: q [..., n], b [...] -> u [..., n+1].
     """
     q = _values(q)
-    b = _per_state(q, _as_array(b, "b"), "b")[..., None]
+    b = b if isinstance(b, int | float) else _as_array(b, "b")
+    b = _per_state(q, b, "b")[..., None]
     residual = q - b
     xp = _namespace(q)
     return xp.concatenate([residual, xp.broadcast_to(b, (*residual.shape[:-1], 1))], -1)
@@ -107,9 +108,9 @@ def matrix(n: int, k: Number) -> Array:
 
 
 def condition_number(k: Number) -> Number:
-    """The condition number of M_k, which is k + 1: eigenvalue k+1 along 1, and 1 elsewhere.
+    """The condition number of M_k, which is k + 1: eigenvalue k+1 along 1, and 1 in all other directions.
 
-    (For a single action there is no elsewhere, and M_k is the number k+1, of condition 1.)
+    (For a single action there is no other direction, and M_k is the number k+1, of condition 1.)
     """
     return _checked(k) + 1
 

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 MAGIC = b"PAR1"
 MOST_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
 HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
-MOST_PAGES = 200_000
-MOST_DEPTH = 16
+MAX_PAGES = 200_000
+MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
 WIDTHS = {0: 1, 1: 4, 2: 8, 3: 16, 4: 4, 5: 8, 6: 16}
 FIXED = 7  # bytes of a length that the schema has
@@ -114,8 +114,8 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: in
     while place < first + packed:
         header, length = _page_header(file, place)
         pages += 1
-        if pages > MOST_PAGES:
-            raise InvalidMetadata(f"a column has more than {MOST_PAGES:,} pages in a row group")
+        if pages > MAX_PAGES:
+            raise InvalidMetadata(f"a column has more than {MAX_PAGES:,} pages in a row group")
         size, inside = _whole(header, 2), _whole(header, 3)
         if size < 0 or inside < 0:
             raise InvalidMetadata("a page has a negative size")
@@ -170,7 +170,7 @@ class _Reader:
         self.content, self.at = content, 0
 
     def structure(self, depth: int = 0) -> Fields:
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise InvalidMetadata("its metadata is nested too deeply")
         fields: Fields = {}
         number = 0
@@ -198,7 +198,7 @@ class _Reader:
         raise InvalidMetadata(f"its metadata has a value of kind {kind}")
 
     def _several(self, depth: int) -> list[Any]:
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise InvalidMetadata("its metadata is nested too deeply")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._unsigned()

@@ -20,7 +20,7 @@ from valueshare.parquet import InvalidMetadata, parquet_size
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
 OWN_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
 OPTION = "--max-result-size"  # raises it
-MOST_COLUMNS = 1_000
+MAX_COLUMNS = 1_000
 COPIES = 3  # of the results, while they are analysed
 # A cell of text is at least two bytes with its separator, and a reference of 16 when it is read.
 TEXT_GROWTH = 8
@@ -131,9 +131,9 @@ def _array_header(file: Path, name: str, stream: Any) -> tuple[tuple[int, ...], 
 
 
 def _check_columns(file: Path, count: int) -> None:
-    if count > MOST_COLUMNS:
+    if count > MAX_COLUMNS:
         raise InvalidInput(
-            f"{file} has {count:,} columns and at most {MOST_COLUMNS:,} are read: leave out those that are no results"
+            f"{file} has {count:,} columns and at most {MAX_COLUMNS:,} are read: leave out those that are no results"
         )
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
-FORMAT = 3  # of the run folder: 1 and 2 had other names for settings. Others are refused
+FORMAT = 4  # of the run folder: earlier ones had other names for settings and tensors. Others are refused
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
@@ -50,7 +50,7 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     network: str | None
     agents: str
     families: dict[str, str] = {}
-    chunks: dict[str, Positive] = field(default_factory=dict, name="pieces")
+    chunks: dict[str, Positive] = {}
     shard: str | None = None
     protocols: dict[str, StoredProtocol] = {}
 
@@ -69,7 +69,7 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{name} is {value[:60]!r}, not like {example}")
         for name in self.chunks:
             if not re.fullmatch(r"population-[0-9]{1,9}", name):
-                raise ValueError(f"pieces are of {name[:60]!r}, not of a population")
+                raise ValueError(f"chunks are of {name[:60]!r}, not of a population")
 
 
 class Segment(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from valueshare.errors import InvalidInput
 
 MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
-MOST_VALUES = 1_000  # of one setting
+MAX_VALUES = 1_000  # of one setting
 
 
 class Setting(NamedTuple):
@@ -79,9 +79,9 @@ def _checked(declared: Setting, value: Any) -> Any:
     name, kinds = declared.name, get_args(declared.kind)
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidInput(f"{name} = {value!r}: write a list of numbers, like [{value}]")
-    values = tuple(islice(value, MOST_VALUES + 1))  # from Python, it may have no end
-    if len(values) > MOST_VALUES:
-        raise InvalidInput(f"{name} has more than {MOST_VALUES:,} numbers: write fewer")
+    values = tuple(islice(value, MAX_VALUES + 1))  # from Python, it may have no end
+    if len(values) > MAX_VALUES:
+        raise InvalidInput(f"{name} has more than {MAX_VALUES:,} numbers: write fewer")
     if kinds[-1] is not Ellipsis and len(values) != len(kinds):
         raise InvalidInput(f"{name} = {values}: write {len(kinds)} numbers")
     return tuple(_checked_item(declared, item) for item in values)

@@ -7,7 +7,7 @@ import pytest
 
 from valueshare import InvalidInput
 from valueshare.analysis import atari_baselines, human_normalized, iqm, paper_scores
-from valueshare.analysis.scores import PAPER_AGENTS, game_name, is_atari
+from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score
 from valueshare.cli.paper_table import paper_table
 from valueshare.envs import atari57, atari_game
 
@@ -48,8 +48,8 @@ def test_every_name_of_a_game() -> None:
     assert game_name("ms_pacman") == "MsPacman"
     assert all(game_name(game) == game for game in atari_baselines()["game"])
     assert atari_baselines()["game"].n_unique() == 57
-    assert is_atari("ALE/Pong-v5")
-    assert not is_atari("LunarLander-v3")
+    assert has_human_score("ALE/Pong-v5")
+    assert not has_human_score("LunarLander-v3")
 
 
 def test_a_game_is_called_the_same_everywhere() -> None:
@@ -59,7 +59,7 @@ def test_a_game_is_called_the_same_everywhere() -> None:
             assert atari_game(other).name == game_name(other) == name
         for old in (f"{name}NoFrameskip-v4", f"{name}Deterministic-v0", f"{name}-ram-v4"):
             assert game_name(old) == name
-    assert not is_atari("Adventure")  # a game without human scores
+    assert not has_human_score("Adventure")  # a game without human scores
 
 
 def test_what_is_no_atari_game_is_refused() -> None:

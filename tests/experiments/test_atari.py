@@ -186,9 +186,9 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
         "8 seeds instead of 5",
         "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
         OVERLAP,
-        "minibatches are drawn with replacement",
+        "batches are drawn with replacement",
         "frames are converted to grayscale before the maximum of two is taken, not after",
-        "action gaps are measured on one minibatch instead of four",
+        "action gaps are measured on one batch instead of four",
         "there is an evaluation before the first step too",
     )
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from valueshare import training
+from valueshare import starting
 from valueshare.analysis.importers.results import read_results
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
@@ -106,7 +106,7 @@ def test_a_study_in_shards_is_the_study(tmp_path: Path, cli: Cli) -> None:
     ]
     for name, plan in study.runs:
         how = ExecutionOptions(progress=False)
-        whole = training.start(plan, tmp_path / "whole" / name, "", how)
+        whole = starting.start(plan, tmp_path / "whole" / name, "", how)
         shards = [open_run(path) for path in sorted((out / name).iterdir())]
         assert all(shard.finished for shard in shards)
         together = pl.concat([shard.records for shard in shards]).sort("agent", "step")

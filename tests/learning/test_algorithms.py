@@ -12,7 +12,7 @@ from valueshare.learning.algorithms import (
     ALGORITHMS,
     Forward,
     LossSettings,
-    Samples,
+    QuantileCounts,
     Taus,
     draw_taus,
 )
@@ -23,7 +23,7 @@ from valueshare.replay.transitions import Batch
 torch.set_num_threads(1)
 P, B, D, A = 3, 8, 6, 4
 IMAGE = (2, 36, 40)
-SAMPLES = Samples(learn=7, target=6, act=5)
+SAMPLES = QuantileCounts(learn=7, target=6, act=5)
 BETA = torch.tensor([0.0, 0.001, 0.5])
 KEYS = stream_keys(range(P), "tau")
 
@@ -57,7 +57,7 @@ def batch_of(seed: int = 0, image: bool = False) -> Batch:
 
 
 def taus_of(algorithm: str) -> Taus | None:
-    return draw_taus(KEYS, 3, B, SAMPLES if ALGORITHMS[algorithm].samples.learn else Samples())
+    return draw_taus(KEYS, 3, B, SAMPLES if ALGORITHMS[algorithm].quantile_counts.learn else QuantileCounts())
 
 
 def row(batch: Batch, i: int) -> Batch:
@@ -157,7 +157,7 @@ def test_quantile_loss_of_every_transition_against_a_loop(algorithm: str, kappa:
 
 
 def population_gradients(algorithm: str, functional: bool, image: bool) -> dict[str, Tensor]:
-    """Gradients of the sum over agents of the mean over the minibatch."""
+    """Gradients of the sum over agents of the mean over the batch."""
     online, target = networks_of(algorithm, 0, image), networks_of(algorithm, 50, image)
     parameters, buffers = stack_module_state(online)
     target_state = {k: v.detach() for part in stack_module_state(target) for k, v in part.items()}
@@ -254,7 +254,7 @@ def test_taus_are_of_each_agent_its_own_and_split_without_overlap() -> None:
     single = draw_taus(KEYS[1:2], 3, B, SAMPLES)
     assert single is not None
     assert torch.equal(single.target, tau.target[1:2])
-    assert draw_taus(KEYS, 3, B, Samples()) is None
+    assert draw_taus(KEYS, 3, B, QuantileCounts()) is None
 
 
 def test_a_quantile_loss_without_quantiles_says_what_to_give() -> None:

@@ -7,7 +7,7 @@ from torch.func import stack_module_state
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.heads import plain_network
-from valueshare.nn.stacking import Linear, stacked
+from valueshare.nn.stacking import Linear, stacked_network
 from valueshare.nn.torsos import NetworkShape
 
 AGENTS, BATCH, QUANTILES = 3, 5, 4
@@ -25,9 +25,9 @@ def test_every_agent_gets_what_its_own_module_returns(name: str) -> None:
     modules = networks(name)
     obs = torch.randn(AGENTS, BATCH, 6)
     inputs = [obs]
-    if ALGORITHMS[name].samples.learn:
+    if ALGORITHMS[name].quantile_counts.learn:
         inputs.append(torch.rand(AGENTS, BATCH, QUANTILES))
-    network = stacked(modules[0].to("cpu"))
+    network = stacked_network(modules[0].to("cpu"))
     assert network is not None
     outputs = network(*stack_module_state(modules), *inputs)
     for i, module in enumerate(modules):
@@ -38,7 +38,7 @@ def test_every_agent_gets_what_its_own_module_returns(name: str) -> None:
 def test_the_module_has_its_own_weights_again() -> None:
     module = plain_network(SHAPE)
     before = dict(module.named_parameters())
-    network = stacked(module)
+    network = stacked_network(module)
     assert network is not None
     weights, buffers = stack_module_state([plain_network(SHAPE) for _ in range(AGENTS)])
     network(weights, buffers, torch.zeros(AGENTS, BATCH, 6))
@@ -58,9 +58,9 @@ def test_modules_with_other_layers_are_left_to_vmap() -> None:
 
     shared = Linear(6, 6)
     images = NetworkShape((4, 84, 84), actions=4, hidden=(16,))
-    assert stacked(Own()) is None
-    assert stacked(nn.Sequential(Changed(6, 4))) is None
-    assert stacked(nn.Sequential(nn.Linear(6, 4))) is None  # takes no stacked weights
-    assert stacked(nn.Sequential(shared, shared)) is None
-    assert stacked(plain_network(images)) is None
-    assert stacked(nn.Sequential(Linear(6, 6), nn.ReLU(), Linear(6, 4))) is not None
+    assert stacked_network(Own()) is None
+    assert stacked_network(nn.Sequential(Changed(6, 4))) is None
+    assert stacked_network(nn.Sequential(nn.Linear(6, 4))) is None  # takes no stacked weights
+    assert stacked_network(nn.Sequential(shared, shared)) is None
+    assert stacked_network(plain_network(images)) is None
+    assert stacked_network(nn.Sequential(Linear(6, 6), nn.ReLU(), Linear(6, 4))) is not None

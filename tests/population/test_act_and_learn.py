@@ -18,7 +18,7 @@ from valueshare.nn.torsos import NetworkShape
 from valueshare.population.act import act, epsilon_greedy, exploration_in_blocks
 from valueshare.population.agents import agent_table
 from valueshare.population.evaluate import Scores
-from valueshare.population.learn import gradients_and_losses, learn, measure, sample
+from valueshare.population.learn import gradients_and_losses, learn, measure_values, sample
 from valueshare.population.phase import _records
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import MEASURES, Population, State, initial_state, make_population
@@ -116,14 +116,14 @@ def test_sampling_is_uniform_over_live_transitions() -> None:
 
 def test_measures_are_those_of_value_metrics() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 3.0]))
-    measure(population, state)
+    measure_values(population, state)
     batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
     q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()  # [P, B, A]
     k = np.array([0.0, 0.0, 3.0, 3.0])
     expected = np.stack([action_gap(q), *norms(q, k[:, None])], -1).mean(1)  # [P, MEASURES]
     assert MEASURES == ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
-    np.testing.assert_allclose(state.measured.numpy(), expected, rtol=1e-4, atol=1e-6)
-    assert state.measurements.item() == 1
+    np.testing.assert_allclose(state.metric_sums.numpy(), expected, rtol=1e-4, atol=1e-6)
+    assert state.metric_count.item() == 1
 
 
 def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
@@ -138,7 +138,7 @@ def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
         batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
         q = population.q_values(state.online, batch.obs_tm1, None).detach().numpy()
         gaps.append(action_gap(q).mean(1))
-        measure(population, state)
+        measure_values(population, state)
         state.step.add_(1)
     nothing = Scores(np.zeros(2), np.zeros(2, np.int64), np.zeros(2))
     records = _records(population, state, nothing, 40)
@@ -152,9 +152,9 @@ def test_the_relative_gap_of_records_is_that_of_value_metrics() -> None:
 def test_residuals_of_networks_with_a_baseline_of_their_own() -> None:
     for name in ("dueling-dqn", "rdq"):
         population, state = filled(agent_table("CartPole-v1", name, seeds=[0, 1]))
-        measure(population, state)
+        measure_values(population, state)
         batch = sample(state, population.keys.measure, state.step, SETTINGS.batch_size)
-        found = dict(zip(MEASURES, state.measured.T, strict=True))
+        found = dict(zip(MEASURES, state.metric_sums.T, strict=True))
         for p in range(2):  # one agent at a time, from the two streams of its own head
             one: Any = population.factory(NetworkShape((4,), 2, SETTINGS.hidden), 0.0)
             weights = {n: value[p] for part in state.online for n, value in part.items()}
@@ -170,7 +170,7 @@ def test_residuals_of_networks_with_a_baseline_of_their_own() -> None:
             torch.testing.assert_close(found["z_mean"][p], z.mean(), atol=1e-6, rtol=1e-4)
 
 
-def test_mean_action_values_of_learned_minibatches_are_kept() -> None:
+def test_mean_action_values_of_learned_batches_are_kept() -> None:
     population, state = filled(agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[2.0]))
     expected = []
     for _ in range(3):
@@ -179,8 +179,8 @@ def test_mean_action_values_of_learned_minibatches_are_kept() -> None:
         expected.append(q.mean((1, 2)))
         learn(population, state)
         state.step.add_(1)
-    torch.testing.assert_close(state.action_values[:, :3], torch.stack(expected, 1))
-    assert state.action_values[:, 3:].abs().sum() == 0
+    torch.testing.assert_close(state.recent_action_values[:, :3], torch.stack(expected, 1))
+    assert state.recent_action_values[:, 3:].abs().sum() == 0
     assert state.updates.item() == 3
 
 

@@ -62,7 +62,7 @@ def test_an_engine_may_only_train() -> None:
     training = engine(evaluates=False, groups=2)
     training.executor.reset(range(4))
     training.executor.run(range(20), lambda step: None, None)
-    assert training.player is None
+    assert training.evaluator is None
     assert int(training.state.updates) == 2  # at 10 and 15
     assert training.state.replay.written.tolist() == [20] * 4
     with pytest.raises(RuntimeError, match="only trains"):

@@ -11,7 +11,7 @@ from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
-from valueshare.population.evaluate import Scores, Tally, copies, evaluate, first_counter, make_player
+from valueshare.population.evaluate import Scores, Tally, eval_env_count, evaluate, first_counter, make_evaluator
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import train_population
@@ -35,11 +35,11 @@ def never(step: int) -> None:
 def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0) -> Scores:
     table = agent_table(env, "dqn", seeds=seeds, agent_settings=AgentSettings(discount=0.9))
     population = make_population(table, settings, environment_spec(env), torch.device("cpu"))
-    lanes = len(seeds) * copies(settings)
+    lanes = len(seeds) * eval_env_count(settings)
     environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
-    player = make_player(population, initial_state(population), environments, compiled=False)
-    found = evaluate(population, player, step, never)
-    assert first_counter(step) < int(player.counter) < first_counter(step + 1)
+    evaluator = make_evaluator(population, initial_state(population), environments, compiled=False)
+    found = evaluate(population, evaluator, step, never)
+    assert first_counter(step) < int(evaluator.counter) < first_counter(step + 1)
     return found
 
 

@@ -63,7 +63,7 @@ def module_of(population: Population, weights: dict[str, torch.Tensor], agent: i
 def test_gradient_in_a_population_is_the_gradient_alone(algorithm: str, reduction: str) -> None:
     population, state = a_population(algorithm, reduction)
     batch = a_batch()
-    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.algorithm.samples)
+    taus = draw_taus(population.keys.quantiles, 7, BATCH, population.algorithm.quantile_counts)
     gradients, (losses, _) = gradients_and_losses(population, state, batch, taus)
 
     for p in range(AGENTS):

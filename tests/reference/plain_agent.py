@@ -47,7 +47,7 @@ class Settings:
     epsilon_end: float = 0.05
     epsilon_steps: int = 10_000
     loss: Literal["squared", "huber"] = "squared"  # half the square, or Huber with delta 1
-    reduction: Literal["mean", "sum"] = "mean"  # over the minibatch
+    reduction: Literal["mean", "sum"] = "mean"  # over the batch
     observation_scale: float = 1.0
     reward_scale: float = 1.0
     clip_rewards: bool = False  # to their sign, before the scale
@@ -65,7 +65,7 @@ class Deviations:
     update_after_next_action: bool = False  # the copy and update of step t wait for action t + 1
     checkpoint_interval: int | None = None  # truncate the episode every so many steps, reset with a seed
     delayed_actor_weights: bool = False  # act with the weights from before the latest update
-    sample_with_replacement: bool = False  # within a minibatch
+    sample_with_replacement: bool = False  # within a batch
 
 
 PAPER = Deviations()

@@ -122,7 +122,7 @@ def engine_weights(table: pl.DataFrame, settings: TrainingSettings, steps: Seque
     own = own._replace(discount=population.hyperparameters.discount)
     population = replace(population, hyperparameters=own)
     state = initial_state(population)
-    state = state._replace(action_values=state.action_values.double())
+    state = state._replace(recent_action_values=state.recent_action_values.double())
     found: Watched = {}
 
     def watch(step: int) -> None:

@@ -39,7 +39,7 @@ def store(replay: Transitions, rng: torch.Generator, t: int) -> None:
 
 def everything(replay: Transitions) -> list[list[torch.Tensor]]:
     """All live transitions of each agent."""
-    counts = transitions.live(replay).tolist()
+    counts = transitions.size(replay).tolist()
     index = torch.arange(max(counts)).expand(AGENTS, -1)
     batch = transitions.gather(replay, index)
     return [[part[i, :count].clone() for part in batch] for i, count in enumerate(counts)]

@@ -113,7 +113,7 @@ def play(
 
 def contents(replay: Transitions) -> list[list[Whole]]:
     """Every live transition of every agent, oldest first."""
-    live = transitions.live(replay)
+    live = transitions.size(replay)
     index = torch.arange(max(1, int(live.max()))).expand(AGENTS, -1)
     batch = transitions.gather(replay, index)
     pixels = [obs.reshape(*obs.shape[:3], -1) for obs in (batch.obs_tm1, batch.obs_t)]
@@ -166,28 +166,28 @@ def test_packed_segments_restore_every_live_stack(history: list[Tick], cut: int,
     replay, _ = play(history, size, capacity, rows, shape)
     zero = torch.zeros(AGENTS, dtype=torch.int64)
     again = transitions.empty(AGENTS, capacity, shape, torch.int16, stack=size, rows=rows)
-    for ring, moment in ((before, (zero, zero)), (replay, segments.cursors(before))):
-        segments.restore(again, segments.added_since(ring, moment))
-        for piece in packing.pieces_since(ring, moment):
-            packing.restore(again, piece._asdict())
+    for ring, since in ((before, segments.Cursors(zero, zero)), (replay, segments.cursors(before))):
+        segments.restore(again, segments.added_since(ring, since))
+        for file in packing.frame_files_since(ring, since):
+            packing.restore(again, file._asdict())
     for cursor in ("rows", "written", "oldest"):
         getattr(again, cursor).copy_(getattr(replay, cursor))
     assert contents(again) == contents(replay)
 
 
-def test_frames_are_packed_in_chunks_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Rows of 12 bytes: chunks of 3, and a piece when it has 60 bytes. 31 rows an agent, none lost:
+def test_frames_are_packed_in_chunks_and_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rows of 12 bytes: chunks of 3, and a file when it has 60 bytes. 31 rows an agent, none lost:
     # 11 chunks each, the last of one row.
     monkeypatch.setattr(packing, "CHUNK_BYTES", 36)
-    monkeypatch.setattr(packing, "PIECE_BYTES", 60)
+    monkeypatch.setattr(packing, "FILE_BYTES", 60)
     replay, _ = play([((PLAIN, PLAIN), 1)] * 30, 2, capacity=40, rows=50, shape=(2, 3))
     zero = torch.zeros(AGENTS, dtype=torch.int64)
-    pieces = list(packing.pieces_since(replay, (zero, zero)))
-    chunks = torch.cat([piece.chunks for piece in pieces])
+    files = list(packing.frame_files_since(replay, segments.Cursors(zero, zero)))
+    chunks = torch.cat([file.chunks for file in files])
     assert chunks[:, 2].tolist() == [*[3] * 10, 1] * 2
-    assert sum(piece.raw_bytes for piece in pieces) == 2 * 31 * 12
-    assert [len(piece.chunks) for piece in pieces[:2]] == [2, 2]  # 36 bytes are not yet 60
-    assert sum(len(piece.data) for piece in pieces) == chunks[:, 3].sum()
+    assert sum(file.raw_bytes for file in files) == 2 * 31 * 12
+    assert [len(file.chunks) for file in files[:2]] == [2, 2]  # 36 bytes are not yet 60
+    assert sum(len(file.data) for file in files) == chunks[:, 3].sum()
 
 
 def test_frames_that_hardly_change_shrink() -> None:

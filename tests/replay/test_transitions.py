@@ -96,7 +96,7 @@ def play(history: list[tuple[tuple[int, ...], int]], capacity: int, rows: int) -
 
 def contents(replay: Transitions) -> list[list[Whole]]:
     """Every live transition of every agent, oldest first."""
-    live = transitions.live(replay)
+    live = transitions.size(replay)
     batch = transitions.gather(replay, torch.arange(int(live.max())).expand(AGENTS, -1))
     return [wholes(batch, p)[: int(live[p])] for p in range(AGENTS)]
 
@@ -132,7 +132,7 @@ def test_segments_restore_every_live_transition(
     before, _ = play(history[:cut], capacity, rows)
     replay, _ = play(history, capacity, rows)
     zero = torch.zeros(AGENTS, dtype=torch.int64)
-    first = segments.added_since(before, (zero, zero))
+    first = segments.added_since(before, segments.Cursors(zero, zero))
     second = segments.added_since(replay, segments.cursors(before))
 
     again = transitions.empty(AGENTS, capacity, (), rows=rows)
@@ -170,7 +170,7 @@ def test_long_episodes_lose_no_transition_to_the_ring_of_rows() -> None:
     offsets = [generator.randrange(10) for _ in range(AGENTS)]
     history = [(tuple(int((t + o) % 10 == 0) for o in offsets), 1) for t in range(500)]
     replay, _ = play(history, 40, transitions.default_rows(40))
-    assert transitions.live(replay).tolist() == [40] * AGENTS
+    assert transitions.size(replay).tolist() == [40] * AGENTS
 
 
 def test_a_ring_without_room_is_refused() -> None:

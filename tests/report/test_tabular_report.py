@@ -27,11 +27,11 @@ def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFi
     names = ("norm_q", "norm_u", "norm_z")
     norms |= {name: [1.0] for name in (*names, *(f"{n}_error" for n in names))}
     pl.DataFrame(norms, schema_overrides={"step_reward": pl.Float64}).write_parquet(study / "records" / "norms.parquet")
-    report((study,), figures=("gridworld",))
-    assert (study / "report" / "figures" / "gridworld.svg").is_file()
+    report((study,), figures=("increase",))
+    assert (study / "report" / "figures" / "increase.svg").is_file()
     assert "note: read me" in capsys.readouterr().out
     for name in ("iqm", "iqn"):
-        with pytest.raises(InvalidInput, match="a tabular study has gridworld, norms"):
+        with pytest.raises(InvalidInput, match="this study has increase, norms"):
             report((study,), figures=(name,))
     with pytest.raises(InvalidInput, match="report it alone"):
         report((study, study))

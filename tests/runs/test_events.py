@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import valueshare
-from valueshare import training
+from valueshare import starting
 from valueshare.errors import InvalidInput
 
 QUICK: dict[str, Any] = {
@@ -70,7 +70,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise InvalidInput("TensorBoard is not installed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "require_tensorboard", missing)
+        patch.setattr(starting, "require_tensorboard", missing)
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import valueshare
-from valueshare import training
+from valueshare import starting
 from valueshare.errors import InvalidInput
 from valueshare.runs import directory, locks, run_folder
 from valueshare.runs.launch import launch
@@ -47,9 +47,9 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
         log.append("launched")
         return launch(*args)
 
-    monkeypatch.setattr(training, "held", logged_hold)
+    monkeypatch.setattr(starting, "held", logged_hold)
     monkeypatch.setattr(run_folder, "note_resumption", logged_note)
-    monkeypatch.setattr(training, "launch", logged_launch)
+    monkeypatch.setattr(starting, "launch", logged_launch)
     assert valueshare.resume(folder, progress=False).finished
     assert log == ["held", "noted", "launched", "let go"]
 
@@ -69,7 +69,7 @@ def test_a_new_run_is_held_when_it_appears(
         return launch(*args)
 
     monkeypatch.setattr(directory, "_move", appear)
-    monkeypatch.setattr(training, "launch", logged_launch)
+    monkeypatch.setattr(starting, "launch", logged_launch)
     valueshare.train("CartPole-v1", "dqn", out=folder, seeds=1, **tiny)
     assert seen == [True, True]
     assert not is_held(folder)

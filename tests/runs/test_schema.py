@@ -28,12 +28,12 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 # A key of config.json, what is written there, and words of the one line that says so.
 CONFIGS: dict[str, tuple[str, Any, str]] = {
-    "no piece": ("pieces", {"population-0": 0}, ">= 1"),
-    "pieces in words": ("pieces", {"population-0": "x"}, "Expected `int`, got `str`"),
-    "a negative piece": ("pieces", {"population-0": -1}, ">= 1"),
-    "more pieces than agents": ("pieces", {"population-0": 10**9}, "it has 4 agents"),
-    "pieces of no population": ("pieces", {"population-7": 2}, "it has 0 agents"),
-    "pieces by a path": ("pieces", {"../../x": 2}, "not of a population"),
+    "no chunk": ("chunks", {"population-0": 0}, ">= 1"),
+    "chunks in words": ("chunks", {"population-0": "x"}, "Expected `int`, got `str`"),
+    "a negative chunk": ("chunks", {"population-0": -1}, ">= 1"),
+    "more chunks than agents": ("chunks", {"population-0": 10**9}, "it has 4 agents"),
+    "chunks of no population": ("chunks", {"population-7": 2}, "it has 0 agents"),
+    "chunks by a path": ("chunks", {"../../x": 2}, "not of a population"),
     "a family of no environment": ("families", {"Pong": "CartPole-v1"}, "families must name"),
     "families in a list": ("families", ["CartPole-v1"], "Expected `object`"),
     "compile in words": ("compile", "yes", "Expected `bool`, got `str`"),

@@ -86,7 +86,7 @@ def test_a_split_keeps_the_order_and_is_stored() -> None:
     assert split(PLAN, {"population-2": 1}).chunks == {"population-2": 4}
 
 
-def test_a_run_in_shards_and_pieces_is_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
+def test_a_run_in_shards_and_chunks_is_the_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
     tiny |= {"k": [0, 4], "seeds": 2}
 
     def train(out: Path, **options: Any) -> Run:

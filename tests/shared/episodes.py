@@ -34,10 +34,10 @@ def network_of(folder: Path, agent: int, algorithm: str) -> nn.Module:
 
 
 def episode(folder: Path, agent: int, **options: Any) -> list[RolloutStep]:
-    player = load_agent(folder, agent)
-    env = player.population.env
-    rendered = make_rendered_env(env, player.population.settings.atari_protocol)
+    trained = load_agent(folder, agent)
+    env = trained.population.env
+    rendered = make_rendered_env(env, trained.population.settings.atari_protocol)
     given = {"episodes": 1, "seed": 3, "epsilon": 0.0, "max_steps": None, **options}
-    shown = list(rollout(player, rendered, **given))
+    shown = list(rollout(trained, rendered, **given))
     rendered.close()
     return shown

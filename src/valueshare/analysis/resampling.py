@@ -27,7 +27,7 @@ Counts = NDArray[np.int16]
 Sizes = NDArray[np.int64]
 
 BLOCK = 512  # L: the counts of a block stay in a core's cache
-MOST_RESAMPLES = 1_000_000
+MAX_RESAMPLES = 1_000_000
 MEMORY = 200_000_000  # bytes for the statistics of resamples, at a time
 
 
@@ -123,8 +123,8 @@ def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) ->
 
 def check_resamples(resamples: int) -> None:
     """Refuse numbers that no bootstrap needs, before memory is allocated for them."""
-    if not 1 <= resamples <= MOST_RESAMPLES:
-        raise InvalidInput(f"resamples = {resamples}: write a number from 1 to {MOST_RESAMPLES:,}")
+    if not 1 <= resamples <= MAX_RESAMPLES:
+        raise InvalidInput(f"resamples = {resamples}: write a number from 1 to {MAX_RESAMPLES:,}")
 
 
 def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, Sizes]:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from valueshare.analysis.scores import is_atari
+from valueshare.analysis.scores import has_human_score
 from valueshare.analysis.tidy import RUN, Estimate, finite, listed, named, require
 from valueshare.errors import InvalidInput
 
@@ -17,7 +17,7 @@ def run_auc(table: pl.DataFrame, column: str = "score") -> Estimate:
     the other runs is another quantity, and mostly too high. The evaluation before training counts, as in the paper's
     LunarLander study, but not in Atari games, where the paper evaluates only after phases of training.
     """
-    atari = [env for env in _begun(table) if is_atari(env)]
+    atari = [env for env in _begun(table) if has_human_score(env)]
     trained = (pl.col("step") > 0) | ~pl.col("env").is_in(atari)
     return _means(table.filter(trained), column, None)
 

@@ -12,7 +12,7 @@ from io import StringIO
 import polars as pl
 
 from valueshare.analysis.tidy import require
-from valueshare.data.games import benchmark_games, letters_of_any_id
+from valueshare.data.games import benchmark_games, game_key_of_id
 from valueshare.errors import InvalidInput
 
 BASELINES = (
@@ -68,14 +68,14 @@ def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame
     return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))
 
 
-def is_atari(env: str) -> bool:
+def has_human_score(env: str) -> bool:
     """Whether there are human and random scores of an environment."""
-    return letters_of_any_id(env) in benchmark_games()
+    return game_key_of_id(env) in benchmark_games()
 
 
 def game_name(env: str) -> str:
     """The game of an environment: ALE/MsPacman-v5 and ms_pacman are MsPacman."""
-    known, plain = benchmark_games(), letters_of_any_id(env)
+    known, plain = benchmark_games(), game_key_of_id(env)
     if plain not in known:
         near = difflib.get_close_matches(plain, known, n=3)
         hint = f"did you mean {' or '.join(known[name].name for name in near)}?" if near else ""

@@ -20,7 +20,7 @@ def tuned_increase(
 ) -> pl.DataFrame:
     """The increase of the mean score over the smallest k, each k at its best step size, in percent.
 
-    Takes a row per run and moment (`k, step_size, seed, step, diverged, score`). Returns a row per moment and k
+    Takes a row per run and step (`k, step_size, seed, step, diverged, score`). Returns a row per step and k
     (`regime, k, increase_percent, ci95_low, ci95_high, best_step_size, mean_score, diverged_step_sizes`). The best step
     size is the one with the highest mean score among the runs that `choose` keeps; the increase is measured on those
     that `score` keeps. If they are the same runs, as by default, the increase of every k is somewhat too high. With

@@ -30,7 +30,7 @@ def run() -> None:
         study.step_sizes,
         study.seeds,
         study.steps,
-        record_at=study.moments,
+        record_at=study.record_steps,
         progress=True,
     )
     fast = study.timesteps / (time.perf_counter() - began)

@@ -16,7 +16,7 @@ from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import choose_actions
 from valueshare.population.execution.learner import update_due
-from valueshare.population.loop import Loop
+from valueshare.population.loop import SerialExecutor
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
@@ -114,7 +114,7 @@ class Parts(NamedTuple):
 def parts_of(engine: Engine) -> Parts:
     """The parts of an engine: learning of all agents; the others of all agents, or of the first group."""
     executor, settings = engine.executor, engine.population.settings
-    if isinstance(executor, Loop):
+    if isinstance(executor, SerialExecutor):
         loop = executor
 
         def learn(t: int) -> None:
@@ -176,12 +176,12 @@ def fill_with_copies(replay: Transitions) -> None:
     _repeat((replay.observation,), min(int(replay.rows.min()), rows))
     number = torch.arange(capacity, device=replay.row.device)
     replay.row.copy_(number.expand_as(replay.row))
-    if len(replay.back):
-        replay.age.copy_(number.clamp(max=len(replay.back) - 1).expand_as(replay.age))
+    if len(replay.frame_offsets):
+        replay.age.copy_(number.clamp(max=len(replay.frame_offsets) - 1).expand_as(replay.age))
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
     replay.oldest.fill_(SPARE)
-    replay.frame_age.fill_(max(len(replay.back) - 1, 0))
+    replay.frame_age.fill_(max(len(replay.frame_offsets) - 1, 0))
 
 
 def _repeat(rings: Sequence[torch.Tensor], written: int) -> None:

@@ -58,7 +58,7 @@ RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
 LOCAL = LauncherOptions()
 
-PASSING = ("memory",)  # what is there ends with its process
+IN_MEMORY = ("memory",)  # what is there ends with its process
 
 
 def as_option(declared: Setting) -> Any:
@@ -77,12 +77,12 @@ def exit_with(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def lasting(given: str | Path) -> Location:
+def persistent_location(given: str | Path) -> Location:
     """The folder or address that is meant; one that would end with the command is refused."""
     if given == "":
         raise InvalidInput("'' is no folder: write its name, like runs/first")
     location = resolve_location(given)
-    if isinstance(location, Url) and location.scheme in PASSING:
+    if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(
             f"{location} is in this command's own memory, and would be gone with it: write a "
             "folder, or an address that lasts"
@@ -90,9 +90,9 @@ def lasting(given: str | Path) -> Location:
     return location
 
 
-def writable(given: str | Path) -> Location:
+def writable_location(given: str | Path) -> Location:
     """The same of a location to write to; where no folder can be made, it is refused at once."""
-    location = lasting(given)
+    location = persistent_location(given)
     if not isinstance(location, Path):
         return location  # who writes there looks by itself
     try:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import GROUPS, LOCAL, LauncherArguments, lasting, writable
-from valueshare.cli.atari_plan import Piece, StudyExecution, print_plan
+from valueshare.cli.arguments import GROUPS, LOCAL, LauncherArguments, persistent_location, writable_location
+from valueshare.cli.atari_plan import StudyExecution, StudyRun, print_plan
 from valueshare.cli.training import FAILED, command_line, holds_run, run_and_report, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
@@ -93,6 +93,7 @@ def _reproduce(
     **given: Sequence[str] | Sequence[float],
 ) -> None:
     training = training_library("atari")
+    from valueshare import starting
     from valueshare.experiments.atari import atari_study
     from valueshare.report.write import write_report
     from valueshare.result_files import OWN_LIMIT
@@ -107,14 +108,14 @@ def _reproduce(
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
     out = f"results/{name}-{options.scale}" if running.out is None else running.out
-    whole = lasting(out) if running.plan else writable(out)
-    pieces = _pieces(study, whole, launcher, look=not running.plan)
+    whole = persistent_location(out) if running.plan else writable_location(out)
+    study_runs = _study_runs(study, whole, launcher, look=not running.plan)
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
             threads=running.threads or None, should_stop=stop, groups=running.groups or None, launcher=launcher
         )
-        with training.launcher_for(launcher) as runs:
-            print_plan(study, pieces, options, running, execution, runs)
+        with starting.launcher_for(launcher) as runs:
+            print_plan(study, study_runs, options, running, execution, runs)
         if running.plan:
             return
         usual = asdict(DEFAULT)
@@ -122,26 +123,26 @@ def _reproduce(
         same = {"scale": options.scale, **changed, **given, "shard": launcher.shard}
         command = command_line(f"reproduce {name}", same)
         well = True
-        for piece in pieces:
-            if piece.begun:
+        for run in study_runs:
+            if run.begun:
                 resume = partial(training.resume, threads=execution.threads, groups=execution.groups, launcher=launcher)
-                work = partial(resume, whole / piece.name, should_stop=stop)
+                work = partial(resume, whole / run.name, should_stop=stop)
             else:
-                work = partial(training.start, piece.plan, piece.folder, command, execution, study.deviations)
-            well &= run_and_report(work, piece.folder, stop, in_study=True)
+                work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
+            well &= run_and_report(work, run.folder, stop, in_study=True)
     if not well:
         sys.exit(FAILED)
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(whole / "report") as own:
-        written = write_report([piece.folder for piece in pieces], own, max_result_size=OWN_LIMIT)
+        written = write_report([run.folder for run in study_runs], own, max_result_size=OWN_LIMIT)
     print(f"report: {whole / 'report'}, figures {', '.join(written.figures)}")
     for note in written.notes:
         print(f"note: {note}")
 
 
-def _pieces(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, look: bool) -> list[Piece]:
+def _study_runs(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, look: bool) -> list[StudyRun]:
     """What is run: every run of the study, or what the shard has of each.
 
     Where somebody will `look`, a folder that cannot be its place is refused.
@@ -149,7 +150,7 @@ def _pieces(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, 
     from valueshare.runs.run_folder import check_absent
     from valueshare.runs.shards import shard_plans
 
-    pieces = []
+    study_runs = []
     plans = shard_plans([run.plan for run in study.runs], launcher.own_shard)
     for run, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
@@ -157,5 +158,5 @@ def _pieces(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, 
             begun = look and holds_run(folder, plan, launcher)
             if look and not begun and isinstance(folder, Path):
                 check_absent(folder, plan)
-            pieces.append(Piece(run.name, plan, folder, begun))
-    return pieces
+            study_runs.append(StudyRun(run.name, plan, folder, begun))
+    return study_runs

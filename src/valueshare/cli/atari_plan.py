@@ -30,7 +30,7 @@ class StudyExecution:
     groups: AgentGroups = 0
 
 
-class Piece(NamedTuple):
+class StudyRun(NamedTuple):
     """One run of a study, or what a shard has of it."""
 
     name: str
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 def print_plan(
     study: "AtariStudy",
-    pieces: Sequence[Piece],
+    study_runs: Sequence[StudyRun],
     options: AtariOptions,
     running: StudyExecution,
     execution: "ExecutionOptions",
@@ -55,18 +55,18 @@ def print_plan(
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
 
-    plans = [runs.split(piece.plan) for piece in pieces]
+    plans = [runs.split(run.plan) for run in study_runs]
     needs, refusal = _memory(plans, execution, runs, at_once=not running.plan)
-    resumed = any(piece.begun for piece in pieces)
+    resumed = any(run.begun for run in study_runs)
     seconds = 0.0
-    for piece, plan, memory in zip(pieces, plans, needs, strict=True):
+    for run, plan, memory in zip(study_runs, plans, needs, strict=True):
         populations = list(plan.populations.values())
         sizes = [spec.agents.height for spec in populations]
         settings = populations[0].settings
         own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
         steps = how_many(settings.steps, "step")
         print(
-            f"{piece.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
+            f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
             f"{evaluation_steps(settings):,} of evaluation"
         )
         print(f"  memory: {memory}")

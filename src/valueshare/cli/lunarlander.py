@@ -4,7 +4,7 @@ import shlex
 from functools import partial
 from typing import Literal
 
-from valueshare.cli.arguments import LOCAL, Compile, Device, LauncherArguments, Out, Tf32, Threads, writable
+from valueshare.cli.arguments import LOCAL, Compile, Device, LauncherArguments, Out, Tf32, Threads, writable_location
 from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
 from valueshare.signals import stop_on_signals
 
@@ -32,6 +32,7 @@ def reproduce_lunarlander(
         out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
     """
     training = training_library()
+    from valueshare import starting
     from valueshare.experiments.lunarlander import ENV, lunarlander_study
     from valueshare.report.sensitivity import write_sweep_report
     from valueshare.runs.execution import ExecutionOptions
@@ -40,8 +41,8 @@ def reproduce_lunarlander(
 
     study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
     plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    whole = writable(f"results/lunarlander-{scale}" if out is None else out)
-    plan, folder = training.select_shard(plan, whole, launcher)
+    whole = writable_location(f"results/lunarlander-{scale}" if out is None else out)
+    plan, folder = starting.select_shard(plan, whole, launcher)
     given = {"scale": scale, "device": device, "eval_episodes": eval_episodes, "seeds": seeds}
     flags = {"compile": compile or None, "tf32": tf32 or None, "shard": launcher.shard}
     command = command_line("reproduce lunarlander", {**given, **flags})
@@ -51,7 +52,7 @@ def reproduce_lunarlander(
         if holds_run(folder, plan, launcher):
             work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
         else:
-            work = partial(training.start, plan, folder, command, execution)
+            work = partial(starting.start, plan, folder, command, execution)
         run_and_report(work, folder, stop)
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")

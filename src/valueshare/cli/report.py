@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
-from valueshare.cli.arguments import MaxResultSize, RunFolders, lasting
+from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
 from valueshare.cli.training import let_threads_sleep
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Url
@@ -36,11 +36,11 @@ def report(
     """
     from valueshare.report.write import write_report
 
-    folder = None if out is None else lasting(out)
+    folder = None if out is None else persistent_location(out)
     if isinstance(folder, Url):
         raise InvalidInput(f"{folder} is no folder: choose another --out")
     written = write_report(
-        [lasting(run) for run in runs],
+        [persistent_location(run) for run in runs],
         folder,
         figures,
         compare=compare,
@@ -76,7 +76,7 @@ def watch(runs: RunFolders, /, *, port: int = 8_011, max_result_size: MaxResultS
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
 
-    stop, places = Event(), [lasting(run) for run in runs]
+    stop, places = Event(), [persistent_location(run) for run in runs]
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second

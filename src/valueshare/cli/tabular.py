@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable
+from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable_location
 from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies, results_config
@@ -27,7 +27,7 @@ def reproduce_gridworld(
         out: Folder for records, figures and report; left out: results/gridworld.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
-    folder = writable("results/gridworld" if out is None else out)
+    folder = writable_location("results/gridworld" if out is None else out)
     _run(gridworld_studies(scale), folder, overwrite, command, launcher)
 
 
@@ -44,7 +44,7 @@ def tabular(
         out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
-    folder = writable(f"results/{name}" if out is None else out)
+    folder = writable_location(f"results/{name}" if out is None else out)
     _run((study,), folder, overwrite, _tabular_command(study), launcher)
 
 
@@ -93,7 +93,7 @@ def _run(
     if shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    print(f"figure: {out / 'figures' / figure_name(studies)}.png")
+    print(f"figure: {out / 'figures' / figure_name(studies[0].case)}.png")
     print(f"page:   {out / 'report.html'}")
 
 

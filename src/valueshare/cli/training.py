@@ -22,8 +22,8 @@ from valueshare.cli.arguments import (
     Threads,
     as_option,
     exit_with,
-    lasting,
-    writable,
+    persistent_location,
+    writable_location,
 )
 from valueshare.errors import EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
@@ -80,7 +80,8 @@ def train(
         plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
-        training = training_library()
+        training_library()
+        from valueshare import starting
         from valueshare.runs.execution import ExecutionOptions
         from valueshare.runs.planning import default_folder, make_plan
 
@@ -89,18 +90,18 @@ def train(
         own_backend = None if backend == "auto" else backend
         made = make_plan(env, algorithm, compiled=compile, backend=own_backend, **given)
         chosen = default_folder(made) if out is None else out
-        place = lasting(chosen) if plan else writable(chosen)
-        made, folder = training.select_shard(made, place, launcher)
+        place = persistent_location(chosen) if plan else writable_location(chosen)
+        made, folder = starting.select_shard(made, place, launcher)
         execution = ExecutionOptions(
             threads=threads or None, tensorboard=tensorboard, should_stop=stop, groups=groups or None, launcher=launcher
         )
         if plan:
-            for line in training.plan_lines(made, execution):
+            for line in starting.plan_lines(made, execution):
                 print(line, flush=True)  # before a refusal
             return
         named = {"env": env, "algorithm": algorithm, **given, "compile": compile or None}
         command = command_line("train", {**named, "backend": backend, "shard": launcher.shard})
-        run_and_report(partial(training.start, made, folder, command, execution), folder, stop)
+        run_and_report(partial(starting.start, made, folder, command, execution), folder, stop)
 
 
 def resume(
@@ -119,7 +120,7 @@ def resume(
     """
     with stop_on_signals() as stop:
         training = training_library()
-        place = lasting(run)
+        place = persistent_location(run)
         options = {"threads": threads or None, "tensorboard": tensorboard, "groups": groups or None}
         work = partial(training.resume, place, **options, should_stop=stop, launcher=launcher)
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)
@@ -156,7 +157,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         print(f"valueshare: {line}", file=sys.stderr)
         return False
     if run is not None and run.finished:
-        from valueshare.training import summary
+        from valueshare.starting import summary
 
         print("\n".join(summary(run)))
     elif not _is_there(folder):
@@ -170,7 +171,7 @@ def holds_run(place: Location, plan: "Plan", launcher: LauncherOptions) -> bool:
     """Whether a run of this very plan is there, finished or not; another one is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
-    from valueshare.training import check_device
+    from valueshare.starting import check_device
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:

@@ -26,22 +26,22 @@ class Game(NamedTuple):
         return f"ALE/{self.name}-v5"
 
 
-def letters(name: str) -> str:
-    """What tells games apart in the names of today: those of Pong, pong and ALE/Pong-v5 are one."""
+def game_key(name: str) -> str:
+    """A game's name in lower case without prefix and version: the same for Pong, pong and ALE/Pong-v5."""
     return re.sub(r"[^a-z0-9]", "", name.removeprefix("ALE/").removesuffix("-v5").lower())
 
 
-def letters_of_any_id(name: str) -> str:
-    """The same for the ids of the past too: those of PongNoFrameskip-v4 are Pong's."""
-    return letters(_OLD_ID.sub("", name))
+def game_key_of_id(name: str) -> str:
+    """The same, also for older ids: PongNoFrameskip-v4 has the key of Pong."""
+    return game_key(_OLD_ID.sub("", name))
 
 
 @cache
 def benchmark_games() -> dict[str, Game]:
-    """The 57 games in alphabetical order, by their letters."""
+    """The 57 games in alphabetical order, by `game_key`."""
     text = (files("valueshare.data") / GAMES_FILE).read_text(encoding="utf-8")
     games = (
         Game(row["game"], row["ale_rom"], float(row["random"]), float(row["human"]))
         for row in csv.DictReader(text.splitlines())
     )
-    return {letters(game.name): game for game in games}
+    return {game_key(game.name): game for game in games}

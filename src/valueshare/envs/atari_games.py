@@ -9,7 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from valueshare.data.games import Game as AtariGame
-from valueshare.data.games import benchmark_games, letters, letters_of_any_id
+from valueshare.data.games import benchmark_games, game_key, game_key_of_id
 from valueshare.errors import InvalidInput
 
 __all__ = ["AtariGame", "atari57", "atari_game", "is_atari", "known_names"]
@@ -26,11 +26,11 @@ def atari57() -> list[str]:
 
 def atari_game(name: str) -> AtariGame:
     """The game of a name: Pong, pong, Pong-v5 and ALE/Pong-v5 are one."""
-    game = _by_letters().get(letters(name))
+    game = _games_by_key().get(game_key(name))
     if game is None:
-        plain = letters_of_any_id(name)
-        near = [_by_letters()[match].name for match in get_close_matches(plain, _by_letters())]
-        near = near[:1] if plain in _by_letters() else near
+        plain = game_key_of_id(name)
+        near = [_games_by_key()[match].name for match in get_close_matches(plain, _games_by_key())]
+        near = near[:1] if plain in _games_by_key() else near
         hint = f"did you mean {' or '.join(near)}?" if near else "none is near; write one as Pong"
         raise InvalidInput(f"there is no Atari game {name!r}: {hint}")
     return game
@@ -45,16 +45,16 @@ def is_atari(name: str) -> bool:
         return True
     version = re.search(r"-v(\d+)$", name)
     of_games = version is None or version[1] in _VERSIONS
-    return of_games and letters_of_any_id(name) in _by_letters()
+    return of_games and game_key_of_id(name) in _games_by_key()
 
 
 def known_names() -> list[str]:
-    return [game.name for game in _by_letters().values()]
+    return [game.name for game in _games_by_key().values()]
 
 
 @cache
-def _by_letters() -> dict[str, AtariGame]:
-    """All games of the benchmark, and of ale-py where it is installed, by their letters."""
+def _games_by_key() -> dict[str, AtariGame]:
+    """All games of the benchmark, and of ale-py where it is installed, by `game_key`."""
     games = dict(benchmark_games())
     if find_spec("ale_py") is not None:
         from ale_py import roms
@@ -62,5 +62,5 @@ def _by_letters() -> dict[str, AtariGame]:
         for rom in roms.get_all_rom_ids():
             name = rom.title().replace("_", "")  # Gymnasium's rule
             if rom not in _NOT_ALONE:
-                games.setdefault(letters(name), AtariGame(name, rom))
+                games.setdefault(game_key(name), AtariGame(name, rom))
     return games

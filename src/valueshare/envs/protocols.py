@@ -88,7 +88,7 @@ class AtariProtocol:
             f"Atari protocol {self.name}": self.digest,
             "actions": f"{actions}, {sticky}",
             "a step": f"{self.frame_skip} frames with one action",
-            "seen": f"{picture}, grey, {self.height}x{self.width} ({self.resize}); the last {self.stack} stacked",
+            "seen": f"{picture}, grayscale, {self.height}x{self.width} ({self.resize}); the last {self.stack} stacked",
             "starts": f"{starts}, no FIRE pressed, mode {self.mode}, difficulty {self.difficulty}",
             "episodes end at": endings,
             "truncated after": f"{self.frame_limit:,} frames = {self.step_limit:,} steps",

@@ -73,7 +73,7 @@ def atari_study(
         table = _table(chosen._replace(algorithms=members), preset, options)
         runs.append(AtariRun(members[0], _plan(table, settings, options)))
         ignored = ["replay_device"]  # the paper does not say where replay is kept
-        if not any(algorithm_named(member).samples.learn for member in members):
+        if not any(algorithm_named(member).quantile_counts.learn for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
         sentences += changed_settings(preset.settings, settings, ignored)
     epsilon = EPSILON_STEPS.get(options.scale)
@@ -194,9 +194,9 @@ _COUNTS = ("seeds", "steps", "eval_interval", "eval_timesteps", "replay_capacity
 _OF_THIS_IMPLEMENTATION = (
     "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
     "an update samples the transitions up to the step before, because learning overlaps the games",
-    "minibatches are drawn with replacement",
+    "batches are drawn with replacement",
     "frames are converted to grayscale before the maximum of two is taken, not after",
-    "action gaps are measured on one minibatch instead of four",
+    "action gaps are measured on one batch instead of four",
     "there is an evaluation before the first step too",
 )
 

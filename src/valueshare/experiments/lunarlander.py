@@ -31,7 +31,7 @@ class _Scale(NamedTuple):
     changes: dict[str, Any]  # of the paper's settings
 
 
-# Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the minibatch and a quarter of the updates. Agents
+# Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the batch and a quarter of the updates. Agents
 # learn not to crash at once, most of them not yet to land (mean scores near -75 at the end): it shows how large k fail,
 # and is too short to tell small k from 0.
 _SCALES: dict[StudyScale, _Scale] = {
@@ -103,5 +103,5 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
         *sentences,
         f"an episode under way ends as truncated every {phase}, which makes a run resumable",
         "an update samples the transitions up to the step before, because learning overlaps the environments",
-        "minibatches are drawn with replacement",
+        "batches are drawn with replacement",
     )

@@ -55,7 +55,7 @@ class TabularStudy:
         check_learners(self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
-        check_rows(self.timesteps // self.steps * len(self.moments))
+        check_rows(self.timesteps // self.steps * len(self.record_steps))
         if any(not 0 < regime <= self.steps for regime in self.regimes):
             raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
         if not 0.0 <= self.discount <= 1.0:
@@ -66,9 +66,9 @@ class TabularStudy:
             raise InvalidInput(f"--step-reward is for the gridworld: {self.env} has its own rewards")
 
     @property
-    def moments(self) -> tuple[int, ...]:
+    def record_steps(self) -> tuple[int, ...]:
         default = (self.steps // 10, self.steps // 5, self.steps // 2, self.steps)
-        return tuple(sorted({moment for moment in self.regimes or default if moment > 0}))
+        return tuple(sorted({step for step in self.regimes or default if step > 0}))
 
     @property
     def measured(self) -> Measure:
@@ -87,7 +87,7 @@ class TabularStudy:
 
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result, for `config.json`."""
-        return asdict(self) | {"regimes": self.moments, "measure": self.measured}
+        return asdict(self) | {"regimes": self.record_steps, "measure": self.measured}
 
 
 def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str, Any]:

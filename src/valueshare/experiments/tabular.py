@@ -29,7 +29,7 @@ class TabularResult:
 
     studies: tuple[TabularStudy, ...]
     runs: pl.DataFrame  # one row per run and regime
-    norms: pl.DataFrame  # one row per case, k and moment: each k at its best step size
+    norms: pl.DataFrame  # one row per case, k and step: each k at its best step size
     figure: pl.DataFrame  # step size chosen and scored on all seeds
     held_out: pl.DataFrame  # each half of the seeds scored at what the other half chose
     seconds: float  # of the sweeps in `runs`, without compilation
@@ -77,7 +77,7 @@ def sweep_studies(
         sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that it is not measured
         began = time.perf_counter()
         tables = [
-            _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.moments, progress)
+            _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.record_steps, progress)
             for cell in cells
             for own in [studies[cell.study]]
         ]
@@ -132,7 +132,7 @@ def sweep_rows(text: str) -> bytes:
     values = json.loads(text)
     (study,) = studies_of(values)
     mdp, threads = study_mdp(study), int(values["threads"])
-    table = _sweep(study, mdp, values["k"], values["step_sizes"], study.moments, threads=threads)
+    table = _sweep(study, mdp, values["k"], values["step_sizes"], study.record_steps, threads=threads)
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return buffer.getvalue()
@@ -179,7 +179,7 @@ def _sweep(
     mdp: FiniteMDP,
     k: Sequence[float],
     step_size: Sequence[float],
-    moments: Sequence[int],
+    record_steps: Sequence[int],
     progress: bool = False,
     threads: int | None = None,
 ) -> pl.DataFrame:
@@ -192,7 +192,7 @@ def _sweep(
         study.steps,
         epsilon=study.epsilon,
         step_size_power=study.step_size_power,
-        record_at=moments,
+        record_at=record_steps,
         threads=threads,
         progress=progress,
     )
@@ -200,10 +200,10 @@ def _sweep(
 
 def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.DataFrame:
     """Norms and value errors along learning, each k at the step size that was best at the end."""
-    moments = np.unique(np.linspace(0, study.steps, CURVE_POINTS + 1).astype(int)).tolist()
+    record_steps = np.unique(np.linspace(0, study.steps, CURVE_POINTS + 1).astype(int)).tolist()
     best = chosen.filter(pl.col("regime") == pl.col("regime").max())
     tables = [
-        _sweep(study, mdp, [k], [step_size], moments)
+        _sweep(study, mdp, [k], [step_size], record_steps)
         for k, step_size in best.select("k", "best_step_size").iter_rows()
         if step_size is not None
     ]

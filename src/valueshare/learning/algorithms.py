@@ -37,7 +37,7 @@ class LossSettings(NamedTuple):
     kappa: float = 1.0  # width of the quadratic part of quantile losses
 
 
-class Samples(NamedTuple):
+class QuantileCounts(NamedTuple):
     """Quantile samples per state: N to learn, N' in the target, K to choose actions; 0 for none."""
 
     learn: int = 0
@@ -77,9 +77,10 @@ def contracted(q: Tensor, k: Tensor) -> Tensor:
 
 
 class Algorithm(NamedTuple):
-    """An algorithm: one agent's network, what its outputs mean, and what they should become.
+    """An algorithm: one agent's network, the meaning of its outputs, and the loss.
 
-    The residuals z are what is left of action-values without what all actions share.
+    The residuals z are action-values without the part that all actions share: before the mean expansion, if there is
+    one. `losses.py` explains names like `q_tm1` and `r_t`.
     """
 
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
@@ -88,7 +89,7 @@ class Algorithm(NamedTuple):
     architecture: str  # agents with this and their NetworkShape in common can share a population
     uses_k: bool = False
     uses_beta: bool = False
-    samples: Samples = Samples()
+    quantile_counts: QuantileCounts = QuantileCounts()
     z_values: Callable[[Tensor, Tensor], Tensor] = contracted  # outputs, k [P, 1] -> z [..., A]
 
 
@@ -186,7 +187,7 @@ _QUANTILE = Algorithm(
     mean_over_quantiles,
     quantile_loss,
     "quantile",
-    samples=Samples(learn=64, target=64, act=32),
+    quantile_counts=QuantileCounts(learn=64, target=64, act=32),
     z_values=contracted_mean,
 )
 
@@ -216,15 +217,15 @@ def algorithm_named(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, samples: Samples) -> Taus | None:
+def draw_taus(keys: Tensor, counter: Tensor | int, batch: int, counts: QuantileCounts) -> Taus | None:
     """The quantiles of one update, from one stream per agent; None for algorithms that have none.
 
     Shapes: keys [P] -> [P, B, N], [P, B, N'], [P, B, K].
     """
-    if samples.learn == 0:
+    if counts.learn == 0:
         return None
-    drawn = uniform(keys, counter, batch * sum(samples)).reshape(-1, batch, sum(samples))
-    return Taus(*torch.split(drawn, list(samples), dim=-1))
+    drawn = uniform(keys, counter, batch * sum(counts)).reshape(-1, batch, sum(counts))
+    return Taus(*torch.split(drawn, list(counts), dim=-1))
 
 
 def _without_gradient(forward: Forward, obs: Tensor, tau: Tensor | None) -> Tensor:

@@ -1,6 +1,6 @@
-"""Random numbers as a function of (agent seed, stream name, counter, lane), and nothing else.
+"""Random numbers as a function of (agent seed, stream name, counter, index), and nothing else.
 
-There is no generator and no state: the number for lane i at step t is a hash,
+There is no generator and no state: the number for index i at step t is a hash,
 
     value = mix(mix(key ^ mix(t)) ^ i),
 
@@ -36,16 +36,16 @@ def stream_keys(seeds: Sequence[int], stream: str, device: torch.device | str | 
 
 
 def bits(keys: Tensor, counter: Tensor | int, count: int) -> Tensor:
-    """64 random bits for each agent and lane.
+    """64 random bits for each agent and index.
 
     `counter` is a 0-d int64 tensor on the keys' device, or [P] for one per agent; or a number, but
     not in compiled code, where it would be compiled in. Shapes: keys [P] -> [P, count] int64.
     """
-    lane = torch.arange(count, device=keys.device)
+    index = torch.arange(count, device=keys.device)
     if not isinstance(counter, Tensor):
         counter = torch.full((), counter, dtype=torch.int64, device=keys.device)
     row = _mix(keys ^ _mix(counter))  # [P]
-    return _mix(row.unsqueeze(-1) ^ lane)
+    return _mix(row.unsqueeze(-1) ^ index)
 
 
 def uniform(keys: Tensor, counter: Tensor | int, count: int) -> Tensor:

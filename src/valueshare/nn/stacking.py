@@ -77,7 +77,7 @@ class StackedNetwork:
                 owner[key] = tensor
 
 
-def stacked(module: nn.Module) -> StackedNetwork | None:
+def stacked_network(module: nn.Module) -> StackedNetwork | None:
     """The module for stacked weights; None where a layer of it is not `stackable`, or is shared."""
     layers = [layer for _, layer in module.named_modules(remove_duplicate=False)]
     if len(layers) > len(set(layers)) or not all(type(layer) in _STACKABLE for layer in layers):

@@ -1,4 +1,4 @@
 """Many independent agents as one batched program.
 
-Shapes throughout: P agents, B minibatch, A actions, E evaluation environments per agent.
+Shapes throughout: P agents, B batch, A actions, E evaluation environments per agent.
 """

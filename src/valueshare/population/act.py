@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from valueshare.learning.algorithms import Samples
+from valueshare.learning.algorithms import QuantileCounts
 from valueshare.learning.randomness import integers, uniform
 from valueshare.learning.schedules import linear
 from valueshare.population.state import Population, State
@@ -28,7 +28,7 @@ def act(population: Population, state: State, observation: Tensor, exploration: 
     Shapes: observation [P, ...] -> [P] int64.
     """
     own, t = population.hyperparameters, state.step
-    tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.samples)
+    tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.quantile_counts)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
     epsilon = linear(own.epsilon_start, own.epsilon_end, own.epsilon_steps, t)  # [P]
     draws, choices = draw_exploration(population, t) if exploration is None else exploration
@@ -76,11 +76,11 @@ def epsilon_greedy(q: Tensor, epsilon: Tensor | float, draws: Tensor, choices: T
     return torch.where(draws < epsilon, choices, q.argmax(-1))
 
 
-def acting_taus(keys: Tensor, counter: Tensor, lanes: int, samples: Samples) -> Tensor | None:
-    """Quantiles to act by, [P, lanes, K]; None for algorithms that have none."""
-    if samples.act == 0:
+def acting_taus(keys: Tensor, counter: Tensor, batch_size: int, counts: QuantileCounts) -> Tensor | None:
+    """Quantiles to act by, [P, B, K]; None for algorithms that have none."""
+    if counts.act == 0:
         return None
-    return uniform(keys, counter, lanes * samples.act).reshape(-1, lanes, samples.act)
+    return uniform(keys, counter, batch_size * counts.act).reshape(-1, batch_size, counts.act)
 
 
 def stack_frames(stack: Tensor, frame: Tensor, first: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from valueshare.setting import number
 
 T = TypeVar("T")
 
-MOST_SEEDS = 100_000
-MOST_AGENTS = 1_000_000  # of a table
+MAX_SEEDS = 100_000
+MAX_AGENTS = 1_000_000  # of a table
 LARGEST_K = 1e30  # times a value it is still finite in float32
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -111,24 +111,24 @@ def populations(table: pl.DataFrame, family: Mapping[str, str] | None = None) ->
 
 def check_seeds(count: int) -> None:
     """Refuse more seeds than a run may have, before a list of them is made."""
-    if count > MOST_SEEDS:
-        raise InvalidInput(f"seeds = {count:,}: at most {MOST_SEEDS:,} in one run")
+    if count > MAX_SEEDS:
+        raise InvalidInput(f"seeds = {count:,}: at most {MAX_SEEDS:,} in one run")
 
 
 def listed_seeds(seeds: Iterable[int]) -> list[int]:
     """Seeds as a list; too many are refused before one is made, and so are those without an end."""
     if isinstance(seeds, range) and seeds:
         check_seeds((seeds[-1] - seeds[0]) // seeds.step + 1)
-    found = list(islice(seeds, MOST_SEEDS + 1))
-    if len(found) > MOST_SEEDS:
-        raise InvalidInput(f"seeds are more than {MOST_SEEDS:,}: at most so many in one run")
+    found = list(islice(seeds, MAX_SEEDS + 1))
+    if len(found) > MAX_SEEDS:
+        raise InvalidInput(f"seeds are more than {MAX_SEEDS:,}: at most so many in one run")
     return found
 
 
 def check_agents(count: int) -> None:
     """Refuse a table of more agents than any machine trains, before it is made."""
-    if count > MOST_AGENTS:
-        raise InvalidInput(f"{count:,} agents: at most {MOST_AGENTS:,} in one table; give fewer seeds or values")
+    if count > MAX_AGENTS:
+        raise InvalidInput(f"{count:,} agents: at most {MAX_AGENTS:,} in one table; give fewer seeds or values")
 
 
 def check_table(table: pl.DataFrame) -> None:
@@ -162,8 +162,8 @@ def table_digest(table: pl.DataFrame) -> str:
 def listed(value: T | Iterable[T]) -> list[T]:
     """One value, or several, as a list; a string is one."""
     if isinstance(value, Iterable) and not isinstance(value, str):
-        several = list(islice(value, MOST_SEEDS + 1))  # from Python, it may have no end
-        if len(several) > MOST_SEEDS:
-            raise InvalidInput(f"a list has more than {MOST_SEEDS:,} values: give fewer")
+        several = list(islice(value, MAX_SEEDS + 1))  # from Python, it may have no end
+        if len(several) > MAX_SEEDS:
+            raise InvalidInput(f"a list has more than {MAX_SEEDS:,} values: give fewer")
         return several
     return [value]

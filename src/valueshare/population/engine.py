@@ -12,11 +12,11 @@ from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
-from valueshare.population.evaluate import Player, check_evaluation, copies, make_player
+from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count, make_evaluator
 from valueshare.population.execution.cuda_driver import can_wait
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
-from valueshare.population.loop import Executor, Loop
+from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.state import Population, State
 
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
@@ -26,18 +26,18 @@ THREADS_PER_GROUP = 4  # of their emulators, at least
 
 
 class Engine(NamedTuple):
-    """A population with all that trains it; `player` evaluates it, None where it only trains."""
+    """A population with all that trains it; `evaluator` evaluates it, None where it only trains."""
 
     population: Population
     state: State
     executor: Executor
-    player: Player | None
+    evaluator: Evaluator | None
 
     def close(self) -> None:
         """Free the environments; all of them, even if one fails to close."""
         with ExitStack() as stack:
-            if self.player is not None:
-                stack.callback(self.player.environments.close)
+            if self.evaluator is not None:
+                stack.callback(self.evaluator.environments.close)
             stack.callback(self.executor.close)
 
 
@@ -81,7 +81,7 @@ def make_engine(
 
         playing = None
         if evaluates:
-            rows = [name for name in names for _ in range(copies(settings))]
+            rows = [name for name in names for _ in range(eval_env_count(settings))]
             playing = started(_environments(population, rows, threads, evaluation=True))
             check_evaluation(settings, playing.spec)
         make = _environment_process if asynchronous else _environments
@@ -89,12 +89,12 @@ def make_engine(
         training = [started(make(population, share, max(1, threads // groups))) for share in shares]
         executor: Executor
         if groups == 1 and population.device.type == "cpu" and not asynchronous:
-            executor = Loop(population, state, training[0], compiled=compiled)
+            executor = SerialExecutor(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
-        player = None if playing is None else make_player(population, state, playing, compiled=compiled)
+        evaluator = None if playing is None else make_evaluator(population, state, playing, compiled=compiled)
         on_failure.pop_all()
-    return Engine(population, state, executor, player)
+    return Engine(population, state, executor, evaluator)
 
 
 def can_be_asynchronous(population: Population) -> bool:

@@ -35,7 +35,7 @@ class Scores(NamedTuple):
     overestimation: Floats  # mean over an episode's steps, then over episodes
 
 
-class Player(NamedTuple):
+class Evaluator(NamedTuple):
     """The environments of an evaluation, and the device's side: tensors that never move, and the steps over them."""
 
     environments: Environments
@@ -48,16 +48,16 @@ class Player(NamedTuple):
     best: GraphedStep  # observation -> value
 
 
-def copies(settings: TrainingSettings) -> int:
+def eval_env_count(settings: TrainingSettings) -> int:
     """E: environments per agent; no more than it has episodes to play."""
     return min(settings.eval_envs, settings.eval_episodes or settings.eval_envs)
 
 
-def make_player(population: Population, state: State, environments: Environments, *, compiled: bool) -> Player:
+def make_evaluator(population: Population, state: State, environments: Environments, *, compiled: bool) -> Evaluator:
     """The steps of evaluation; on CUDA they are captured here."""
     settings, keys, env = population.settings, population.keys, population.env
-    lanes, device = copies(settings), population.device
-    shape = (population.size, lanes)
+    count, device = eval_env_count(settings), population.device
+    shape = (population.size, count)
     observation = StagingBuffer((*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device)
     first = StagingBuffer(shape, torch.bool, device) if env.stack else None
     action = StagingBuffer(shape, torch.int64, device)
@@ -70,7 +70,7 @@ def make_player(population: Population, state: State, environments: Environments
 
     @torch.no_grad()
     def action_values(now: torch.Tensor) -> torch.Tensor:
-        tau = acting_taus(keys.evaluation_quantiles, counter, lanes, population.algorithm.samples)
+        tau = acting_taus(keys.evaluation_quantiles, counter, count, population.algorithm.quantile_counts)
         return population.q_values(state.online, now, tau)  # [P, E, A]
 
     def current() -> torch.Tensor:
@@ -79,8 +79,8 @@ def make_player(population: Population, state: State, environments: Environments
     def play() -> None:
         now = current()
         q = action_values(now)
-        draws = uniform(keys.evaluation, counter, lanes)
-        choices = integers(keys.evaluation_action, counter, lanes, env.actions)
+        draws = uniform(keys.evaluation, counter, count)
+        choices = integers(keys.evaluation_action, counter, count, env.actions)
         action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, draws, choices))
         value.tensor.copy_(select_action_values(q, action.tensor))
         if first is not None:
@@ -92,25 +92,25 @@ def make_player(population: Population, state: State, environments: Environments
 
     steps = [GraphedStep(function, device, compiled=compiled) for function in (play, best)]
     capture_all(steps, device)
-    return Player(environments, observation, first, action, value, counter, *steps)
+    return Evaluator(environments, observation, first, action, value, counter, *steps)
 
 
-def evaluate(population: Population, player: Player, step: int, on_step: OnStep) -> Scores:
+def evaluate(population: Population, evaluator: Evaluator, step: int, on_step: OnStep) -> Scores:
     """Let every agent play as it is after `step` steps; `on_step` gets that number at every evaluation step."""
-    settings, environments = population.settings, player.environments
-    shape = (population.size, copies(settings))
+    settings, environments = population.settings, evaluator.environments
+    shape = (population.size, eval_env_count(settings))
     stream = f"evaluation-environment/{step}"
     seeds = np.array([stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])])
     observation = environments.reset(seeds)
-    player.counter.fill_(first_counter(step))
+    evaluator.counter.fill_(first_counter(step))
     tally = Tally(shape, population.agents["discount"].to_numpy()[:, None])
     left = _shares(settings, shape)
     first = np.ones(shape, np.bool_)
     while (active := left > 0).any():
         on_step(step)
-        _show(player, observation, first)
-        player.play()
-        actions, values = player.action.get(), player.value.get()
+        _show(evaluator, observation, first)
+        evaluator.play()
+        actions, values = evaluator.action.get(), evaluator.value.get()
         environments.send(actions.reshape(-1), active.reshape(-1))
         tally.values += np.where(active, values, 0.0)
         result = environments.receive()
@@ -120,9 +120,9 @@ def evaluate(population: Population, player: Player, step: int, on_step: OnStep)
         tally.step(reward, scaled, active)
         terminated, truncated = result.terminated.reshape(shape), result.truncated.reshape(shape)
         if truncated.any():
-            _show(player, result.final_observation, np.zeros(shape, np.bool_))
-            player.best()
-            tally.bootstrap(player.value.get(), truncated)
+            _show(evaluator, result.final_observation, np.zeros(shape, np.bool_))
+            evaluator.best()
+            tally.bootstrap(evaluator.value.get(), truncated)
         first = ended = terminated | truncated
         tally.end(ended)
         left -= ended if settings.eval_episodes else active
@@ -142,10 +142,10 @@ def first_counter(step: int) -> int:
     return -(2**63) + (step - 2**32 << 23)
 
 
-def _show(player: Player, observation: NDArray[Any], first: NDArray[np.bool_]) -> None:
-    player.observation.put(observation.reshape(player.observation.array.shape))
-    if player.first is not None:
-        player.first.put(first)
+def _show(evaluator: Evaluator, observation: NDArray[Any], first: NDArray[np.bool_]) -> None:
+    evaluator.observation.put(observation.reshape(evaluator.observation.array.shape))
+    if evaluator.first is not None:
+        evaluator.first.put(first)
 
 
 class Tally:
@@ -192,15 +192,16 @@ def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
             f"{env.name} has no episode limit, so an episode may never end: set eval_episode_limit, or evaluate by "
             "eval_timesteps"
         )
-    if settings.eval_timesteps % copies(settings):
+    count = eval_env_count(settings)
+    if settings.eval_timesteps % count:
         raise InvalidInput(
-            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = {copies(settings)}: make it "
-            "one, so that the copies play equally long"
+            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = {count}: make it one, so that "
+            "all environments of an agent play equally long"
         )
 
 
 def _shares(settings: TrainingSettings, shape: tuple[int, int]) -> NDArray[np.int64]:
     """Episodes, or timesteps, that each of an agent's environments has to play, [P, E]."""
-    total, lanes = settings.eval_episodes or settings.eval_timesteps, shape[1]
-    share = total // lanes + (np.arange(lanes) < total % lanes)
+    total, count = settings.eval_episodes or settings.eval_timesteps, shape[1]
+    share = total // count + (np.arange(count) < total % count)
     return np.broadcast_to(share, shape).astype(np.int64)

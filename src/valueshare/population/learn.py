@@ -1,7 +1,7 @@
 """One update of every agent, copies into the target network, and measurements of the values.
 
 All of it works in place on tensors and never waits for the host, so that it can be compiled and
-captured. The loss is reduced over the minibatch in one place and summed over agents: agents share
+captured. The loss is reduced over the batch in one place and summed over agents: agents share
 no parameter, so the gradient of the sum is each agent's own gradient.
 """
 
@@ -39,15 +39,14 @@ def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) ->
 
 
 def learn_from(population: Population, state: State, batch: Batch, step: Tensor) -> None:
-    """The update of step `step` [], from a minibatch.
+    """The update of step `step` [], from a batch.
 
     An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
     moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
     """
     keys, settings = population.keys, population.settings
-    samples = population.algorithm.samples
     counter = update_counter(settings, step, state.updates)
-    taus = draw_taus(keys.quantiles, counter, settings.batch_size, samples)
+    taus = draw_taus(keys.quantiles, counter, settings.batch_size, population.algorithm.quantile_counts)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
     learning = state.diverged_at < 0
@@ -70,8 +69,8 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
             else {"decay": settings.rmsprop_decay}
         ),
     )
-    slot = (state.updates % state.action_values.shape[1]).unsqueeze(0)
-    state.action_values.index_copy_(1, slot, values.unsqueeze(-1))
+    slot = (state.updates % state.recent_action_values.shape[1]).unsqueeze(0)
+    state.recent_action_values.index_copy_(1, slot, values.unsqueeze(-1))
     state.updates.add_(1)
 
 
@@ -86,7 +85,7 @@ def step_size(population: Population, step: Tensor) -> Tensor:
 def gradients_and_losses(
     population: Population, state: State, batch: Batch, taus: Taus | None
 ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
-    """Each agent's gradient, its loss [P], and the mean action-value of its minibatch [P]."""
+    """Each agent's gradient, its loss [P], and the mean action-value of its batch [P]."""
     algorithm, settings = population.algorithm, population.settings
     loss_settings = LossSettings(population.hyperparameters.beta, settings.loss, settings.kappa)
     buffers = state.online.buffers
@@ -108,9 +107,9 @@ def gradients_and_losses(
 
 
 def update_target(population: Population, state: State, history: CursorHistory | None = None) -> None:
-    """Copy the online weights into the target network, then measure on a fresh minibatch."""
+    """Copy the online weights into the target network, then measure on a fresh batch."""
     copy_weights(state.online.parameters, state.target)
-    measure(population, state, history)
+    measure_values(population, state, history)
 
 
 def copy_weights(source: Tensors, copy: Tensors) -> None:
@@ -120,22 +119,21 @@ def copy_weights(source: Tensors, copy: Tensors) -> None:
             copy[name].copy_(value)
 
 
-def measure(population: Population, state: State, history: CursorHistory | None = None) -> None:
-    """Apply `measure_on` to a fresh minibatch of each agent."""
+def measure_values(population: Population, state: State, history: CursorHistory | None = None) -> None:
+    """`measure_values_on` a fresh batch of each agent."""
     batch_size = population.settings.batch_size
     batch = sample(state, population.keys.measure, state.step, batch_size, history)
-    measure_on(population, state, batch)
+    measure_values_on(population, state, batch)
 
 
 @torch.no_grad()
-def measure_on(population: Population, state: State, batch: Batch) -> None:
-    """Action gap, means and norms of q and of the residuals z, on a minibatch of each agent.
+def measure_values_on(population: Population, state: State, batch: Batch) -> None:
+    """Action gap, means and norms of q and of the residuals z, on a batch of each agent.
 
-    Means over the minibatch's states, added to the sums since the last evaluation.
+    Means over the batch's states, added to the sums since the last evaluation.
     """
     keys, batch_size = population.keys, population.settings.batch_size
-    samples = population.algorithm.samples
-    tau = acting_taus(keys.measure_quantiles, state.step, batch_size, samples)
+    tau = acting_taus(keys.measure_quantiles, state.step, batch_size, population.algorithm.quantile_counts)
     outputs = population.forward(state.online, batch.obs_tm1, tau)
     q = population.algorithm.q_values(outputs)  # [P, B, A]
     z = population.algorithm.z_values(outputs, population.hyperparameters.k.unsqueeze(-1))
@@ -147,15 +145,14 @@ def measure_on(population: Population, state: State, batch: Batch) -> None:
         z.mean(-1),
         torch.linalg.vector_norm(z, dim=-1),
     )
-    state.measured.add_(torch.stack([value.mean(-1) for value in per_state], -1))
-    state.measurements.add_(1)
+    state.metric_sums.add_(torch.stack([value.mean(-1) for value in per_state], -1))
+    state.metric_count.add_(1)
 
 
 def sample(state: State, keys: Tensor, counter: Tensor, batch_size: int, history: CursorHistory | None = None) -> Batch:
-    """Transitions of each agent, uniform over those that are live, with replacement.
+    """Transitions of each agent, uniform over those in replay, with replacement.
 
-    `counter` [] is that of the random numbers. With `history`, over those that were live at the step of the state.
+    `counter` [] is that of the random numbers. With `history`, over those that were there at the step of the state.
     """
     replay = state.replay if history is None else replay_at(history, state.replay, state.step)
-    live = transitions.live(replay)
-    return transitions.gather(replay, integers(keys, counter, batch_size, live))
+    return transitions.gather(replay, integers(keys, counter, batch_size, transitions.size(replay)))

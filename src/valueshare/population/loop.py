@@ -1,11 +1,11 @@
 """The training loop: act, step the environments, update the target network, learn, store.
 
-`Loop` is the plain form: one agent axis, one thread, no copies between devices. It trains on a CPU,
+`SerialExecutor` is the plain form: one agent axis, one thread, no copies between devices. It trains on a CPU,
 and every faster executor in `execution/` has the same three methods and returns the same numbers.
 
 The environments of step t run while the agents learn, so an update samples the transitions up to
 step t - 1. The target network is copied before the update of the same step, as in PFRL and the
-authors' code: a target never holds an update of its own step.
+authors' code: the target network excludes the update of this step.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,14 +37,14 @@ class Executor(Protocol):
     def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
         """Train for these steps. `on_step` gets the number of every step, in the calling thread.
 
-        What `on_step` raises ends the steps where they are, and leaves a state of no use.
+        What `on_step` raises ends the steps where they are. The state is then inconsistent: load the last checkpoint.
         """
 
     def close(self) -> None:
         """Free the environments."""
 
 
-class Loop:
+class SerialExecutor:
     """The plain executor."""
 
     def __init__(
@@ -111,5 +111,5 @@ class Loop:
         store(self.state.replay, self._step, discount, population.settings)
 
     def _sync_actor(self) -> None:
-        """Act by the present weights; without `delayed_actor` they are the same tensors."""
+        """Copy the online weights to those that act; without `delayed_actor` they are the same tensors."""
         copy_weights(self.state.online.parameters, self.actor.online.parameters)

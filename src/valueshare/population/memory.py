@@ -14,7 +14,7 @@ from valueshare import host_memory
 from valueshare.errors import InvalidInput
 from valueshare.host_memory import is_out_of_memory
 from valueshare.host_memory import shown as shown  # for callers that print what is needed
-from valueshare.population.evaluate import copies
+from valueshare.population.evaluate import eval_env_count
 from valueshare.population.networks import NetworkFactory, is_built_in
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, all_tensors, initial_state, make_population, torch_dtype
@@ -112,7 +112,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     others = sum(tensor.nbytes for tensor in all_tensors(state)) - rings
     small = spec.env_spec.backend == "envpool" and spec.env.startswith(SMALL_ENVIRONMENTS)
     one = SMALL_BYTES if small else ENVIRONMENT_BYTES[spec.env_spec.backend]
-    environments = (1 + copies(spec.settings)) * one
+    environments = (1 + eval_env_count(spec.settings)) * one
     records = spec.settings.evaluations * RECORD_BYTES
     learning, on_cuda = _learning_bytes(population, state)
     saving = _checkpoint_bytes(population, state)
@@ -120,7 +120,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
     sizes: dict[Largest, int] = {
-        "quantiles" if population.algorithm.samples.learn else "network": others + learning,
+        "quantiles" if population.algorithm.quantile_counts.learn else "network": others + learning,
         "replay": rings + saving,
         "environments": environments,
         "records": records,
@@ -220,17 +220,17 @@ def _is_too_large(error: Exception) -> bool:
 
 def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     """An estimate of one agent's temporary memory while learning: on a CPU, and on CUDA."""
-    settings, samples = population.settings, population.algorithm.samples
+    settings, counts = population.settings, population.algorithm.quantile_counts
     weights = sum(p.nbytes for p in state.online.parameters.values())
     batch = settings.batch_size
     try:
         learning, target, measuring, playing = (
-            _kept_bytes(population, lanes, quantiles)
-            for lanes, quantiles in (
-                (batch, samples.learn),
-                (batch, samples.target),
-                (batch, samples.act),
-                (copies(settings), samples.act),
+            _kept_bytes(population, batch_size, quantiles)
+            for batch_size, quantiles in (
+                (batch, counts.learn),
+                (batch, counts.target),
+                (batch, counts.act),
+                (eval_env_count(settings), counts.act),
             )
         )
     except Exception as error:
@@ -239,9 +239,9 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
         if is_built_in(population.factory) or _is_too_large(error):
             raise
         learning = target = measuring = playing = 0
-    pairs = batch * samples.learn * samples.target * 4  # [B, N, N'] of float32
+    pairs = batch * counts.learn * counts.target * 4  # [B, N, N'] of float32
     update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights
-    # A minibatch, and the indices that find it: both observations, and five numbers of 64 bits.
+    # A batch, and the indices that find it: both observations, and five numbers of 64 bits.
     observation = math.prod(population.env.network_shape) * population.env.observation_dtype.itemsize
     update += 2 * batch * (2 * observation + 5 * 8)
     on_cuda = CUDA_ACTIVATIONS * learning + CUDA_WEIGHTS * weights
@@ -249,7 +249,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
     return int(max(update, others)), int(max(update, on_cuda, others))
 
 
-def _kept_bytes(population: Population, lanes: int, quantiles: int) -> int:
+def _kept_bytes(population: Population, batch_size: int, quantiles: int) -> int:
     """Bytes that the forward pass of one agent saves for its backward pass, without weights."""
     kept = 0
     weights = {p.untyped_storage()._cdata for p in population.network.parameters()}
@@ -261,9 +261,9 @@ def _kept_bytes(population: Population, lanes: int, quantiles: int) -> int:
 
     env = population.env
     dtype = torch_dtype(env.observation_dtype)
-    inputs = [torch.empty((lanes, *env.network_shape), dtype=dtype, device="meta")]
+    inputs = [torch.empty((batch_size, *env.network_shape), dtype=dtype, device="meta")]
     if quantiles:
-        inputs.append(torch.empty((lanes, quantiles), device="meta"))
+        inputs.append(torch.empty((batch_size, quantiles), device="meta"))
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         population.network(*inputs)
     return kept

@@ -141,7 +141,7 @@ def _inputs(spec: PopulationSpec) -> tuple[Tensor, ...]:
     count = BATCH * math.prod(env.network_shape)
     values = torch.linspace(1, 2, count).reshape(BATCH, *env.network_shape)
     observation = values.to(torch_dtype(env.observation_dtype))
-    if not algorithm_named(spec.algorithm).samples.learn:
+    if not algorithm_named(spec.algorithm).quantile_counts.learn:
         return (observation,)
     return observation, torch.full((BATCH, _quantiles(spec)), 0.5)
 
@@ -176,7 +176,7 @@ def _check_outputs(spec: PopulationSpec, outputs: Tensor) -> None:
     words = "[B, A], action-values"
     if algorithm.architecture == "baseline-residual":
         wanted, words = (BATCH, actions + 1), "[B, A + 1], the residuals and then the baseline"
-    elif algorithm.samples.learn:
+    elif algorithm.quantile_counts.learn:
         wanted = (BATCH, _quantiles(spec), actions)
         words = "[B, N, A], action-values at each of N quantiles"
     if tuple(outputs.shape) != wanted:

@@ -20,8 +20,8 @@ from valueshare.population.state import MEASURES, Population, State
 def run_phase(engine: Engine, phase: int, on_step: OnStep) -> pl.DataFrame:
     """Train for a phase and evaluate where one is due; the state of the engine moves on in place.
 
-    `on_step` gets the number of every step. What it raises ends the phase, and leaves a state that
-    is of no phase: continue from the last checkpoint.
+    `on_step` gets the number of every step. What it raises ends the phase. The state is then inconsistent:
+    load the last checkpoint.
     """
     settings, state = engine.population.settings, engine.state
     tables = [records_schema().to_frame()]
@@ -50,7 +50,7 @@ def records_schema() -> pl.Schema:
             "overestimation": pl.Float64(),
             "action_gap": pl.Float64(),
             "relative_action_gap": pl.Float64(),
-            "mean_action_value": pl.Float64(),  # of the last 1,000 minibatches
+            "mean_action_value": pl.Float64(),  # of the last 1,000 batches
             **{name: pl.Float64() for name in MEASURES[1:]},
             "train_score": pl.Float64(),
             "train_episodes": pl.Int64(),
@@ -61,21 +61,21 @@ def records_schema() -> pl.Schema:
 
 def _evaluated(engine: Engine, step: int, on_step: OnStep) -> pl.DataFrame:
     """The records of an evaluation; the sums since the last one start again."""
-    if engine.player is None:
+    if engine.evaluator is None:
         raise RuntimeError("an engine that only trains has no phases: call its executor")
     state = engine.state
-    scores = evaluate(engine.population, engine.player, step, on_step)
+    scores = evaluate(engine.population, engine.evaluator, step, on_step)
     table = _records(engine.population, state, scores, step)
-    for sums in (state.measured, state.measurements, state.train_returns, state.train_episodes):
+    for sums in (state.metric_sums, state.metric_count, state.train_returns, state.train_episodes):
         sums.zero_()
     return table
 
 
 def _records(population: Population, state: State, scores: Scores, step: int) -> pl.DataFrame:
-    measurements, updates = int(state.measurements), int(state.updates)
-    means = (state.measured.double() / (measurements or torch.nan)).cpu().numpy()  # [P, MEASURES]
-    kept = min(updates, state.action_values.shape[1])
-    value = (state.action_values.double().sum(-1) / (kept or torch.nan)).cpu().numpy()  # [P]
+    measurements, updates = int(state.metric_count), int(state.updates)
+    means = (state.metric_sums.double() / (measurements or torch.nan)).cpu().numpy()  # [P, MEASURES]
+    kept = min(updates, state.recent_action_values.shape[1])
+    value = (state.recent_action_values.double().sum(-1) / (kept or torch.nan)).cpu().numpy()  # [P]
     train_episodes = state.train_episodes.cpu().numpy().copy()  # the sums start again soon
     with np.errstate(divide="ignore", invalid="ignore"):
         train_score = state.train_returns.cpu().numpy() / train_episodes

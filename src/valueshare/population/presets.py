@@ -152,7 +152,7 @@ def _classic(settings: TrainingSettings, agent_settings: AgentSettings) -> Prese
 def atari(algorithm: str = "dqn") -> Preset:
     """The paper's Atari settings, of the DQN family, RDQ or IQN.
 
-    DQN, Double and Dueling DQN and IB-DQN sum the loss over the minibatch; RDQ and IQN average it.
+    DQN, Double and Dueling DQN and IB-DQN sum the loss over the batch; RDQ and IQN average it.
     One environment plays an agent's 125,000 evaluation steps: of several, each would cut off one
     episode, and long episodes would be the ones that are missing.
     """
@@ -186,7 +186,7 @@ def atari(algorithm: str = "dqn") -> Preset:
             step_size=6.25e-5, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=1_000_000, beta=0.001
         ),
     )
-    if algorithm_named(algorithm).samples.learn:  # IQN and IB-IQN
+    if algorithm_named(algorithm).quantile_counts.learn:  # IQN and IB-IQN
         settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
         return Preset(settings, replace(base.agent_settings, step_size=5e-5))
     if algorithm == "rdq":

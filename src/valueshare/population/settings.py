@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from valueshare.errors import InvalidInput
 from valueshare.setting import Setting, check_settings, setting, settings_of
 
-WIDEST = 1_000_000  # units of a layer
+MAX_LAYER_WIDTH = 1_000_000  # units of a layer
 MOST_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
 SMALLEST_KAPPA = 1e-30  # an error divided by it is still finite in float32
-NOT_OF_RESULTS = ("replay_device",)  # settings that change where things are, and no number
+SETTINGS_OF_PLACEMENT = ("replay_device",)  # settings that change where things are, and no number
 
 ReplayDevice = Literal["cpu", "cuda", "disk"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -61,7 +61,7 @@ class TrainingSettings:
         10_000, "Steps between checkpoints, a divisor of eval-interval; left out: eval-interval.", minimum=1
     )
 
-    hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=WIDEST)
+    hidden: tuple[int, ...] = _algorithm((128, 128), "Widths of the hidden layers.", minimum=1, maximum=MAX_LAYER_WIDTH)
     initialization: Literal["paper", "pytorch"] = _algorithm(
         "paper", "Initial weights: the paper's (LeCun-normal; IQN: PyTorch's), or PyTorch's defaults."
     )

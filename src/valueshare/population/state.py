@@ -18,10 +18,10 @@ from torch.func import stack_module_state
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.algorithms import Algorithm, Samples, algorithm_named
+from valueshare.learning.algorithms import Algorithm, QuantileCounts, algorithm_named
 from valueshare.learning.optim import Moments, zero_moments
 from valueshare.learning.randomness import stream_keys
-from valueshare.nn.stacking import StackedNetwork, stacked
+from valueshare.nn.stacking import StackedNetwork, stacked_network
 from valueshare.population.networks import (
     NetworkFactory,
     Tensors,
@@ -37,7 +37,7 @@ from valueshare.replay import transitions
 from valueshare.replay.mapped import mapped_zeros
 from valueshare.replay.transitions import Transitions
 
-# The relative action gap divides by the mean of this many minibatches' action-values.
+# The relative action gap divides by the mean of this many batches' action-values.
 VALUES_KEPT = 1_000
 MEASURES = ("action_gap", "q_mean", "q_norm", "z_mean", "z_norm")
 
@@ -78,7 +78,7 @@ class Population:
     env: EnvironmentSpec  # of all of them, but for the name: that is in the table
     algorithm: Algorithm
     network: nn.Module  # one agent's, without weights: on the meta device
-    stacked: StackedNetwork | None  # the same, called for all agents at once where it can be
+    stacked_network: StackedNetwork | None  # the same, called for all agents at once where it can be
     factory: NetworkFactory
     hyperparameters: AgentHyperparameters
     keys: Keys
@@ -95,15 +95,15 @@ class Population:
 
     @property
     def replay_on_host(self) -> bool:
-        """Whether the host draws minibatches and hands them over, whatever device learns."""
+        """Whether the host draws batches and hands them over, whatever device learns."""
         return self.settings.replay_device in ("cpu", "disk")
 
     def forward(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Outputs of every agent's network on its own observations [P, B, ...]."""
-        if self.stacked is None or torch.compiler.is_compiling():
+        if self.stacked_network is None or torch.compiler.is_compiling():
             return forward(self.network, weights, observation, tau)
         inputs = (observation,) if tau is None else (observation, tau)
-        return self.stacked(weights.parameters, weights.buffers, *inputs)
+        return self.stacked_network(weights.parameters, weights.buffers, *inputs)
 
     def q_values(self, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
         """Action-values. Shapes: observation [P, B, ...], tau [P, B, K] or None -> [P, B, A]."""
@@ -120,9 +120,9 @@ class State(NamedTuple):
     step: Tensor  # []  steps taken so far
     updates: Tensor  # []
     diverged_at: Tensor  # [P]  the step at which an agent was frozen, -1 while it learns
-    action_values: Tensor  # [P, VALUES_KEPT]  mean action-value of the last minibatches, a ring
-    measured: Tensor  # [P, MEASURES]  sums since the last evaluation
-    measurements: Tensor  # []  how many
+    recent_action_values: Tensor  # [P, VALUES_KEPT]  mean action-value of the last batches, a ring
+    metric_sums: Tensor  # [P, MEASURES]  sums since the last evaluation
+    metric_count: Tensor  # []  how many
     train_returns: Tensor  # [P]  sum over training episodes since the last evaluation, unscaled
     train_episodes: Tensor  # [P]  how many finished
 
@@ -145,9 +145,9 @@ def make_population(
     if len({a.architecture for a in algorithms}) != 1 or agents["env"].n_unique() != len(specs):
         raise InvalidInput(f"{', '.join(names)} cannot share a population: see populations(table)")
     algorithm = algorithms[0]
-    if algorithm.samples.learn:
+    if algorithm.quantile_counts.learn:
         quantiles = (settings.quantiles, settings.target_quantiles, settings.acting_quantiles)
-        algorithm = algorithm._replace(samples=Samples(*quantiles))
+        algorithm = algorithm._replace(quantile_counts=QuantileCounts(*quantiles))
     factory = network or algorithm.build
 
     def column(name: str) -> Tensor:
@@ -161,7 +161,7 @@ def make_population(
         env=specs[0],
         algorithm=algorithm,
         network=module,
-        stacked=stacked(module),
+        stacked_network=stacked_network(module),
         factory=factory,
         hyperparameters=AgentHyperparameters(*(column(name) for name in AgentHyperparameters._fields)),
         keys=Keys(*(stream_keys(seeds, name, device) for name in Keys._fields)),
@@ -212,14 +212,14 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
             torch_dtype(env.observation_dtype),
             stack=env.stack,
             device="cpu" if on_host else device,
-            rows_made=mapped_zeros(scratch) if on_disk else transitions.zeros,
+            make_rows=mapped_zeros(scratch) if on_disk else transitions.zeros,
         ),
         step=zeros(),
         updates=zeros(),
         diverged_at=zeros(p) - 1,
-        action_values=zeros(p, VALUES_KEPT, dtype=torch.float32),
-        measured=zeros(p, len(MEASURES), dtype=torch.float32),
-        measurements=zeros(),
+        recent_action_values=zeros(p, VALUES_KEPT, dtype=torch.float32),
+        metric_sums=zeros(p, len(MEASURES), dtype=torch.float32),
+        metric_count=zeros(),
         train_returns=zeros(p, dtype=torch.float64),
         train_episodes=zeros(p),
     )

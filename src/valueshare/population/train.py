@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import polars as pl
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
@@ -132,12 +131,12 @@ def _committed_phase(
     engine: Engine, phase: int, paths: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
 ) -> PhaseReport:
     replay = engine.state.replay
-    moment = segments.cursors(replay)
+    since = segments.cursors(replay)
     records = run_phase(engine, phase, poll)
     saved = None
     if paths is not None:
         last = phase + 1 == engine.population.settings.phases
-        added = None if last else _added(replay, moment)
+        added = None if last else _added(replay, since)
         saved = save(paths, phase, identity, flat(engine.state), records, added)
         if saved.frame_bytes:
             message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
@@ -145,13 +144,13 @@ def _committed_phase(
     return PhaseReport(phase, engine.population.settings.phase_end(phase), records, saved)
 
 
-def _added(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Added:
-    """What came to replay since a moment."""
+def _added(replay: Transitions, since: segments.Cursors) -> Added:
+    """What was written to replay since then."""
     return Added(
-        columns=segments.added_since(replay, moment)._asdict(),
+        columns=segments.added_since(replay, since)._asdict(),
         end=int(replay.written.max()),
         oldest=int(replay.oldest.min()),
-        frames=packing.pieces_since(replay, moment) if transitions.holds_frames(replay) else (),
+        frames=packing.frame_files_since(replay, since) if transitions.holds_frames(replay) else (),
     )
 
 

@@ -1,6 +1,6 @@
 """Cursors of replay at the last few steps.
 
-Asynchronous environments add transitions while the minibatch of an earlier step is still to be sampled. It is sampled
+Asynchronous environments add transitions while the batch of an earlier step is still to be sampled. It is sampled
 from the transitions that were there at its own step, so the cursors of every step are kept for a while.
 """
 

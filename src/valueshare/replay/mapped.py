@@ -39,7 +39,7 @@ def mapped_zeros(folder: Path | None) -> Callable[[tuple[int, ...], torch.dtype,
             # All of it now: a disk that fills up later would end the process without a word.
             os.posix_fallocate(file.fileno(), 0, size)
             mapping = mmap.mmap(file.fileno(), size)
-        mapping.madvise(mmap.MADV_RANDOM)  # minibatches come from anywhere: read nothing ahead
+        mapping.madvise(mmap.MADV_RANDOM)  # batches come from anywhere: read nothing ahead
         return torch.frombuffer(mapping, dtype=dtype).reshape(shape)
 
     return made

@@ -3,7 +3,7 @@
 One frame of a game differs little from the one before it. A chunk is some rows of one agent that
 follow each other, each as its exclusive-or with the row before it (the first as it is), and that
 deflated: mostly zeros. A chunk is read alone, so threads take chunks; copies from a GPU, exclusive-
-or and deflation all let other threads run. A *piece* is as many chunks as go into one file.
+or and deflation all let other threads run. A file holds many chunks.
 """
 
 import zlib
@@ -20,11 +20,11 @@ from torch import Tensor
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
-from valueshare.replay.segments import rows_since
+from valueshare.replay.segments import Cursors, rows_since
 from valueshare.replay.transitions import Transitions
 
 CHUNK_BYTES = 8 << 20  # before compression: 1,188 frames of 84x84
-PIECE_BYTES = 256 << 20  # before compression
+FILE_BYTES = 256 << 20  # of its chunks before compression
 LEVEL = 1  # of deflation: higher ones take several times as long for a tenth less
 
 T = TypeVar("T")
@@ -39,16 +39,16 @@ class Chunk(NamedTuple):
     rows: int
 
 
-class Piece(NamedTuple):
-    """Chunks as tensors, for one file."""
+class FrameFile(NamedTuple):
+    """The tensors of one file: chunks."""
 
     data: Tensor  # uint8, the compressed chunks one after the other
     chunks: Tensor  # [chunks, 4]  int64: agent, first, rows, compressed bytes
     raw_bytes: int
 
 
-def pieces_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Iterator[Piece]:
-    """The rows written since `moment` and still there, compressed; read while it is iterated."""
+def frame_files_since(replay: Transitions, since: Cursors) -> Iterator[FrameFile]:
+    """The rows written since then and still there, compressed; read while it is iterated."""
 
     def compressed(chunk: Chunk) -> tuple[Chunk, bytes]:
         return chunk, pack(_slots(replay, chunk).cpu().numpy())
@@ -56,28 +56,28 @@ def pieces_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Iterator
     row_bytes = replay.observation[0, 0].nbytes
     packed: list[tuple[Chunk, bytes]] = []
     raw = 0
-    for chunk, data in _in_threads(compressed, _chunks(replay, moment)):
+    for chunk, data in _in_threads(compressed, _chunks(replay, since)):
         packed.append((chunk, data))
         raw += chunk.rows * row_bytes
-        if raw >= PIECE_BYTES:
-            yield _piece(packed, raw)
+        if raw >= FILE_BYTES:
+            yield _frame_file(packed, raw)
             packed, raw = [], 0
     if packed:
-        yield _piece(packed, raw)
+        yield _frame_file(packed, raw)
 
 
-def restore(replay: Transitions, piece: Mapping[str, Tensor]) -> None:
-    """Write the rows of a piece back to where they were; pieces of older segments first."""
+def restore(replay: Transitions, file: Mapping[str, Tensor]) -> None:
+    """Write the rows of a file back to where they were; those of older segments first."""
     row = replay.observation[0, 0]
-    data = piece["data"].numpy().data
-    table = piece["chunks"].tolist()
+    data = file["data"].numpy().data
+    table = file["chunks"].tolist()
     starts = np.cumsum([0, *(size for *_, size in table)]).tolist()
 
     def inflated(number: int) -> None:
         *fields, size = table[number]
         chunk = Chunk(*fields)
         if not 0 < chunk.rows <= replay.observation.shape[1]:
-            raise InvalidInput(f"a checkpoint has {chunk.rows:,} frames in one piece: it is damaged")
+            raise InvalidInput(f"a checkpoint has {chunk.rows:,} frames in one chunk: it is damaged")
         packed = data[starts[number] : starts[number] + size]
         frames = unpack(packed, chunk.rows, chunk.rows * row.nbytes)
         rows = torch.from_numpy(frames).view(row.dtype).reshape(chunk.rows, *row.shape)
@@ -107,15 +107,15 @@ def unpack(data: bytes | memoryview, count: int, size: int) -> NDArray[np.uint8]
 
 
 def working_bytes() -> int:
-    """Memory that packing takes on the host at most: chunks under way and waiting, and a piece."""
-    return 3 * CHUNK_BYTES * (2 * available_cores() + 1) + 2 * PIECE_BYTES
+    """Memory that packing takes on the host at most: chunks under way and waiting, and a file."""
+    return 3 * CHUNK_BYTES * (2 * available_cores() + 1) + 2 * FILE_BYTES
 
 
-def _chunks(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Iterator[Chunk]:
-    """What was written since `moment`, cut where the ring wraps."""
+def _chunks(replay: Transitions, since: Cursors) -> Iterator[Chunk]:
+    """What was written since then, split where the ring wraps."""
     length = replay.observation.shape[1]
     most = max(1, CHUNK_BYTES // replay.observation[0, 0].nbytes)
-    firsts, counts = (tensor.tolist() for tensor in rows_since(replay, moment))
+    firsts, counts = (tensor.tolist() for tensor in rows_since(replay, since))
     for agent, (first, count) in enumerate(zip(firsts, counts, strict=True)):
         row, end = first, first + count
         while row < end:
@@ -130,10 +130,10 @@ def _slots(replay: Transitions, chunk: Chunk) -> Tensor:
     return replay.observation[chunk.agent, at : at + chunk.rows]
 
 
-def _piece(packed: list[tuple[Chunk, bytes]], raw_bytes: int) -> Piece:
+def _frame_file(packed: list[tuple[Chunk, bytes]], raw_bytes: int) -> FrameFile:
     data = bytearray().join(data for _, data in packed)
     table = [[*chunk, len(data)] for chunk, data in packed]
-    return Piece(torch.frombuffer(data, dtype=torch.uint8), torch.tensor(table), raw_bytes)
+    return FrameFile(torch.frombuffer(data, dtype=torch.uint8), torch.tensor(table), raw_bytes)
 
 
 def _in_threads(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:

@@ -1,4 +1,4 @@
-"""Segments of replay: what was written between two moments, for checkpoints."""
+"""Segments of replay: what was written between two checkpoints."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from valueshare.replay.transitions import Transitions, holds_frames
 
 
 class Segment(NamedTuple):
-    """What was written between two moments, flat over agents: what a checkpoint has to add."""
+    """What was written to replay between two checkpoints, flat over agents."""
 
     observation: Tensor  # [sum of row_count, ...]; without frames, which `packing` streams
     action: Tensor  # [sum of transition_count]
@@ -23,29 +23,36 @@ class Segment(NamedTuple):
     transition_count: Tensor  # [P]
 
 
-def cursors(replay: Transitions) -> tuple[Tensor, Tensor]:
-    """Rows and transitions written so far, for `added_since`."""
-    return replay.rows.clone(), replay.written.clone()
+class Cursors(NamedTuple):
+    """How much had been written to replay at some step, [P] each."""
+
+    rows: Tensor
+    transitions: Tensor
 
 
-def rows_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Number of each agent's first row written since `moment` and still there, and their count."""
-    first = torch.maximum(moment[0], replay.rows - replay.observation.shape[1])
+def cursors(replay: Transitions) -> Cursors:
+    """A copy of the cursors, for `added_since`."""
+    return Cursors(replay.rows.clone(), replay.written.clone())
+
+
+def rows_since(replay: Transitions, since: Cursors) -> tuple[Tensor, Tensor]:
+    """Number of each agent's first row written since then and still there, and their count."""
+    first = torch.maximum(since.rows, replay.rows - replay.observation.shape[1])
     return first, replay.rows - first
 
 
-def added_since(replay: Transitions, moment: tuple[Tensor, Tensor]) -> Segment:
-    """Everything written since `moment` that is still in the rings; of frames the cursors only."""
+def added_since(replay: Transitions, since: Cursors) -> Segment:
+    """Everything written since then that is still in the rings; of frames the cursors only."""
     length, capacity = replay.observation.shape[1], replay.action.shape[1]
-    row_first, row_count = rows_since(replay, moment)
-    transition_first = torch.maximum(moment[1], replay.written - capacity)
+    row_first, row_count = rows_since(replay, since)
+    transition_first = torch.maximum(since.transitions, replay.written - capacity)
     transition_count = replay.written - transition_first
     at = _ring_index(transition_first, transition_count, capacity)
     observation = replay.observation[:0, 0]
     if not holds_frames(replay):
         observation = replay.observation[_ring_index(row_first, row_count, length)]
     action, reward, discount, row = (ring[at] for ring in (replay.action, replay.reward, replay.discount, replay.row))
-    age = replay.age[at] if len(replay.back) else replay.age.flatten()
+    age = replay.age[at] if len(replay.frame_offsets) else replay.age.flatten()
     counts = (row_first, row_count, transition_first, transition_count)
     return Segment(observation, action, reward, discount, row, age, *counts)
 
@@ -58,7 +65,7 @@ def restore(replay: Transitions, segment: Segment) -> None:
     if not holds_frames(replay):
         at_row = _ring_index(segment.row_first, segment.row_count, length)
         replay.observation[at_row] = segment.observation
-    for name in ("action", "reward", "discount", "row", *(("age",) if len(replay.back) else ())):
+    for name in ("action", "reward", "discount", "row", *(("age",) if len(replay.frame_offsets) else ())):
         getattr(replay, name)[at] = getattr(segment, name)
 
 

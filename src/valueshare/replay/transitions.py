@@ -13,16 +13,16 @@ steps since its episode's first row, S-1 at most. The stack of row r is made whe
 the rows r - min(age, j), j = S-1, ..., 0: before the episode's first row there is that row again.
 
 Cursors count up for ever (int64) and are taken modulo the ring's length on access. Episodes that end use a row more
-than they have transitions, so a ring of rows may lose a row before the ring of transitions loses its transition:
+than they have transitions, so a ring of rows may overwrite a row while its transition is still in the other ring:
 `oldest` is the first transition that still has all its rows. A stack is taken to reach back S-1 rows whatever its age,
 so that a row which is overwritten takes one transition at most.
 
 Both rings are longer than they say by some *spare* places, which hold evicted transitions:
-a minibatch can be sampled as of a step shortly before the last one.
+a batch can be sampled as of a step shortly before the last one.
 
 Everything is a tensor on one device and is updated in place without reading it on the host, so that
-`add` and `gather` can live inside a CUDA graph. A ring may have more than 2^31 elements: all
-indices are int64. Legend: P agents, B minibatch, C transitions, R rows, S frames in a stack.
+`add` and `gather` can be part of a CUDA graph. A ring may have more than 2^31 elements: all
+indices are int64. Legend: P agents, B batch, C transitions, R rows, S frames in a stack.
 """
 
 import math
@@ -34,7 +34,7 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 
-SPARE = 16  # transitions that may be stored after the moment as of which others are sampled
+SPARE = 16  # most transitions that may be added between the step of an update and its sampling
 _SPARE_ROWS = 2 * SPARE  # two for a step that ends an episode
 
 
@@ -59,9 +59,9 @@ class Transitions(NamedTuple):
     age: Tensor  # [P, C]  uint8, of its stack; [P, 0] where nothing is stacked
     rows: Tensor  # [P]  rows written so far
     written: Tensor  # [P]  transitions written so far
-    oldest: Tensor  # [P]  number of the oldest live transition
+    oldest: Tensor  # [P]  number of the oldest transition that can be sampled
     frame_age: Tensor  # [P]  int64, the age of the next transition
-    back: Tensor  # [S]  int64: S-1, ..., 0, how far behind the newest the frames of a stack are
+    frame_offsets: Tensor  # [S]  int64: S-1, ..., 0, how far behind the newest the frames of a stack are
 
 
 def default_rows(capacity: int, stack: int = 0) -> int:
@@ -89,12 +89,12 @@ def empty(
     stack: int = 0,
     rows: int | None = None,
     device: torch.device | str = "cpu",
-    rows_made: Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor] = zeros,
+    make_rows: Callable[[tuple[int, ...], torch.dtype, torch.device | str], Tensor] = zeros,
 ) -> Transitions:
     """Rings without a transition in them; `stack` is S.
 
-    C is `capacity` and R is `rows`, both with what is spare. `rows_made` makes the ring of rows,
-    from its shape, type and device.
+    C is `capacity` and R is `rows`, both with the spare places. `make_rows` allocates the ring of rows,
+    from its shape, dtype and device.
     """
     rows = default_rows(capacity, stack) if rows is None else rows
     least = max(4, stack + 3)
@@ -106,7 +106,7 @@ def empty(
 
     slots, all_rows = capacity + SPARE, rows + _SPARE_ROWS
     return Transitions(
-        observation=rows_made((agents, all_rows, *observation_shape), observation_dtype, device),
+        observation=make_rows((agents, all_rows, *observation_shape), observation_dtype, device),
         action=per_agent(slots),
         reward=per_agent(slots, dtype=torch.float32),
         discount=per_agent(slots, dtype=torch.float32),
@@ -116,14 +116,14 @@ def empty(
         written=per_agent(),
         oldest=per_agent(),
         frame_age=per_agent(),
-        back=torch.arange(stack - 1, -1, -1, device=device),
+        frame_offsets=torch.arange(stack - 1, -1, -1, device=device),
     )
 
 
 def of_agents(replay: Transitions, agents: slice) -> Transitions:
     """Views of the rings of some agents."""
     own = {name: tensor[agents] for name, tensor in replay._asdict().items()}
-    return Transitions(**{**own, "back": replay.back})
+    return Transitions(**{**own, "frame_offsets": replay.frame_offsets})
 
 
 def start(replay: Transitions, observation: Tensor) -> None:
@@ -153,7 +153,7 @@ def add(
     is what the agent sees now, a reset observation where `ended`, else the same as the former.
     Shapes: action, reward, discount, ended [P]; observations [P, ...], the newest frame of stacks.
     """
-    agents, stack = _agents(replay), len(replay.back)
+    agents, stack = _agents(replay), len(replay.frame_offsets)
     slot = replay.written % replay.action.shape[1]
     replay.action[agents, slot] = action
     replay.reward[agents, slot] = reward
@@ -170,7 +170,7 @@ def add(
     _evict(replay, rounds=2)
 
 
-def live(replay: Transitions) -> Tensor:
+def size(replay: Transitions) -> Tensor:
     """Number of transitions per agent that can be sampled, [P]."""
     return replay.written - replay.oldest
 
@@ -183,12 +183,12 @@ def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batc
     slot = (replay.oldest[:, None] + index) % replay.action.shape[1]  # [P, B]
     row, length = _pick(replay.row, slot), replay.observation.shape[1]
     into: Batch | tuple[None, ...] = (None,) * len(Batch._fields) if out is None else out
-    if not len(replay.back):
+    if not len(replay.frame_offsets):
         obs = _pick(replay.observation, row % length, into[0])
         next_obs = _pick(replay.observation, (row + 1) % length, into[4])
     else:
         age = _pick(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
-        stack = row[..., None] - torch.minimum(age, replay.back)  # [P, B, S]
+        stack = row[..., None] - torch.minimum(age, replay.frame_offsets)  # [P, B, S]
         # A step on, a stack has lost its oldest frame, and one more row is its newest.
         rows = torch.cat([stack, row[..., None] + 1], -1) % length  # [P, B, S + 1]
         if out is None:
@@ -216,8 +216,8 @@ def _agents(replay: Transitions) -> Tensor:
 
 
 def _pick(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
-    """Entries of each agent's ring: as one axis, whose whole rows are copied several times faster
-    than by a pair of indices. Shapes: ring [P, L, ...], slot [P, B, ...] -> [P, B, ..., ...]."""
+    """Entries of each agent's ring. Agents and slots are flattened to one axis: copying whole rows of it is several
+    times faster than indexing by pairs. Shapes: ring [P, L, ...], slot [P, B, ...] -> [P, B, ..., ...]."""
     agents = torch.arange(ring.shape[0], device=ring.device).reshape(-1, *(1,) * (slot.ndim - 1))
     flat = (agents * ring.shape[1] + slot).flatten()
     entries = ring.flatten(0, 1)
@@ -230,9 +230,9 @@ def _pick(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
 def _pick_frames(ring: Tensor, slot: Tensor) -> Tensor:
     """`_pick` for frames, in words of eight bytes where they are made of such.
 
-    A ring of a million frames is far larger than what a GPU has addresses of at hand. So every row
-    is read once, in few pieces, into memory of its own: compiled code would otherwise read single
-    bytes of the ring wherever a convolution wants them, and one byte for several of its windows.
+    A ring of a million frames is far larger than a GPU's TLB covers. So every row is read once, in a few wide loads,
+    into a new tensor: compiled code would otherwise fuse the gather into the convolution, and read single bytes of
+    the ring, each of them once per window.
     """
     size = math.prod(ring.shape[2:]) * ring.itemsize
     if size % 8:
@@ -256,7 +256,7 @@ def _evict(replay: Transitions, rounds: int) -> None:
     agents, slots = _agents(replay), replay.action.shape[1]
     replay.oldest.clamp_(min=replay.written - (slots - SPARE))
     rows = replay.observation.shape[1] - _SPARE_ROWS
-    first_row = replay.rows - rows + max(len(replay.back) - 1, 0)
+    first_row = replay.rows - rows + max(len(replay.frame_offsets) - 1, 0)
     for _ in range(rounds):
         lost = replay.row[agents, replay.oldest % slots] < first_row
         replay.oldest.add_(lost & (replay.oldest < replay.written))

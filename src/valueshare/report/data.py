@@ -12,7 +12,7 @@ from valueshare.analysis.intervals import iqm_curves, over_all_games
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scores import BASELINES, human_normalized, is_atari
+from valueshare.analysis.scores import BASELINES, has_human_score, human_normalized
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.protocols import atari_protocol, atari_protocols
@@ -44,7 +44,7 @@ class ReportData:
 
     @cached_property
     def atari(self) -> bool:
-        return all(is_atari(env) for env in self.table["env"].unique())
+        return all(has_human_score(env) for env in self.table["env"].unique())
 
     @property
     def n(self) -> int | None:
@@ -169,7 +169,7 @@ def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
     learners, and no mean may mix them. So are two optimisers, but for RMSprop in Atari games, whose runs are kept apart
     anyway; an unknown one may be any.
     """
-    apart = all(is_atari(env) for env in table["env"].unique())
+    apart = all(has_human_score(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
     optimizers = pl.col("optimizer").filter(kept).drop_nulls().n_unique()
     columns = [name for name in AGENT_SETTINGS if name in table.columns]

@@ -11,7 +11,7 @@ import polars as pl
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.run_values import final_scores
-from valueshare.analysis.scores import PAPER_AGENTS, game_name, human_normalized, is_atari, paper_scores
+from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score, human_normalized, paper_scores
 from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, game, with_k
@@ -117,7 +117,7 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     Returns `game, algorithm, seeds, score, published, percent, human_normalized, published_human_normalized`, percent =
     100 (score - published) / |published|. What the paper did not run has nulls.
     """
-    own = means.filter(pl.col("env").map_elements(is_atari, return_dtype=pl.Boolean))
+    own = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
     if own.is_empty():
         raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
     named = own.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import GRIDWORLD, TabularStudy, title
+from valueshare.experiments.studies import title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
@@ -21,7 +21,6 @@ from valueshare.report.tabular_files import SUMMARY, read_norms, read_summary
 from valueshare.result_files import SizeLimit
 from valueshare.runs.provenance import provenance
 
-NAMES = ("gridworld", "norms")  # of figures that are drawn again
 CELL = ("step_reward", "regime", "k")  # the key of a table's rows
 INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
@@ -52,7 +51,7 @@ READING = (
 def write_results(result: TabularResult, folder: Path, *, command: str, shards: Sequence[dict[str, Any]] = ()) -> None:
     """Fill a results folder from a finished study; `shards` are the provenance of its shards."""
     origin = provenance(command) | ({"shards": shards} if shards else {})
-    name, measure = figure_name(result.studies), result.studies[0].measured
+    name, measure = figure_name(result.studies[0].case), result.studies[0].measured
     report = Report(
         _figures(name, result.figure, result.held_out, result.norms, measure),
         {"provenance.json": origin, SUMMARY: summary(result)},
@@ -65,14 +64,16 @@ def write_results(result: TabularResult, folder: Path, *, command: str, shards: 
 
 def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], tuple[str, ...]]:
     """The figures of a results folder again, and its notes."""
+    stored = read_summary(folder)
+    main = figure_name(stored.same_seeds["step_reward"][0])
     for name in names:
-        if name not in NAMES:
+        if name not in (main, "norms"):
             known = "unknown" if name not in FIGURES else "of other results"
-            raise InvalidInput(f"the figure {name!r} is {known}: a tabular study has {', '.join(NAMES)}")
-    stored, norms = read_summary(folder), read_norms(folder, limit)
-    drawn = _figures(NAMES[0], stored.same_seeds, stored.other_seeds, norms, stored.measure)
+            raise InvalidInput(f"the figure {name!r} is {known}: this study has {main}, norms")
+    norms = read_norms(folder, limit)
+    drawn = _figures(main, stored.same_seeds, stored.other_seeds, norms, stored.measure)
     by_name = {one.name: one for one in drawn}
-    return [by_name[name] for name in dict.fromkeys(names or NAMES)], stored.notes
+    return [by_name[name] for name in dict.fromkeys(names or by_name)], stored.notes
 
 
 def _figures(
@@ -86,9 +87,9 @@ def _figures(
     return [Drawn(name, increase, caption), Drawn("norms", norm_reduction(norms), of_norms)]
 
 
-def figure_name(studies: Sequence[TabularStudy]) -> str:
-    """The name of the main figure, without its ending."""
-    return "gridworld" if studies[0].env == GRIDWORLD else "increase"
+def figure_name(case: float | None) -> str:
+    """The name of the main figure of a study with this `TabularStudy.case`, without its ending."""
+    return "increase" if case is None else "gridworld"
 
 
 def headlines(folder: Path) -> list[str]:

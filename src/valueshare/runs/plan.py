@@ -17,7 +17,7 @@ from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.agents import check_table, populations, table_digest
-from valueshare.population.settings import NOT_OF_RESULTS, TrainingSettings
+from valueshare.population.settings import SETTINGS_OF_PLACEMENT, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
 
@@ -76,7 +76,7 @@ class Plan:
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values."""
-    optional = {"families": plan.families, "pieces": plan.chunks, "shard": plan.shard}
+    optional = {"families": plan.families, "chunks": plan.chunks, "shard": plan.shard}
     named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
     values = {
         "format": FORMAT,
@@ -120,7 +120,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         whole = plan.whole_populations.get(name)
         height = whole.agents.height if whole else 0
         if count > height:
-            raise Invalid(f"pieces of {name}: {count}, and it has {height} agents")
+            raise Invalid(f"chunks of {name}: {count}, and it has {height} agents")
     return plan
 
 
@@ -166,11 +166,11 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
     A setting that an older version did not store has its default.
     """
-    plain = {k: value for k, value in values.items() if k not in ("settings", "pieces")}
+    plain = {k: value for k, value in values.items() if k not in ("settings", "chunks")}
     defaults = json.loads(json.dumps(TrainingSettings().to_json()))
     for env, settings in values.get("settings", {}).items():
         whole = (defaults | settings).items()
-        plain |= {f"{name} of {env}": v for name, v in whole if name not in NOT_OF_RESULTS}
+        plain |= {f"{name} of {env}": v for name, v in whole if name not in SETTINGS_OF_PLACEMENT}
     return plain
 
 

@@ -184,8 +184,8 @@ def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], devi
     unused = {
         "k": not any(algorithm.uses_k for algorithm in used),
         "beta": not any(algorithm.uses_beta for algorithm in used),
-        **dict.fromkeys(_QUANTILE_SETTINGS, not any(algorithm.samples.learn for algorithm in used)),
-        "loss": all(algorithm.samples.learn for algorithm in used),  # theirs is the quantile Huber loss
+        **dict.fromkeys(_QUANTILE_SETTINGS, not any(algorithm.quantile_counts.learn for algorithm in used)),
+        "loss": all(algorithm.quantile_counts.learn for algorithm in used),  # theirs is the quantile Huber loss
         "adam_betas": settings.optimizer != "adam",
         "rmsprop_decay": settings.optimizer != "rmsprop",
         "eval_episodes": settings.eval_episodes == 0,
@@ -257,7 +257,7 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
 
 def _check_is_read(algorithms: Sequence[str], k: Sequence[float], given: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
-    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.samples.learn]
+    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
     readers_of = {
         "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
         "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],

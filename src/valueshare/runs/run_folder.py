@@ -106,7 +106,7 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     other = difference(stored, config(plan))
     if other is not None:
         raise InvalidInput(f"{folder} holds a run with other settings ({other}): {OTHER_OUT}")
-    if is_finished(folder, replace(plan, chunks=stored.get("pieces", {})), copied=copied):
+    if is_finished(folder, replace(plan, chunks=stored.get("chunks", {})), copied=copied):
         raise InvalidInput(f"{folder} holds this run, finished: to repeat it, {OTHER_OUT}")
     again = f"valueshare resume {shlex.quote(str(folder))}"
     raise InvalidInput(f"{folder} holds this run, unfinished: write {again}")
@@ -115,7 +115,7 @@ def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
 def is_untrained(folder: Path, plan: Plan) -> bool:
     """Whether a folder holds a run of this plan, however split, without a finished phase."""
     stored = read_config(folder, skip_damaged=True) or {}
-    ignored = {name: stored[name] for name in ("pieces", "valueshare") if name in stored}
+    ignored = {name: stored[name] for name in ("chunks", "valueshare") if name in stored}
     if not stored or stored != config(plan) | ignored:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))

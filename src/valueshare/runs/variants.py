@@ -5,16 +5,16 @@ import polars as pl
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.settings import PER_AGENT
 
-VARIANT = ("env", "algorithm", "k")
+COMPARED = ("env", "algorithm", "k")
 
 
 def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that tell variants apart: VARIANT, and settings that differ within it.
+    """The columns that tell variants apart: COMPARED, and settings that differ within it.
 
     Settings that differ between environments alone, as presets do, are left out.
     """
-    values = agents.group_by(*VARIANT).agg(pl.col(PER_AGENT).n_unique())
-    return (*VARIANT, *(name for name in PER_AGENT if (values[name] > 1).any()))
+    values = agents.group_by(*COMPARED).agg(pl.col(PER_AGENT).n_unique())
+    return (*COMPARED, *(name for name in PER_AGENT if (values[name] > 1).any()))
 
 
 def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:

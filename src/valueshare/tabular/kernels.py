@@ -119,7 +119,7 @@ def start_state(table: Table, key: np.uint64, step: int) -> int:
 
 @njit(inline="always")
 def observe(
-    table: Table, z: Floats, i: int, k: float, run: int, moment: int, out: Outcomes, actions: tuple[int, ...]
+    table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Outcomes, actions: tuple[int, ...]
 ) -> None:
     """Errors and norms of one run's values, averaged over the states it can visit."""
     n = len(actions)
@@ -138,11 +138,11 @@ def observe(
         norm_u += np.sqrt(z2 + baseline**2)
         norm_z += np.sqrt(z2)
     states = len(table.visitable)
-    out.value_error[run, moment] = bias / states
-    out.value_rmse[run, moment] = np.sqrt(square / states)
-    out.norm_q[run, moment] = norm_q / states
-    out.norm_u[run, moment] = norm_u / states
-    out.norm_z[run, moment] = norm_z / states
+    out.value_error[run, row] = bias / states
+    out.value_rmse[run, row] = np.sqrt(square / states)
+    out.norm_q[run, row] = norm_q / states
+    out.norm_u[run, row] = norm_u / states
+    out.norm_z[run, row] = norm_z / states
 
 
 # Numba's cache checks this file only: after an edit of randomness.py, touch this one.
@@ -151,7 +151,7 @@ def learn(
     table: Table,
     runs: Runs,
     rule: Rule,
-    moments: Ints,
+    record_at: Ints,
     first: int,
     last: int,
     actions: tuple[int, ...],
@@ -159,7 +159,7 @@ def learn(
     residuals: Floats,
     out: Outcomes,
 ) -> None:
-    """Learn runs `first` to `last` - 1, and write their measurements at each of `moments`.
+    """Learn runs `first` to `last` - 1, and write their measurements at each of `record_at`.
 
     `actions` and `successors` matter by their length: a tuple's is known when the kernel is compiled, so the loops over
     them unroll. `residuals` [LANES, S, n] is the working memory; it holds the final Z of the last lanes.
@@ -193,8 +193,8 @@ def learn(
             episode_return[i] = return_sum[i] = reward_sum[i] = 0.0
 
         step = 0
-        for moment in range(len(moments)):
-            while step < moments[moment]:
+        for row in range(len(record_at)):
+            while step < record_at[row]:
                 step += 1
                 for i in range(active):
                     run = lowest + i
@@ -245,7 +245,7 @@ def learn(
             for i in range(active):
                 run = lowest + i
                 if diverged_at[run] == RUNNING:
-                    out.episodes[run, moment] = episodes[i]
-                    out.return_sum[run, moment] = return_sum[i]
-                    out.reward_sum[run, moment] = reward_sum[i]
-                    observe(table, z, i, k_of[run], run, moment, out, actions)
+                    out.episodes[run, row] = episodes[i]
+                    out.return_sum[run, row] = return_sum[i]
+                    out.reward_sum[run, row] = reward_sum[i]
+                    observe(table, z, i, k_of[run], run, row, out, actions)

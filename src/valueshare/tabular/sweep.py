@@ -56,15 +56,15 @@ def sweep(
     rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
     check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
-    moments = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
+    record_steps = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))
     check_learners(algorithm, ks, step_sizes, steps, epsilon, step_size_power)
     check_once("seed", seed_list)
     for seed in seed_list:
         if not isinstance(seed, int | np.integer) or not 0 <= int(seed) < 2**63:
             raise InvalidInput(f"seed {seed}: seeds are whole numbers from 0")
-    if not len(moments):
+    if not len(record_steps):
         raise InvalidInput("record_at is empty: write at least one step")
-    if moments[0] < 0 or moments[-1] > steps:
+    if record_steps[0] < 0 or record_steps[-1] > steps:
         raise InvalidInput(f"record_at holds a step outside 0 to {steps}")
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads = {threads}: at least 1, or None for all cores")
@@ -74,8 +74,8 @@ def sweep(
     seed_of = np.tile(np.array(seed_list, np.int64), len(ks) * len(step_sizes))  # [R]
     runs = Runs(run_keys(seed_of, k_of, step_size_of), k_of, step_size_of)
     rule = Rule(ALGORITHMS[algorithm], float(epsilon), float(step_size_power))
-    outcomes = _learn(kernel_table(mdp), runs, rule, moments, threads or available_cores(), progress)
-    return _tidy(algorithm, runs, seed_of, moments, outcomes)
+    outcomes = _learn(kernel_table(mdp), runs, rule, record_steps, threads or available_cores(), progress)
+    return _tidy(algorithm, runs, seed_of, record_steps, outcomes)
 
 
 def kernel_table(mdp: FiniteMDP) -> Table:
@@ -101,26 +101,26 @@ def _cumulative(probability: Floats) -> Floats:
     return np.divide(sums, total, out=np.ones_like(sums), where=total > 0)  # terminal rows: 0
 
 
-def empty_outcomes(runs: int, moments: int) -> Outcomes:
-    counts = np.zeros((runs, moments), np.int64)
-    return Outcomes(np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, moments)) for _ in range(7)))
+def empty_outcomes(runs: int, rows: int) -> Outcomes:
+    counts = np.zeros((runs, rows), np.int64)
+    return Outcomes(np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, rows)) for _ in range(7)))
 
 
-def _learn(table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: int, progress: bool) -> Outcomes:
+def _learn(table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threads: int, progress: bool) -> Outcomes:
     """Split the runs into tasks for a pool of threads; the kernel holds no interpreter lock."""
     total = len(runs.key)
-    outcomes = empty_outcomes(total, len(moments))
+    outcomes = empty_outcomes(total, len(record_steps))
     states, actions, successors = table.state.shape
-    size = max(LANES, TASK_TIMESTEPS // max(1, int(moments[-1])) // LANES * LANES)
+    size = max(LANES, TASK_TIMESTEPS // max(1, int(record_steps[-1])) // LANES * LANES)
 
     def learn(first: int) -> int:
         last = min(first + size, total)
         lanes = np.empty((min(LANES, last - first), states, actions))
         lengths = (0,) * actions, (0,) * successors
-        kernels.learn(table, runs, rule, moments, first, last, *lengths, lanes, outcomes)
+        kernels.learn(table, runs, rule, record_steps, first, last, *lengths, lanes, outcomes)
         return last - first
 
-    with shown_progress(total * int(moments[-1]), progress) as advance:
+    with shown_progress(total * int(record_steps[-1]), progress) as advance:
         pool = ThreadPoolExecutor(threads)
         try:
             waiting = {pool.submit(learn, first) for first in range(0, total, size)}
@@ -128,18 +128,18 @@ def _learn(table: Table, runs: Runs, rule: Rule, moments: np.ndarray, threads: i
                 # Short waits, so that Ctrl-C is handled between tasks.
                 done, waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
                 for task in done:
-                    advance(task.result() * int(moments[-1]))
+                    advance(task.result() * int(record_steps[-1]))
         finally:
             pool.shutdown(cancel_futures=True)
     return outcomes
 
 
-def _tidy(algorithm: str, runs: Runs, seeds: np.ndarray, moments: np.ndarray, outcomes: Outcomes) -> pl.DataFrame:
+def _tidy(algorithm: str, runs: Runs, seeds: np.ndarray, record_steps: np.ndarray, outcomes: Outcomes) -> pl.DataFrame:
     of_run = {"k": runs.k, "step_size": runs.step_size, "seed": seeds, "diverged_at": outcomes.diverged_at}
     at_moment = dict(zip(Outcomes._fields[1:], outcomes[1:], strict=True))
     table = pl.DataFrame(
-        {name: np.repeat(values, len(moments)) for name, values in of_run.items()}
-        | {"step": np.tile(moments, len(seeds))}
+        {name: np.repeat(values, len(record_steps)) for name, values in of_run.items()}
+        | {"step": np.tile(record_steps, len(seeds))}
         | {name: values.ravel() for name, values in at_moment.items()}
     )
     step, diverged_at = pl.col("step"), pl.col("diverged_at")

@@ -32,7 +32,7 @@ Z_LEFT = Q_LEFT + Q_BAR + NUMBER + GAP
 ROWS_TOP = 164  # where the table of actions begins
 ROW, BAR = 36, 18  # the tallest row and bar
 STRIP = (76, 220)  # the least and greatest height of the curves below the table
-MOST_ROWS = 26  # actions that can be read at this height
+MAX_ROWS = 26  # actions that can be read at this height
 STEP_PIXELS = 2  # of the curves
 
 BACKGROUND, CHOSEN, FRAME, FAINT = "#16181D", "#2C323D", "#2A2E36", "#5A6270"
@@ -93,7 +93,7 @@ class Overlay:
         self.image_size = (0, 0) if first.image is None else fitted(*first.image.shape[:2])
         width = max(self.image_size[1], SCREEN[0])
         self.screen = width + width % 2  # H.264 wants even sizes
-        self.rows = min(len(captions.actions), MOST_ROWS)
+        self.rows = min(len(captions.actions), MAX_ROWS)
         room = HEIGHT - ROWS_TOP - STRIP[0] - 3 * MARGIN
         self.row = min(ROW, room // self.rows)
         below = ROWS_TOP + self.rows * self.row + 2 * MARGIN

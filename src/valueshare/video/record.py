@@ -79,10 +79,10 @@ def play(
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
-    player = load_agent(place, agent, network, say)
-    step_limit(player, max_steps)  # or refuse, before anything is made
+    trained = load_agent(place, agent, network, say)
+    step_limit(trained, max_steps)  # or refuse, before anything is made
     check_target(path, overwrite=overwrite)
-    settings, env = player.population.settings, player.population.env
+    settings, env = trained.population.settings, trained.population.env
     rendered = make_rendered_env(env, settings.atari_protocol)
     epsilon = settings.eval_epsilon if epsilon is None else epsilon
     done: list[Episode] = []
@@ -91,11 +91,11 @@ def play(
     def frames() -> Iterator[Frame]:
         nonlocal has_screen
         overlay = None
-        for step in rollout(player, rendered, episodes=episodes, seed=seed, epsilon=epsilon, max_steps=max_steps):
+        for step in rollout(trained, rendered, episodes=episodes, seed=seed, epsilon=epsilon, max_steps=max_steps):
             if on_step is not None:
                 on_step(step)
             if overlay is None:
-                overlay = Overlay(_captions(player, rendered.actions), step)
+                overlay = Overlay(_captions(trained, rendered.actions), step)
                 has_screen = step.image is not None
             frame = overlay.draw(step)
             yield frame
@@ -205,7 +205,7 @@ def _captions(agent: Agent, actions: tuple[str, ...]) -> Captions:
     streams = {"dueling": "b = mean(q), the baseline stream", "baseline-residual": "b, the baseline stream"}
     baseline = streams.get(algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}")
     low, high = (100 * share for share in BAND)
-    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.samples.act else "q = b + z"
+    values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.name, agent.k)
     title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

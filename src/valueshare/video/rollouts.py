@@ -153,7 +153,7 @@ def rollout(
             state = torch.from_numpy(now.observation.copy())
             if spec.stack:
                 stack = state = stack_frames(stack, state, torch.tensor(step == 0))
-            tau = acting_taus(quantiles, counter, 1, algorithm.samples)
+            tau = acting_taus(quantiles, counter, 1, algorithm.quantile_counts)
             outputs = network_outputs(agent, state, tau)
             q = algorithm.q_values(outputs)
             draw, choice = uniform(explore, counter, 1), integers(choose, counter, 1, spec.actions)

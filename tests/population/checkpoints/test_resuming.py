@@ -22,6 +22,7 @@ from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
+from valueshare.schema import FORMAT
 
 SETTINGS = TrainingSettings(
     steps=150,
@@ -220,13 +221,14 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
         train_population(AGENTS[:2], SETTINGS, directory=tmp_path)
 
 
-def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    newer = files.FORMAT + 1
+@pytest.mark.parametrize(("change", "version"), [(-1, "earlier"), (1, "newer")])
+def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int, version: str) -> None:
+    other = FORMAT + change
     for module in (files, saving):
-        monkeypatch.setattr(module, "FORMAT", newer)
+        monkeypatch.setattr(module, "FORMAT", other)
     train(tmp_path, stop_after=120)
     monkeypatch.undo()
-    with pytest.raises(InvalidInput, match="newer version"):
+    with pytest.raises(InvalidInput, match=f"{version} version"):
         train(tmp_path)
 
 

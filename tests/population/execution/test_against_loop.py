@@ -1,24 +1,21 @@
 """Every executor against the plain loop, to the bit: state, replay and episodes."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
+from slow_environments import SlowEnvironments
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import StepResult
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution.executor import GroupExecutor
-from valueshare.population.execution.groups import Group
-from valueshare.population.loop import Executor, Loop
+from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.settings import ReplayDevice, TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
@@ -102,29 +99,17 @@ def trained(engine: Engine, executor: Executor) -> tuple[Numbers, TrainingEpisod
 @cache
 def trained_by_the_loop(learning: Learning) -> tuple[Numbers, TrainingEpisodes]:
     with engine_of(learning, SERIAL) as engine:
-        assert isinstance(engine.executor, Loop)
+        assert isinstance(engine.executor, SerialExecutor)
         return trained(engine, engine.executor)
-
-
-class Late:
-    """Environments that take a random while for each step."""
-
-    def __init__(self, group: Group, seed: int) -> None:
-        self._inner, self._rng = group.environments, np.random.default_rng(seed)
-
-    def receive(self) -> StepResult:
-        time.sleep(float(self._rng.exponential(0.002)))
-        return self._inner.receive()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 def with_late_groups(executor: Executor) -> Executor:
     """Groups in threads arrive in another order every time."""
     if not isinstance(executor, GroupExecutor) or executor.is_asynchronous:
         return executor
-    groups = (group._replace(environments=Late(group, i)) for i, group in enumerate(executor.grouped.groups))
+    groups = (
+        group._replace(environments=SlowEnvironments(group, i)) for i, group in enumerate(executor.grouped.groups)
+    )
     return GroupExecutor(executor.grouped._replace(groups=tuple(groups)))
 
 

@@ -21,7 +21,7 @@ from valueshare.population.engine import Engine, can_be_asynchronous, make_engin
 from valueshare.population.execution import cuda_driver
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import Group
-from valueshare.population.loop import Loop, OnStep
+from valueshare.population.loop import OnStep, SerialExecutor
 from valueshare.population.settings import ReplayDevice, TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
@@ -250,7 +250,7 @@ def test_groups_are_as_many_as_suit(
         if asynchronous:
             assert len(groups_of(engine)) == groups  # of three agents at most as many
         else:
-            assert isinstance(engine.executor, Loop)
+            assert isinstance(engine.executor, SerialExecutor)
 
 
 def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from slow_environments import SlowEnvironments
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import EnvironmentSpec, StepResult
@@ -60,20 +61,6 @@ def run(engine: Engine, start: int, end: int, on_step: OnStep = lambda step: Non
     engine.executor.run(range(start, end), on_step, None)
 
 
-class Slowed:
-    """Environments that take a random while for each step."""
-
-    def __init__(self, group: Group, seed: int) -> None:
-        self._inner, self._rng = group.environments, np.random.default_rng(seed)
-
-    def receive(self) -> StepResult:
-        time.sleep(float(self._rng.exponential(0.002)))
-        return self._inner.receive()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 def test_steps_are_counted_for_the_agents_that_made_them() -> None:
     episodes = TrainingEpisodes(3)
     nobody, both = np.zeros(2, np.bool_), np.ones(2, np.bool_)
@@ -110,7 +97,7 @@ def test_the_last_to_arrive_makes_the_update() -> None:
     assert made_by == [f"4 by {threading.current_thread().name}"]
 
 
-class Broken(Slowed):
+class Broken(SlowEnvironments):
     """Environments that fail after so many steps."""
 
     left = 0
@@ -168,7 +155,7 @@ def test_who_waits_for_slower_groups_still_polls() -> None:
     engine = made(2, replace(LONG, learning_starts=10**8))
     let_go = threading.Event()
 
-    class Stuck(Slowed):
+    class Stuck(SlowEnvironments):
         def receive(self) -> StepResult:
             let_go.wait(10)
             return super().receive()
@@ -199,7 +186,7 @@ def test_environments_of_gymnasium_step_one_group_at_a_time() -> None:
     inside: set[int] = set()
     together: list[int] = []
 
-    class Watched(Slowed):
+    class Watched(SlowEnvironments):
         def receive(self) -> StepResult:
             inside.add(id(self))
             together.append(len(inside))

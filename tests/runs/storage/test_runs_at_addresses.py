@@ -76,7 +76,7 @@ def test_the_same_end_as_in_a_folder(
     code, out, _ = cli("resume", url)
     assert (code, f"this run is finished: {url}\n" in out) == (0, True)
     for words, message in (
-        ([*small, "--out", url], f"{url} holds this run, finished: choose another --out"),
+        ([*small, "--out", url], f"{url} holds this run, finished: to repeat it, choose another --out"),
         ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
         ([*small, "--out", f"local://{tmp_path}"], "holds something else than a run"),
         (["resume", f"{url}/nowhere"], f"there is no training run in {url}/nowhere"),
@@ -319,7 +319,7 @@ def test_no_secret_of_the_address_is_written_or_shown(
     small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """memory:// takes any name, also one that looks like a password."""
-    monkeypatch.setattr(arguments, "PASSING", ())  # the commands here are one process
+    monkeypatch.setattr(arguments, "IN_MEMORY", ())  # the commands here are one process
     url = "memory://me:hunter2@host/secret-run"
     quick = [*one_population(small), "--steps", "100", "--tensorboard"]
     said = [cli(*quick, "--out", url), cli(*quick, "--out", url), cli("resume", url)]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import valueshare
-from valueshare import training
+from valueshare import starting
 from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.runs.execution import ExecutionOptions
@@ -97,6 +97,6 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
-    for module in (local, training):
+    for module in (local, starting):
         monkeypatch.setattr(module, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 import valueshare
-from valueshare import training
+from valueshare import starting
 from valueshare.cli import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
@@ -261,7 +261,7 @@ def test_a_run_at_an_address(
     ]
     code, out, _ = cli("resume", url, *on_ray)
     assert (code, f"this run is finished: {url}" in out) == (0, True)
-    monkeypatch.setattr(arguments, "PASSING", ())
+    monkeypatch.setattr(arguments, "IN_MEMORY", ())
     code, _, err = cli(*LONG, *on_ray, "--out", "memory://a/run")  # every process has its own
     assert (code, err.count("\n")) == (2, 1)
     assert "3 of 3 nodes cannot use memory://a/run (127.0.0.1: it does not see the driver's" in err
@@ -314,7 +314,7 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
         replay_capacity=200,
     )
     for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
-        here = training.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
+        here = starting.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)
     assert (tmp_path / "there" / "report" / "report.html").exists()

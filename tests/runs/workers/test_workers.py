@@ -112,7 +112,7 @@ def test_the_same_answer(long_run: Path, tmp_path: Path, cli: Cli) -> None:
     assert_same_agents(tmp_path / "run", long_run)
     for words in (LONG, [*LONG, *TWO]):  # however it was split, it is the same run
         code, _, err = cli(*words, "--out", tmp_path / "run")
-        assert (code, "holds this run, finished: choose another --out" in err) == (2, True), err
+        assert (code, "holds this run, finished: to repeat it, choose another --out" in err) == (2, True), err
 
 
 @pytest.mark.slow

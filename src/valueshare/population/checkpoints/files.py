@@ -6,11 +6,7 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
-from valueshare.schema import Invalid, Manifest, checked, read_checksummed
-
-# 1 had no frames. 2 was of agents whose target network was copied after the update of the same step: to resume them now
-# would mix two orders of events.
-FORMAT = 3
+from valueshare.schema import FORMAT, Invalid, Manifest, checked, read_checksummed
 
 # The names of files in checkpoints/NAME, as `CheckpointPaths` makes them.
 OWN_NAMES = re.compile(
@@ -60,8 +56,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         body = read_checksummed(path)
     except (OSError, Invalid) as error:
         raise Damaged(f"{path.name}: {error}") from error
-    if type(body.get("format")) is int and body["format"] > FORMAT:
-        raise InvalidInput(f"{path.name} was written by a newer version of valueshare: install that version")
+    found = body.get("format")
+    if type(found) is int and found != FORMAT:
+        other = "a newer" if found > FORMAT else "an earlier"
+        raise InvalidInput(f"{path.name} was written by {other} version of valueshare: read it with that version")
     try:
         manifest = checked(body, Manifest)
     except Invalid as error:  # its checksum is right: it was written so

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import (
-    FORMAT,
     CheckpointPaths,
     Damaged,
     read_manifest,
@@ -45,11 +44,6 @@ def load_latest(paths: CheckpointPaths, fingerprint: Mapping[str, Any]) -> Check
     """The newest checkpoint whose every checksum is right; None where there is none at all."""
 
     def load(body: dict[str, Any]) -> Checkpoint:
-        if body["format"] < FORMAT:
-            raise InvalidInput(
-                f"{paths.manifest(body['phase']).name} was written by an earlier valueshare, which updated the target "
-                "network in another order: resume it with that version, or train again in a new folder"
-            )
         check_fingerprint(body["fingerprint"], fingerprint)
         verify_all(paths, body)
         return Checkpoint(

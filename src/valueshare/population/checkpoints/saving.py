@@ -15,7 +15,6 @@ from torch import Tensor
 from valueshare.errors import InvalidInput
 from valueshare.files import NoRoom, refuse_links, remove_files, remove_leftovers, write_whole
 from valueshare.population.checkpoints.files import (
-    FORMAT,
     OWN_NAMES,
     CheckpointPaths,
     Damaged,
@@ -24,8 +23,8 @@ from valueshare.population.checkpoints.files import (
     phase_of,
     read_manifest,
 )
-from valueshare.replay.packing import Piece
-from valueshare.schema import body_checksum
+from valueshare.replay.packing import FrameFile
+from valueshare.schema import FORMAT, body_checksum
 
 _DTYPES = {  # as safetensors names them
     torch.float64: "F64",
@@ -46,8 +45,8 @@ class Added(NamedTuple):
 
     columns: Mapping[str, Tensor]
     end: int  # transitions that an agent had written when the phase ended
-    oldest: int  # the oldest transition still live in any agent
-    frames: Iterable[Piece] = ()  # asked for a piece when the one before it is on the disk
+    oldest: int  # the oldest transition that any agent can still sample
+    frames: Iterable[FrameFile] = ()  # asked for a file when the one before it is on the disk
 
 
 class Saved(NamedTuple):
@@ -153,11 +152,11 @@ def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> tuple[dic
     digest = write_whole(paths.replay(phase), safetensors_bytes(added.columns))
     frames: dict[str, str] = {}
     frame_bytes = packed_bytes = 0
-    for number, piece in enumerate(added.frames):
-        path, tensors = paths.frames(phase, number), {"data": piece.data, "chunks": piece.chunks}
+    for number, file in enumerate(added.frames):
+        path, tensors = paths.frames(phase, number), {"data": file.data, "chunks": file.chunks}
         frames[path.name] = write_whole(path, safetensors_bytes(tensors))
-        frame_bytes += piece.raw_bytes
-        packed_bytes += piece.data.nbytes
+        frame_bytes += file.raw_bytes
+        packed_bytes += file.data.nbytes
     own = {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
     return own, frame_bytes, packed_bytes
 

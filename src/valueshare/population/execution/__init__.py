@@ -1,4 +1,4 @@
-"""Faster executors of the training loop, which return the same numbers as `population.loop.Loop`.
+"""Faster executors of the training loop, which return the same numbers as `population.loop.SerialExecutor`.
 
 Agents are divided into groups, each with environments of its own, so that the environments of one
 group run while the device works for another. Groups wait for each other only at updates.

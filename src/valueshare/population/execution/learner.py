@@ -1,8 +1,8 @@
-"""Joint updates of all agents: the source of their minibatches, and their CUDA stream.
+"""Joint updates of all agents: the source of their batches, and their CUDA stream.
 
-An update samples its own minibatch, with two exceptions, where the minibatch is *staged* before it.
+An update samples its own batch, with two exceptions, where the batch is *staged* before it.
 A replay on the host is sampled there. And with `delayed_actor` an update runs beside acting, on a
-CUDA stream of its own: its minibatch is sampled as of its step (`CursorHistory`), and agents act by
+CUDA stream of its own: its batch is sampled as of its step (`CursorHistory`), and agents act by
 a copy of the weights, updated before the next update. On a CPU the same happens in turn.
 
 Everything here is launched on the current stream; the caller makes it the learner's.
@@ -20,7 +20,7 @@ from valueshare.population.learn import (
     copy_weights,
     learn,
     learn_from,
-    measure_on,
+    measure_values_on,
     sample,
     update_counter,
     update_target,
@@ -40,7 +40,7 @@ class Learner(NamedTuple):
     stage: GraphedStep | None
     sync_actor: GraphedStep | None  # copy the weights to those that agents act by
     learn: GraphedStep
-    update_target: GraphedStep  # copy the weights, then measure on a fresh minibatch
+    update_target: GraphedStep  # copy the weights, then measure on a fresh batch
     stream: "torch.cuda.Stream | None"  # of updates that acting does not wait for, on CUDA
     online: Tensors
     actor: Tensors  # weights that agents act by: `online` itself, or a delayed copy
@@ -125,7 +125,7 @@ def make_learner(
     def update_target_step() -> None:
         if batch is not None and on_host:
             copy_weights(online, state.target)
-            measure_on(population, state, batch)
+            measure_values_on(population, state, batch)
         else:
             update_target(population, state, history)
 
@@ -163,7 +163,7 @@ def _host_sampler(population: Population, replay: Transitions) -> tuple[Callable
     keys = {name: getattr(population.keys, name).cpu() for name in ("replay", "measure")}
 
     def sample_on_host(stream: str, counter: int) -> None:
-        index = integers(keys[stream], counter, batch_size, transitions.live(replay))
+        index = integers(keys[stream], counter, batch_size, transitions.size(replay))
         whole.wait()
         transitions.gather(replay, index, out=on_host)
         whole.upload()

@@ -18,8 +18,8 @@ from valueshare.report.figures.style import GREY, band, draw_line, house_style
 SMOOTHING = 7  # evaluations, as in the paper
 CAP = 25.0  # of overestimation, as in the paper
 PANEL = (1.36, 1.12)  # inches
-MOST_COLUMNS = 6
-MOST_SEEDS = 10  # as lines of their own
+MAX_COLUMNS = 6
+MAX_SEEDS = 10  # as lines of their own
 
 
 def learning_curves(
@@ -54,7 +54,7 @@ def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figur
     """
     seeds = series.tidy(table, "overestimation").sort("env", "step")
     means = seed_means(table, "overestimation")
-    each_seed = seeds["seed"].n_unique() <= MOST_SEEDS
+    each_seed = seeds["seed"].n_unique() <= MAX_SEEDS
     most = float(max(seeds["overestimation"] if each_seed else means["mean"]))
     sentences = ["Mean overestimation over seeds" + ("; translucent: each seed." if each_seed else ".")]
     if most > CAP:
@@ -91,7 +91,7 @@ def _grid(
     panels = {rows["env"][0]: rows for rows in means.partition_by("env")}
     envs = sorted(panels, key=lambda env: game(env).lower())
     steps = means["step"].unique().sort()
-    columns = min(MOST_COLUMNS, len(envs)) if len(envs) > 4 else len(envs)
+    columns = min(MAX_COLUMNS, len(envs)) if len(envs) > 4 else len(envs)
     rows = math.ceil(len(envs) / columns)
     scale = 1.0 if columns > 3 else 2.0  # few panels are larger
     small = 5.5 if scale == 1 else 7.0

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.analysis.scores import game_name, is_atari
+from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.style import Look, look, place, plain_of
@@ -112,7 +112,7 @@ def seed_count(rows: pl.DataFrame) -> str:
 
 def game(env: str) -> str:
     """An environment's name as one reads it: ALE/Pong-v5 is Pong."""
-    return game_name(env) if is_atari(env) else env
+    return game_name(env) if has_human_score(env) else env
 
 
 def millions(value: float, _: object = None) -> str:

@@ -32,7 +32,7 @@ LEVELS = 65_534
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 EXACT = 6  # seeds up to which every resample is counted, and none is drawn
-MOST_SHOWN = 9  # lines at first; the others are a click away
+MAX_SHOWN = 9  # lines at first; the others are a click away
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
 
@@ -232,8 +232,8 @@ def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
 
 def _variants(data: ReportData) -> list[dict[str, Any]]:
     """Names and colours; of many k, the paper's choice is on at first."""
-    crowded = len(data.variants) > MOST_SHOWN
-    chosen = curves_shown(data.sweep)[:MOST_SHOWN]
+    crowded = len(data.variants) > MAX_SHOWN
+    chosen = curves_shown(data.sweep)[:MAX_SHOWN]
     return [
         {
             "label": variant.look.label,

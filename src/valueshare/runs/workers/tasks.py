@@ -162,7 +162,7 @@ def speed_request(plan: Plan, population: str, threads: int) -> str:
 def measured_speed(values: dict[str, Any]) -> float:
     """Agent-steps per second while the population learns, without evaluations, checkpoints and a folder.
 
-    Learning starts as soon as there is a minibatch, in one long phase; the evaluation before it is one short episode.
+    Learning starts as soon as there is a batch, in one long phase; the evaluation before it is one short episode.
     """
     plan = from_config(values["config"], pl.DataFrame(values["agents"], schema=SCHEMA))
     spec = plan.populations[values["population"]]
