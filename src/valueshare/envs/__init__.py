@@ -36,6 +36,7 @@ def make_environments(
     protocol: str | AtariProtocol | None = None,
     lockstep: bool = False,
     evaluation: bool = False,
+    device: str = "cpu",
 ) -> Environments:
     """`count` environments: ALE's of Atari games, Gymnax's of MinAtar, EnvPool's where it has the id, else Gymnasium's.
 
@@ -43,7 +44,7 @@ def make_environments(
     of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces
     the environment's own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which
     is faster and cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode.
-    Call `reset(seeds)` first.
+    `device` is where Gymnax's run, if JAX has it. Call `reset(seeds)` first.
     """
     if count < 1:
         raise InvalidInput(f"count = {count}: there is at least 1 environment")
@@ -72,7 +73,7 @@ def make_environments(
     if chosen == "jax":
         from valueshare.envs.gymnax import GymnaxEnvironments
 
-        return GymnaxEnvironments(names, episode_limit=episode_limit)
+        return GymnaxEnvironments(names, episode_limit=episode_limit, device=device)
     from valueshare.envs.gymnasium import GymnasiumEnvironments
 
     return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)

@@ -2,7 +2,7 @@
 
 All E environments are one compiled program on the CPU or the GPU. It holds one random key per environment,
 folded with the number of steps that this environment has taken: an environment depends on its own seed and
-actions alone.
+actions alone. Observations and rewards can stay where the program runs (`*_on_device`).
 
 MinAtar games are made as in Young and Tian (2019, https://arxiv.org/abs/1903.03176): six actions in every game,
 and with probability 0.1 the action before is repeated. All games have ten channels, of which a game leaves those
@@ -80,16 +80,21 @@ class Stepped(NamedTuple):
 
 
 class GymnaxEnvironments:
-    """E environments as one program. `device` is that of JAX; None: its default, a GPU where there is one."""
+    """E environments as one program, on `device` (cpu, cuda, cuda:1) where JAX has it, else on the CPU."""
 
-    def __init__(self, env_ids: Sequence[str], *, episode_limit: int | None = None, device: str | None = None) -> None:
+    def __init__(self, env_ids: Sequence[str], *, episode_limit: int | None = None, device: str = "cpu") -> None:
         self.spec = gymnax_spec(env_ids, episode_limit)
         self.count = len(env_ids)
         self.program = make_program(tuple(env_ids), episode_limit)
-        self._device = _jax().devices(device)[0]
+        self._device = _jax_device(device)
         self._active = _jax().device_put(np.ones(self.count, np.bool_), self._device)
         self._batch: Batch | None = None
         self._stepped: Stepped | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the program runs on a GPU."""
+        return bool(self._device.platform == "gpu")
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         return np.asarray(self.reset_on_device(seeds))
@@ -118,7 +123,7 @@ class GymnaxEnvironments:
         return self._batch.observation
 
     def send_on_device(self, actions: Any, active: Any = None) -> None:
-        """Like `send`, with JAX arrays; returns before the step is computed."""
+        """Like `send`, with JAX arrays, actions of int32; returns before the step is computed."""
         if self._batch is None or self._stepped is not None:
             raise RuntimeError("send follows reset or receive")
         mask = self._active if active is None else active
@@ -255,6 +260,16 @@ def _spaces(name: str, env: Any, params: Any) -> tuple[tuple[int, ...], np.dtype
     dtype = np.dtype(observations.dtype)
     kept = dtype if dtype.kind in "iub" else np.dtype(np.float32)
     return tuple(observations.shape), kept, int(actions.n)
+
+
+def _jax_device(device: str) -> Any:
+    kind, _, number = device.partition(":")
+    if kind == "cuda":
+        try:
+            return _jax().devices("gpu")[int(number or 0)]
+        except (RuntimeError, IndexError):  # JAX is installed without CUDA
+            pass
+    return _jax().devices("cpu")[0]
 
 
 @cache
