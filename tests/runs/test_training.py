@@ -43,7 +43,7 @@ def test_the_run_folder(uninterrupted: Path) -> None:
     assert records.schema == records_schema()
     assert records.height == 6 * 5  # at steps 0, 100, 200, 300, 400
     config = json.loads((uninterrupted / "config.json").read_text())
-    assert config["format"] == 3
+    assert config["format"] == 4
     assert config["settings"]["CartPole-v1"]["batch_size"] == 8
     assert config["settings"]["CartPole-v1"]["loss"] == cartpole().settings.loss
 
