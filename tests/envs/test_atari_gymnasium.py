@@ -58,7 +58,8 @@ class Plain:
 
     def step(self, action: int) -> tuple[Any, ...]:
         """A row of a StepResult."""
-        after, reward, terminated, cut, _ = self.env.step(action)
+        stepped: tuple[Any, ...] = self.env.step(action)
+        after, reward, terminated, cut, _ = stepped
         self.steps += 1
         truncated = not terminated and (cut or self.steps == self.limit)
         onward, final = after.copy(), after.copy()

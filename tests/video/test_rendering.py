@@ -13,7 +13,7 @@ from valueshare.video.rendering import make_rendered_env
 @pytest.mark.parametrize(
     ("name", "backend", "limit"),
     [("CartPole-v1", "envpool", 90), ("LunarLander-v3", "envpool", 90),
-     ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250)],
+     ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250), ("Asterix-MinAtar", "jax", 90)],
 )  # fmt: skip
 def test_a_rendered_env_plays_as_in_training(name: str, backend: Any, limit: int) -> None:
     rendered = make_rendered_env(environment_spec(name, backend))
@@ -50,3 +50,29 @@ def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
     assert rendered.rate == 15
     assert rendered.actions[:3] == ("nothing", "fire", "up")
     assert rendered.actions[-1] == "down left fire"
+
+
+@pytest.mark.parametrize("name", ["Breakout-MinAtar", "Seaquest-MinAtar"])
+def test_minatar_has_the_colours_of_its_own_display(name: str) -> None:
+    seaborn, minatar = pytest.importorskip("seaborn"), pytest.importorskip("minatar")
+    game = minatar.Environment(name.removesuffix("-MinAtar").lower())
+    channels = game.n_channels
+    palette = np.array([(0, 0, 0), *seaborn.color_palette("cubehelix", channels)])
+    rendered = make_rendered_env(environment_spec(name))
+    states = [rendered.reset(3), *(rendered.step(action) for action in (0, 1, 5, 3) * 5)]
+    for state in states:
+        # As in minatar/environment.py, display_state: state [10, 10, channels], the largest number of a cell.
+        cells = np.moveaxis(state.observation, 0, -1)[..., :channels]
+        numbers = np.amax(cells * np.reshape(np.arange(channels) + 1, (1, 1, -1)), 2)
+        assert state.image is not None
+        assert state.image.shape == (400, 400, 3)
+        np.testing.assert_allclose(state.image[20::40, 20::40] / 255, palette[numbers], atol=0.003)
+    assert rendered.actions == ("nothing", "left", "up", "right", "down", "fire")
+    rendered.close()
+
+
+def test_a_gymnax_environment_without_images() -> None:
+    rendered = make_rendered_env(environment_spec("CartPole-v1", "jax"))
+    assert rendered.reset(0).image is None
+    assert rendered.step(1).image is None
+    assert rendered.actions == ("left", "right")

@@ -36,17 +36,21 @@ def known_names() -> list[str]:
     return list(_gymnax().registered_envs)
 
 
+def minatar_channels(game: str) -> int:
+    """Channels that a MinAtar game uses, the first of its ten."""
+    return int(_made(game)[0].obs_shape[-1])
+
+
 def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> EnvironmentSpec:
     """The spec that these environments share; MinAtar games may be mixed, others not."""
     games = list(dict.fromkeys(env_ids))
     if len(games) > 1 and not all(is_minatar(name) for name in games):
         raise InvalidInput(f"{', '.join(games)} cannot be mixed: only MinAtar games and Atari games can")
-    made = [_made(name) for name in games]
-    if is_minatar(games[0]):
-        shape, dtype, actions = (MINATAR_CHANNELS, 10, 10), np.dtype(np.bool_), MINATAR_ACTIONS
-        limit: int | None = max(MINATAR_LIMITS.get(name, MINATAR_LIMIT) for name in games)
-    else:
-        env, params = made[0]
+    (env, params), *_ = [_made(name) for name in games]
+    shape: tuple[int, ...] = (MINATAR_CHANNELS, 10, 10)
+    dtype, actions = np.dtype(np.bool_), MINATAR_ACTIONS
+    limit = max(MINATAR_LIMITS.get(name, MINATAR_LIMIT) for name in games)
+    if not is_minatar(games[0]):
         shape, dtype, actions = _spaces(games[0], env, params)
         limit = int(params.max_steps_in_episode)
     return EnvironmentSpec(
@@ -246,8 +250,9 @@ def _strong(tree: Tree) -> Tree:
 @cache
 def _made(name: str) -> tuple[Any, Any]:
     """An environment and its default parameters."""
-    make = _gymnax().make
-    return make(name, use_minimal_action_set=False) if is_minatar(name) else make(name)
+    options = {"use_minimal_action_set": False} if is_minatar(name) else {}
+    env, params = _gymnax().make(name, **options)
+    return env, params
 
 
 def _spaces(name: str, env: Any, params: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:

@@ -4,8 +4,9 @@ The observations, rewards and ends are those of `envs.make_environments` for the
 limits an episode's length. Images come from the environment's own library:
 
 - Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
-  grey. ALE's vector environment has one kind of image, so a second one with the same seed and
+  grayscale. ALE's vector environment has one kind of image, so a second one with the same seed and
   actions runs beside it.
+- MinAtar: the 10 x 10 cells in the colours of MinAtar's own display. Gymnax's other environments have no images here.
 - EnvPool renders CartPole, MountainCar, Acrobot, LunarLander and others by itself.
 - Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
 
@@ -23,6 +24,7 @@ from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_en
 from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_options, emulator_seeds
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
+from valueshare.envs.gymnax_names import is_minatar
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
@@ -38,6 +40,9 @@ NAMES = {
     "MountainCar": ("left", "nothing", "right"),
     "Acrobot": ("torque −1", "torque 0", "torque +1"),
 }
+MINATAR_NAMES = ("nothing", "left", "up", "right", "down", "fire")
+MINATAR_RATE = 20.0  # of MinAtar's own display
+CELL_PIXELS = 40
 
 
 class RenderedStep(NamedTuple):
@@ -70,6 +75,8 @@ def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> Ren
         return RenderedAtari(spec, protocol)
     if spec.backend == "envpool":
         return RenderedEnvPool(spec)
+    if spec.backend == "jax":
+        return RenderedGymnax(spec)
     return RenderedGymnasium(spec)
 
 
@@ -118,6 +125,47 @@ class RenderedAtari:
     def close(self) -> None:
         self.environments.close()
         self.colour.close()
+
+
+class RenderedGymnax:
+    """An environment of Gymnax, with images of MinAtar games."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        minatar = is_minatar(spec.name)
+        self.environments = make_environments(spec.name, 1, backend="jax", episode_limit=UNLIMITED)
+        self.rate, self.actions = (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec))
+        self.colours = minatar_colours(spec.name) if minatar else None
+
+    def reset(self, key: int) -> RenderedStep:
+        observation = self.environments.reset([key])[0]
+        return RenderedStep(observation, self._image(observation))
+
+    def step(self, action: int) -> RenderedStep:
+        result = self.environments.step([action])
+        seen, ended = result.final_observation[0], bool(result.terminated[0])
+        return RenderedStep(seen, self._image(seen), float(result.reward[0]), ended, bool(result.truncated[0]))
+
+    def close(self) -> None:
+        self.environments.close()
+
+    def _image(self, observation: NDArray[Any]) -> Frame | None:
+        if self.colours is None:
+            return None
+        # Where several things share a cell, the last channel is shown; cells without any are black.
+        numbers = np.arange(1, len(observation) + 1)[:, None, None]
+        cells: Frame = self.colours[(observation * numbers).max(0)]  # [10, 10, 3]
+        return cells.repeat(CELL_PIXELS, 0).repeat(CELL_PIXELS, 1)
+
+
+def minatar_colours(game: str) -> Frame:
+    """Black, and a colour per channel: those of MinAtar's display, from matplotlib's cubehelix. [channels + 1, 3]."""
+    import matplotlib
+
+    from valueshare.envs.gymnax import minatar_channels
+
+    places = np.linspace(0, 1, minatar_channels(game) + 2)[:-1]
+    colours: Frame = np.rint(255 * matplotlib.colormaps["cubehelix"](places)[:, :3]).astype(np.uint8)
+    return colours
 
 
 class RenderedEnvPool:

@@ -40,8 +40,8 @@ class DeviceExecutor:
         def zeros(dtype: torch.dtype, *shape: int) -> torch.Tensor:
             return torch.zeros(shape or (size,), dtype=dtype, device=device)
 
-        fields = [zeros(torch_dtype(field.dtype), *field.shape) for field in step_fields(population.env, size)]
-        self._step = StepTensors(*fields, zeros(torch.int64))
+        fields = (zeros(torch_dtype(field.dtype), *field.shape) for field in step_fields(population.env, size))
+        self._step = StepTensors._make([*fields, zeros(torch.int64)])
         self._sent = zeros(torch.int32)  # the actions as JAX takes them
         self._running, self._returns = zeros(torch.float64), zeros(torch.float64)  # of training episodes
         self._finished = zeros(torch.int64)
