@@ -183,11 +183,19 @@ def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
     assert result.observation.dtype == np.bool_
 
 
+def test_freeway_ends_after_2500_steps_as_in_minatar() -> None:
+    environments = make_environments(["Freeway-MinAtar", "Breakout-MinAtar"], 2)
+    environments.reset([1, 2])
+    ended = [environments.step([0, 0]).truncated[0] for _ in range(2_501)]
+    assert np.flatnonzero(ended).tolist() == [2_499]
+
+
 def test_specs() -> None:
     spec = environment_spec(["Breakout-MinAtar", "Seaquest-MinAtar"])
     assert (spec.backend, spec.observation_shape, spec.actions) == ("jax", (10, 10, 10), 6)
     assert spec.name == "Breakout-MinAtar+Seaquest-MinAtar"
-    assert environment_spec("Freeway-MinAtar").episode_limit == 2_500
+    # All games have one limit, so that they can share a population; Freeway ends by itself.
+    assert {environment_spec(name).episode_limit for name in GAMES} == {10_000}
     cartpole = environment_spec("CartPole-v1", "jax")
     assert (cartpole.observation_shape, cartpole.actions, cartpole.episode_limit) == ((4,), 2, 500)
     with pytest.raises(InvalidInput, match="Pendulum-v1 has actions Box: choose one with Discrete actions"):

@@ -65,6 +65,14 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
     assert {spec.settings.steps for spec in made.populations.values() if spec.env == "Long"} == {2_000}
 
 
+def test_minatar_games_share_a_population() -> None:
+    pytest.importorskip("gymnax")
+    games = ("Breakout-MinAtar", "Freeway-MinAtar")
+    plan = make_plan(games, ("dqn", "ib-dqn", "iqn"), k=[0, 6], seeds=2)
+    assert [spec.agents["env"].unique().sort().to_list() for spec in plan.populations.values()] == [[*games]] * 2
+    assert [set(spec.agents["algorithm"]) for spec in plan.populations.values()] == [{"dqn", "ib-dqn"}, {"iqn"}]
+
+
 def test_families_are_stored_where_there_are_any() -> None:
     made = plan([game("Pong"), game("Breakout"), game("A-v1", backend="envpool")], {})
     stored = config(made)

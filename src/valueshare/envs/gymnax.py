@@ -25,9 +25,9 @@ from valueshare.extras import install_command
 MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
 MINATAR_ACTIONS = 6  # no-op, left, up, right, down, fire
 STICKY = 0.1  # probability that a MinAtar game repeats the action before
-# MinAtar ends Freeway after 2,500 steps. The other games have no limit there; one is needed to evaluate by episodes.
-MINATAR_LIMITS = {"Freeway-MinAtar": 2_500}
+# Steps. MinAtar has none but that of Freeway, which always ends there; to evaluate by episodes, one is needed.
 MINATAR_LIMIT = 10_000
+FREEWAY_LIMIT = 2_500
 
 Tree = Any  # a pytree of JAX arrays
 
@@ -49,7 +49,7 @@ def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> Env
     (env, params), *_ = [_made(name) for name in games]
     shape: tuple[int, ...] = (MINATAR_CHANNELS, 10, 10)
     dtype, actions = np.dtype(np.bool_), MINATAR_ACTIONS
-    limit = max(MINATAR_LIMITS.get(name, MINATAR_LIMIT) for name in games)
+    limit = MINATAR_LIMIT
     if not is_minatar(games[0]):
         shape, dtype, actions = _spaces(games[0], env, params)
         limit = int(params.max_steps_in_episode)
@@ -211,7 +211,7 @@ class _Game:
         self.env, params = _made(name)
         limit = episode_limit
         if limit is None and is_minatar(name):
-            limit = MINATAR_LIMITS.get(name, MINATAR_LIMIT)
+            limit = FREEWAY_LIMIT if name == "Freeway-MinAtar" else MINATAR_LIMIT
         self.params = params if limit is None else params.replace(max_steps_in_episode=limit)
         self.channels_last = is_minatar(name)
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
@@ -110,7 +111,7 @@ def _environment(
 
 
 def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]) -> dict[str, str]:
-    """Atari games that can share populations: by game, the first game of its family.
+    """Atari games and MinAtar games that can share populations: by game, the first game of its family.
 
     Games are of one family if all but their names is equal: settings, protocol, frames and actions. Other environments
     share with none: a backend steps one name at a time.
@@ -119,7 +120,7 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
     return {
         env: kinds.setdefault((settings[env], replace(spec, name="")), env)
         for env, spec in specs.items()
-        if spec.backend == "ale"
+        if spec.backend == "ale" or is_minatar(env)
     }
 
 
