@@ -136,29 +136,29 @@ def test_every_step_is_one_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch
                 assert possible[e]
         ends += int(result.terminated.sum())
         rewards += float(result.reward.sum())
-    assert ends >= 2 or name == "Freeway-MinAtar"
-    assert rewards > 0 or name == "Freeway-MinAtar"
+    if name != "Freeway-MinAtar":
+        assert ends >= 2
+        assert rewards > 0
+        return
+    # It ends after 2,500 steps, and never before. MinAtar calls that a terminal state, and here it is truncation.
+    assert [bool(environments.step([0, 0]).truncated.all()) for _ in range(2_001)] == [False] * 1_999 + [True, False]
 
 
 def test_games_share_a_program_and_an_environment_alone_is_the_same() -> None:
-    """Of five games, one at a time; the others' seeds and actions change nothing."""
-    names = list(GAMES)
-    together = GymnaxEnvironments(names)
-    actions = np.random.default_rng(1).integers(0, 6, (60, 5))
-    seeds = [10, 11, 12, 13, 2**64 - 1]
-    first = together.reset(seeds)
-    results = [together.step(row) for row in actions]
+    """Two games in turn, and one of them alone; the others' seeds and actions change nothing."""
+    together = GymnaxEnvironments(["Breakout-MinAtar", "SpaceInvaders-MinAtar", "Breakout-MinAtar"])
+    alone = GymnaxEnvironments(["Breakout-MinAtar"] * 2)
+    actions = np.random.default_rng(1).integers(0, 6, (60, 3))
+    first = together.reset([10, 11, 2**64 - 1])
+    np.testing.assert_array_equal(alone.reset([2**64 - 1, 12])[0], first[2])
+    for row in actions:
+        for mine, ours in zip(alone.step(row[[2, 0]]), together.step(row), strict=True):
+            np.testing.assert_array_equal(mine[0], ours[2])
     assert together.program.step._cache_size() == 1  # type: ignore[attr-defined]  # compiled once
-    for e in (0, 3):
-        alone = GymnaxEnvironments([names[e]])
-        np.testing.assert_array_equal(alone.reset([seeds[e]])[0], first[e])
-        for row, result in zip(actions, results, strict=True):
-            for mine, ours in zip(alone.step(row[e : e + 1]), result, strict=True):
-                np.testing.assert_array_equal(mine[0], ours[e])
 
 
 def test_an_environment_that_stands_still_keeps_its_state_and_random_numbers() -> None:
-    moving, pausing = (GymnaxEnvironments(["Asterix-MinAtar"] * 2) for _ in range(2))
+    moving, pausing = (GymnaxEnvironments(["Breakout-MinAtar"] * 2) for _ in range(2))
     np.testing.assert_array_equal(moving.reset([1, 2]), pausing.reset([1, 2]))
     rng = np.random.default_rng(2)
     for _ in range(80):
@@ -172,22 +172,15 @@ def test_an_environment_that_stands_still_keeps_its_state_and_random_numbers() -
 
 
 def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
-    environments = make_environments("Freeway-MinAtar", 2, episode_limit=7)
+    environments = make_environments("SpaceInvaders-MinAtar", 2, episode_limit=7)
     first = environments.reset([4, 5])
     for step in range(1, 15):
-        result = environments.step([0, 0])
+        result = environments.step([1, 1])  # left: the picture changes
         assert result.truncated.tolist() == [step % 7 == 0] * 2
         assert not result.terminated.any()
         assert np.array_equal(result.observation, result.final_observation) == (step % 7 != 0)
     assert result.observation.shape == first.shape == (2, 10, 10, 10)
     assert result.observation.dtype == np.bool_
-
-
-def test_freeway_ends_after_2500_steps_as_in_minatar() -> None:
-    environments = make_environments(["Freeway-MinAtar", "Breakout-MinAtar"], 2)
-    environments.reset([1, 2])
-    ended = [environments.step([0, 0]).truncated[0] for _ in range(2_501)]
-    assert np.flatnonzero(ended).tolist() == [2_499]
 
 
 def test_specs() -> None:

@@ -12,6 +12,7 @@ empty that it does not use, so that games can be mixed in one population.
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,8 +220,7 @@ class _Game:
         """Observations [E, ...] as agents get them: channels first, and as many for all MinAtar games."""
         if not self.channels_last:
             return observation
-        empty = MINATAR_CHANNELS - observation.shape[-1]
-        jnp = _jax().numpy
+        jnp, empty = _jax().numpy, MINATAR_CHANNELS - observation.shape[-1]
         return jnp.pad(jnp.moveaxis(observation, -1, 1), ((0, 0), (0, empty), (0, 0), (0, 0)))
 
     def reset(self, keys: Any) -> tuple[Any, Tree]:
@@ -243,25 +243,22 @@ class _Game:
 
 def _strong(tree: Tree) -> Tree:
     """The same arrays with types of their own. JAX's weak types would make it compile a step twice."""
-    jax = _jax()
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)
+    return _jax().tree.map(lambda leaf: _jax().lax.convert_element_type(leaf, leaf.dtype), tree)
 
 
 @cache
 def _made(name: str) -> tuple[Any, Any]:
     """An environment and its default parameters."""
-    options = {"use_minimal_action_set": False} if is_minatar(name) else {}
-    env, params = _gymnax().make(name, **options)
+    env, params = _gymnax().make(name, **({"use_minimal_action_set": False} if is_minatar(name) else {}))
     return env, params
 
 
 def _spaces(name: str, env: Any, params: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Shape and type of observations, and the number of actions."""
     actions, observations = env.action_space(params), env.observation_space(params)
-    if type(actions).__name__ != "Discrete":
-        raise InvalidInput(f"{name} has actions {type(actions).__name__}: choose one with Discrete actions")
-    if type(observations).__name__ != "Box":
-        raise InvalidInput(f"{name} has observations {type(observations).__name__}: choose one with Box observations")
+    for what, space, wanted in (("actions", actions, "Discrete"), ("observations", observations, "Box")):
+        if type(space).__name__ != wanted:
+            raise InvalidInput(f"{name} has {what} {type(space).__name__}: choose one with {wanted} {what}")
     dtype = np.dtype(observations.dtype)
     kept = dtype if dtype.kind in "iub" else np.dtype(np.float32)
     return tuple(observations.shape), kept, int(actions.n)
@@ -286,6 +283,10 @@ def _jax() -> Any:
         import jax
     except ImportError as missing:
         raise InvalidInput(f"JAX is not installed: {install_command('jax')}") from missing
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is None:  # five games take a minute to compile
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+        config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))
     return jax
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("gymnax")
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.population.execution.on_device import DeviceExecutor
 
-GAMES = ["Breakout-MinAtar", "Freeway-MinAtar", "Breakout-MinAtar"]
+GAMES = ["Breakout-MinAtar", "SpaceInvaders-MinAtar", "Breakout-MinAtar"]
 SETTINGS = TrainingSettings(
     steps=1_000,
     checkpoint_interval=1_000,
