@@ -111,6 +111,6 @@ def _page(
         verdict=summary["verdict"],
         pictures=pictures,
         notes=summary["notes"],
-        tables=tuned_tables(found),
+        tables=tuned_tables(found, explained=False),
         deviations=summary["deviations"],
     )

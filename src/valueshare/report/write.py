@@ -121,7 +121,7 @@ def _write(
             tuple(one.name for one in drawn),
             {} if names else not_allowed(data),
             _notes(results, table_notes, drawn, verdict),
-            (*_warning(results), *verdict.sentences, *tuned_verdict(chosen)),
+            (*_warning(results), *tuned_verdict(chosen), *verdict.sentences),
         )
         # Folders by their short names, as in the page: full paths are private.
         short = short_names([source.path for source in results.about])

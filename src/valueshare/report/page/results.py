@@ -59,7 +59,7 @@ def results_page(
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
-    headlines = (elements.paragraph(text, "headline") for text in (*verdict.sentences, *tuned_verdict(chosen)))
+    headlines = (elements.paragraph(text, "headline") for text in (*tuned_verdict(chosen), *verdict.sentences))
     reading = elements.paragraph(" ".join(READING), "small")
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
