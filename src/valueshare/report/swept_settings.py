@@ -46,14 +46,12 @@ class Tuned(NamedTuple):
 
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
-    named = _with_base(data)
-    return [
-        found
-        for env in data.envs
-        for own in [named.filter(pl.col("env") == env)]
+    found = [
+        _grid(data, own["env"][0], algorithm, own)
+        for own in _with_base(data).partition_by("env")
         for algorithm in own["base"].unique().sort()
-        if (found := _grid(data, env, algorithm, own)) is not None
     ]
+    return sorted((grid for grid in found if grid is not None), key=lambda grid: (grid.env, grid.algorithm))
 
 
 def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Grid | None:
