@@ -6,9 +6,10 @@ import polars as pl
 
 from valueshare.analysis.held_out import Pair, tuned_pair, tuned_scores
 from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
 from valueshare.analysis.tuned import best_step_sizes, failed_step_sizes
-from valueshare.report.data import SCORE, ReportData
+from valueshare.report.data import ReportData
 from valueshare.report.figures.heat_map import Map
 from valueshare.report.figures.series import game
 from valueshare.report.figures.style import plain_of, split_settings
@@ -64,16 +65,14 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     if len(swept) != 2 or max(counts) > MOST_VALUES or own["optimizer"].drop_nulls().n_unique() > 1:
         return None
     own = own.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
-    column = SCORE if data.atari else "score"
-    scored = data.normalised if data.atari else data.main
+    column, scored = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
     identity = [name for name in RUN if name in own.columns]
     wanted = scored.join(own.select(identity).unique(), on=identity, how="semi", nulls_equal=True)
     diverged = pl.col("diverged_at").is_not_null().any() if "diverged_at" in wanted.columns else pl.lit(False)
     ends = wanted.group_by(identity).agg(diverged=diverged)
     values = run_auc(wanted, column).table.join(ends, on=identity, nulls_equal=True)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
-    name = "human-normalised AUC" if data.atari else "AUC"
-    return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), name)
+    return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
 
 def at_best(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -147,12 +147,12 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
     return figure
 
 
-def sensitivity_by_game(auc: pl.DataFrame) -> Figure:
+def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:
     """AUC against k with a line per game; shaded: one standard deviation over seeds.
 
     One row per run: `env, k, seed, value`. A game with one seed has a line and no band.
     """
-    label, value = "AUC, human-normalised", pl.col("value")
+    label, value = f"AUC, {word}", pl.col("value")
     mean, deviation = value.mean(), value.std()
     by_k = auc.filter(value.is_finite()).group_by("env", "k")
     lines = by_k.agg(mean=mean, ci95_low=mean - deviation, ci95_high=mean + deviation).sort("env", "k")

@@ -32,6 +32,8 @@ def title(data: ReportData) -> str:
     where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
     if data.atari and len(envs) > 1:
         where = f"{len(envs)} Atari games"
+    if data.minatar and len(envs) > 1:
+        where = f"{len(envs)} MinAtar games"
     who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""

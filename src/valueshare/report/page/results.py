@@ -66,7 +66,7 @@ def results_page(
         ("verdict", "Verdict", "The verdict", (*headlines, *findings(found), reading)),
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
-        ("tables", "Tables", "Tables", (*by_environment(found), *tuned_tables(chosen), *score_tables(data))),
+        ("tables", "Tables", "Tables", (*by_environment(data, found), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
         ("notes", "Notes", "Notes", [elements.bullets(shortened(notes, names))]),
     )
