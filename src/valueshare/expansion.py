@@ -130,8 +130,8 @@ def baseline_fraction(k: Number) -> Number:
 
 def resolve_k(k: Coefficient, n: int | None) -> float:
     """One k as a number: "n" is the number of actions, anything else is returned as it is."""
-    if not (isinstance(k, str) and k == "n"):
-        return k  # type: ignore[return-value]
+    if not isinstance(k, str) or k != "n":  # in this order: k may be a tensor
+        return k
     if n is None:
         raise InvalidInput("k = 'n' is the number of actions, which is not known here: give it as n, or write a number")
     return float(n)

@@ -3,8 +3,8 @@
 >>> from stable_baselines3 import DQN
 >>> model = DQN(DQNPolicy, "CartPole-v1", policy_kwargs={"k": "n"})
 
-The layer is in the Q-network and in the target network. k is a number or "n", the number of actions. With k = 0 there is
-no layer: the policy is then Stable-Baselines3's own, bit for bit, with the same `state_dict()`.
+The layer is in the Q-network and in the target network. k is a number or "n", the number of actions. With k = 0 there
+is no layer: the policy is then Stable-Baselines3's own, bit for bit, with the same `state_dict()`.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class DQNPolicy(policies.DQNPolicy):
 
     def make_q_net(self) -> policies.QNetwork:
         network = super().make_q_net()
-        layer = MeanExpansion(self.k, n=int(self.action_space.n), device=self.device)
+        layer = MeanExpansion(self.k, n=int(network.action_space.n), device=self.device)
         if layer.scale != 1:
             network.q_net.append(layer)
         return network

@@ -3,8 +3,8 @@
 >>> from sb3_contrib import QRDQN
 >>> model = QRDQN(QRDQNPolicy, "CartPole-v1", policy_kwargs={"k": "n"})
 
-The mean over actions is taken per quantile, in the quantile network and in the target network. k is a number or "n", the
-number of actions. With k = 0 there is no layer: the policy is then that of sb3-contrib, bit for bit.
+The mean over actions is taken per quantile, in the quantile network and in the target network. k is a number or "n",
+the number of actions. With k = 0 there is no layer: the policy is then that of sb3-contrib, bit for bit.
 """
 
 from typing import Any
@@ -17,7 +17,9 @@ from valueshare.nn.expansion import MeanExpansion
 try:
     from sb3_contrib.qrdqn import policies
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError("these policies need sb3-contrib: pip install sb3-contrib", name=missing.name) from missing
+    raise ModuleNotFoundError(
+        "these policies need sb3-contrib: pip install sb3-contrib", name=missing.name
+    ) from missing
 
 
 class QRDQNPolicy(policies.QRDQNPolicy):
@@ -29,7 +31,7 @@ class QRDQNPolicy(policies.QRDQNPolicy):
 
     def make_quantile_net(self) -> policies.QuantileNetwork:
         network = super().make_quantile_net()
-        actions = int(self.action_space.n)
+        actions = int(network.action_space.n)
         layer = MeanExpansion(self.k, n=actions, device=self.device)
         if layer.scale != 1:
             network.quantile_net.extend([nn.Unflatten(-1, (self.n_quantiles, actions)), layer])  # [B, N, A]

@@ -118,8 +118,8 @@ def _refuse_stable_baselines3(module: object) -> None:
             contrib = any(name.startswith("sb3_contrib.") for name in names)
             policy = "sb3_contrib.QRDQNPolicy" if contrib else "sb3.DQNPolicy"
             raise InvalidInput(
-                f"{type(each).__name__} belongs to Stable-Baselines3, whose target network would stay without the layer: "
-                f"train with the policy valueshare.integrations.{policy} and policy_kwargs={{'k': ...}}"
+                f"{type(each).__name__} belongs to Stable-Baselines3, whose target network would stay without the "
+                f"layer: train with the policy valueshare.integrations.{policy} and policy_kwargs={{'k': ...}}"
             )
 
 

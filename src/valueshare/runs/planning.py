@@ -236,7 +236,7 @@ def _notes_on_k(plan: Plan) -> list[str]:
 
 
 def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
-    """Every k as a number; "n" is left out where that number is given too, as 2 may be for one of several environments."""
+    """Every k as a number; "n" is left out where that number is given too."""
     return [resolve_k(one, actions) for one in k if one != "n" or actions not in k]
 
 
