@@ -4,6 +4,7 @@ import torch
 from cartpole import ACTIONS, ENV, OBSERVATION, evaluate, options
 from tensordict.nn import TensorDictSequential
 from torch import nn
+from torchrl import logger
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import GymEnv
@@ -14,6 +15,7 @@ from valueshare import append_mean_expansion
 
 
 def train(args):
+    logger.setLevel("WARNING")  # its messages would be among the scores
     torch.manual_seed(args.seed)
     env = GymEnv(ENV, categorical_action_encoding=True)
     env.set_seed(args.seed)
@@ -28,7 +30,11 @@ def train(args):
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(20_000), batch_size=64)
     interval = 10  # steps between updates; then one per two steps
     collector = Collector(
-        env, TensorDictSequential(actor, exploration), frames_per_batch=interval, total_frames=args.steps
+        env,
+        TensorDictSequential(actor, exploration),
+        frames_per_batch=interval,
+        total_frames=args.steps,
+        auto_register_policy_transforms=False,
     )
 
     def act(observation):

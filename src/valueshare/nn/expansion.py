@@ -94,7 +94,8 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     linear = linears[after]
     if linear.out_features == 1:
         raise InvalidInput(
-            f"the linear layer {after!r} has one output, a value and no action-values: name the output layer with after"
+            f"the linear layer {after!r} has one output: a value stream has no actions that share; name the layer of "
+            "the action-values with after"
         )
     layer = MeanExpansion(k, n=linear.out_features, device=linear.weight.device, dtype=linear.weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
