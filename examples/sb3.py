@@ -25,7 +25,8 @@ def train(args):
     )
 
     def after_step(*_):
-        if model.num_timesteps % args.eval_interval == 0:
+        # The last of the 256 steps between updates may lie beyond args.steps.
+        if model.num_timesteps % args.eval_interval == 0 and model.num_timesteps <= args.steps:
             evaluate(lambda observation: model.predict(observation, deterministic=True)[0], args, model.num_timesteps)
         return True
 

@@ -85,7 +85,7 @@ def test_a_gradient_step_is_that_of_a_network_by_hand() -> None:
     k, model = 3.0, make(k=3.0, learning_starts=1_000)
     model.learn(120)  # fills the replay buffer, and learns nothing
     with torch.no_grad():  # else the target network equals the online one
-        model.q_net_target.q_net[4].bias.add_(torch.tensor([0.2, -0.1]))
+        model.q_net_target.get_parameter("q_net.4.bias").add_(torch.tensor([0.2, -0.1]))
     weights = {name: w.detach().clone().requires_grad_() for name, w in model.q_net.named_parameters()}
     target = model.q_net_target.state_dict()
 
@@ -98,7 +98,7 @@ def test_a_gradient_step_is_that_of_a_network_by_hand() -> None:
     z = plain(weights, batch.observations)
     q = (z + k * z.mean(1, keepdim=True)).gather(1, batch.actions)
     optimizer = torch.optim.Adam(weights.values(), lr=1e-3)
-    nn.functional.smooth_l1_loss(q, wanted).backward()
+    torch.autograd.backward(nn.functional.smooth_l1_loss(q, wanted))
     nn.utils.clip_grad_norm_(weights.values(), model.max_grad_norm)
     optimizer.step()
 
@@ -136,7 +136,7 @@ def last_layers(policy: DQNPolicy, observation: Any) -> tuple[Tensor, Tensor]:
 
 
 def test_images_and_dictionaries() -> None:
-    actions = spaces.Discrete(3)
+    actions: spaces.Discrete[Any] = spaces.Discrete(3)
     image = spaces.Box(0, 255, (1, 36, 36), np.uint8)
     cnn = CnnPolicy(image, actions, lambda _: 1e-3, k="n")
     several = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(4)})

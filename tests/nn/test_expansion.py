@@ -77,7 +77,8 @@ def test_a_network_with_the_layer_is_scripted_saved_and_loaded(tmp_path: Path) -
     net, x = append_mean_expansion(network(), 3), torch.randn(5, 6, requires_grad=True)
     scripted = torch.jit.script(net)
     torch.jit.save(scripted, tmp_path / "network.pt")
-    for compiled in (scripted, torch.jit.load(tmp_path / "network.pt"), torch.jit.trace(net, x)):
+    loaded: nn.Module = torch.jit.load(tmp_path / "network.pt")  # type: ignore[no-untyped-call]
+    for compiled in (scripted, loaded):
         assert torch.equal(compiled(x), net(x))
         (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
         (expected,) = torch.autograd.grad(net(x).square().sum(), x)
