@@ -267,7 +267,7 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(algorithm: str) -> Non
         ("iqn", NetworkShape((8,), 4, ()), 0.0, "at least 2 layers"),
         ("dqn", NetworkShape(IMAGE, 4, (256, 256)), 0.0, "images take one hidden layer"),
         ("dqn", NetworkShape(IMAGE, 4, (512,), 0.1), 0.0, "images take one hidden layer"),
-        ("dqn", NetworkShape((4, 20, 50), 4, (512,)), 0.0, "36 pixels each way"),
+        ("dqn", NetworkShape((4, 20, 50), 4, (512,)), 0.0, "at least 36x36"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(
