@@ -205,11 +205,11 @@ def atari_rmsprop() -> Preset:
 
 
 def minatar() -> Preset:
-    """The five MinAtar games: Dopamine's settings of its MinAtar DQN, with the network of Young and Tian (2019).
+    """The five MinAtar games: settings of Dopamine's MinAtar DQN, with the network and loss of Young and Tian (2019).
 
     https://github.com/google/dopamine, labs/environments/minatar/dqn_asterix.gin: Adam, batch size 32, an update every
-    4 steps, a target copy every 1,000, replay of 100,000 from 1,000 on. Epsilon falls over 100,000 steps as in Young
-    and Tian, to Dopamine's 0.01.
+    4 steps, a target copy every 1,000, replay of 100,000 from 1,000 on. https://github.com/kenjyoung/MinAtar,
+    examples/dqn.py: the network, the Huber loss, and epsilon that falls over 100,000 steps, here to Dopamine's 0.01.
     """
     return Preset(
         TrainingSettings(
