@@ -19,7 +19,7 @@ from valueshare.cli.atari import (
     reproduce_atari_sensitivity,
 )
 from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
-from valueshare.cli.lunarlander import reproduce_lunarlander
+from valueshare.cli.lunarlander import reproduce_lunarlander, reproduce_lunarlander_step_size
 from valueshare.cli.messages import message
 from valueshare.cli.paper_table import paper_table
 from valueshare.cli.play import play
@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "play": play,
     "reproduce gridworld": reproduce_gridworld,
     "reproduce lunarlander": reproduce_lunarlander,
+    "reproduce lunarlander-step-size": reproduce_lunarlander_step_size,
     "reproduce atari57": reproduce_atari57,
     "reproduce atari-sensitivity": reproduce_atari_sensitivity,
     "reproduce atari-rmsprop": reproduce_atari_rmsprop,
@@ -52,7 +53,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench atari": bench_atari,
     "bench import": bench_import,
 }
-COMMAND_GROUPS = {"reproduce": "The paper's results", "bench": "Benchmarks"}
+COMMAND_GROUPS = {"reproduce": "The paper's results, and studies beside them", "bench": "Benchmarks"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

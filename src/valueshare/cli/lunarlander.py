@@ -1,24 +1,51 @@
-"""The LunarLander study."""
+"""The LunarLander studies: k at the paper's step size, and k with its step size."""
 
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from valueshare.cli.arguments import LOCAL, Compile, Device, LauncherArguments, Out, Tf32, Threads, writable_location
 from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
+from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from valueshare.experiments.lunarlander import Study
+
+
+@dataclass(frozen=True)
+class StudyArguments:
+    """Options of both studies, besides their scale."""
+
+    eval_episodes: int | None = None
+    """Episodes per evaluation; left out: the scale's own."""
+    seeds: int | None = None
+    """Agents per combination; left out: the scale's own."""
+    out: Out = None
+    """Folder of run, figures and report; left out: results/STUDY-SCALE."""
+    device: Device = "cpu"
+    compile: Compile = False
+    tf32: Tf32 = False
+    threads: Threads = 0
+
+    def of_study(self) -> dict[str, Any]:
+        """Those that the study itself takes."""
+        return {"eval_episodes": self.eval_episodes, "seeds": self.seeds, "tf32": self.tf32}
+
+
+Arguments = Annotated[StudyArguments, Parameter(name="*")]
+DEFAULT = StudyArguments()
 
 
 def reproduce_lunarlander(
     *,
     scale: Literal["smoke", "small", "paper"] = "small",
-    eval_episodes: int | None = None,
-    seeds: int | None = None,
-    out: Out = None,
-    device: Device = "cpu",
-    compile: Compile = False,  # noqa: A002 (the name of the option)
-    tf32: Tf32 = False,
-    threads: Threads = 0,
+    given: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
@@ -27,28 +54,63 @@ def reproduce_lunarlander(
 
     Args:
         scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
-        eval_episodes: Episodes per evaluation; left out: the scale's own.
-        seeds: Agents per k; left out: the scale's own.
-        out: Folder of run, figures and report; left out: results/lunarlander-SCALE.
     """
+    training_library()
+    from valueshare.experiments.lunarlander import lunarlander_study
+    from valueshare.report.sensitivity import write_sweep_report
+
+    study = lunarlander_study(scale, **given.of_study())
+    _reproduce("lunarlander", scale, study, given, launcher, write_sweep_report, "sensitivity")
+
+
+def reproduce_lunarlander_step_size(
+    *,
+    scale: Literal["smoke", "small", "full"] = "small",
+    given: Arguments = DEFAULT,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
+
+    Step sizes are chosen on half of the seeds and scored on the other half. To resume a stopped run, give the same
+    command again.
+
+    Args:
+        scale: smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step sizes x 30 seeds,
+            needs a GPU.
+    """
+    training_library()
+    from valueshare.experiments.lunarlander import lunarlander_step_size_study
+    from valueshare.report.step_size import write_step_size_report
+
+    study = lunarlander_step_size_study(scale, **given.of_study())
+    _reproduce("lunarlander-step-size", scale, study, given, launcher, write_step_size_report, "settings-map")
+
+
+def _reproduce(
+    name: str,
+    scale: str,
+    study: "Study",
+    given: StudyArguments,
+    launcher: LauncherOptions,
+    write_report: Callable[[Path], dict[str, Any]],
+    figure: str,
+) -> None:
+    """Run or resume a study, write its report and print its verdict."""
     training = training_library()
     from valueshare import starting
-    from valueshare.experiments.lunarlander import ENV, lunarlander_study
-    from valueshare.report.sensitivity import write_sweep_report
+    from valueshare.experiments.lunarlander import ENV
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.storage.copies import synced_folder
 
-    study = lunarlander_study(scale, eval_episodes=eval_episodes, seeds=seeds, tf32=tf32)
-    plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, device, compile)
-    whole = writable_location(f"results/lunarlander-{scale}" if out is None else out)
+    plan = Plan(study.agents, {ENV: study.settings}, {ENV: "envpool"}, given.device, given.compile)
+    whole = writable_location(f"results/{name}-{scale}" if given.out is None else given.out)
     plan, folder = starting.select_shard(plan, whole, launcher)
-    given = {"scale": scale, "device": device, "eval_episodes": eval_episodes, "seeds": seeds}
-    flags = {"compile": compile or None, "tf32": tf32 or None, "shard": launcher.shard}
-    command = command_line("reproduce lunarlander", {**given, **flags})
-
+    options = {"scale": scale, "device": given.device, "eval_episodes": given.eval_episodes, "seeds": given.seeds}
+    flags = {"compile": given.compile or None, "tf32": given.tf32 or None, "shard": launcher.shard}
+    command = command_line(f"reproduce {name}", {**options, **flags})
     with stop_on_signals() as stop:
-        execution = ExecutionOptions(threads=threads or None, should_stop=stop, launcher=launcher)
+        execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
         if holds_run(folder, plan, launcher):
             work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
         else:
@@ -58,7 +120,7 @@ def reproduce_lunarlander(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(folder) as own:
-        for line in write_sweep_report(own)["verdict"]:
+        for line in write_report(own)["verdict"]:
             print(line)
-    print(f"figure: {folder / 'figures' / 'sensitivity.png'}")
+    print(f"figure: {folder / 'figures' / f'{figure}.png'}")
     print(f"page:   {folder / 'report.html'}")

@@ -1,0 +1,99 @@
+"""Runs in which two settings were swept: their grid, and the best value of one for each value of the other."""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.held_out import Pair, tuned_pair, tuned_scores
+from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
+from valueshare.analysis.tuned import best_step_sizes, failed_step_sizes
+from valueshare.report.data import SCORE, ReportData
+from valueshare.report.figures.heat_map import Map
+from valueshare.report.figures.series import game
+from valueshare.report.figures.style import plain_of, split_settings
+from valueshare.text import ALGORITHM_NAMES
+
+ROLES = ("k", "step_size")  # the names of the two settings in the tables of `analysis.tuned`
+
+
+class Grid(NamedTuple):
+    """The runs of one algorithm on one environment, where exactly two settings were swept."""
+
+    env: str
+    algorithm: str
+    settings: tuple[str, str]  # k first, if it is one of them
+    runs: pl.DataFrame  # a row per run: both settings, seed, score (its AUC), diverged
+    score: str  # what the score is
+
+    @property
+    def title(self) -> str:
+        return f"{game(self.env)}, {ALGORITHM_NAMES.get(self.algorithm, self.algorithm)}"
+
+    def in_roles(self) -> pl.DataFrame:
+        """The runs with the two settings in the roles of k and of the step size."""
+        return self.runs.rename(dict(zip(self.settings, ROLES, strict=True)))
+
+
+class Tuned(NamedTuple):
+    """The second setting, chosen for each value of the first on half of the seeds and scored on the other half."""
+
+    grid: Grid
+    table: pl.DataFrame  # of `tuned_scores`, with the first setting in the role of k
+    pair: Pair | None  # None where the first setting is not k, or has one value
+
+
+def find_grids(data: ReportData) -> list[Grid]:
+    """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
+    named = data.main.with_columns(
+        base=pl.col("algorithm").map_elements(lambda name: split_settings(name)[0], return_dtype=pl.String)
+    )
+    return [
+        found
+        for env in data.envs
+        for own in [named.filter(pl.col("env") == env)]
+        for algorithm in own["base"].unique().sort()
+        if (found := _grid(data, env, algorithm, own)) is not None
+    ]
+
+
+def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Grid | None:
+    own = rows.filter(pl.col("base") == algorithm)
+    if algorithm != plain_of(algorithm) and not (own["k"] == 0).any():  # the same without the layer is its k = 0
+        own = pl.concat([rows.filter((pl.col("base") == plain_of(algorithm)) & (pl.col("k") == 0)), own])
+    present = [name for name in ("k", *AGENT_SETTINGS, "optimizer") if name in own.columns]
+    swept = [name for name in present if own[name].drop_nulls().n_unique() > 1]
+    if len(swept) != 2 or "optimizer" in swept:
+        return None
+    own = own.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in swept))
+    column = SCORE if data.atari else "score"
+    scored = data.normalised if data.atari else data.main
+    identity = [name for name in RUN if name in own.columns]
+    wanted = scored.join(own.select(identity).unique(), on=identity, how="semi", nulls_equal=True)
+    diverged = pl.col("diverged_at").is_not_null().any() if "diverged_at" in wanted.columns else pl.lit(False)
+    ends = wanted.group_by(identity).agg(diverged=diverged)
+    values = run_auc(wanted, column).table.join(ends, on=identity, nulls_equal=True)
+    runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
+    name = "human-normalised AUC" if data.atari else "AUC"
+    return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), name)
+
+
+def settings_map(grid: Grid) -> Map:
+    """The grid as a figure draws it."""
+    runs = grid.in_roles()
+    best = best_step_sizes(runs, failed_step_sizes(runs)).select(*ROLES, best=pl.lit(True))
+    cells = (
+        runs.group_by(ROLES)
+        .agg(pl.col("score").mean().alias("mean"), pl.col("diverged").sum())
+        .join(best, on=ROLES, how="left")
+        .with_columns(pl.col("best").fill_null(False))
+        .sort(ROLES)
+        .rename(dict(zip(ROLES, grid.settings, strict=True)))
+    )
+    return Map(grid.title, grid.settings, cells, f"mean {grid.score}")
+
+
+def tuned(grid: Grid, resamples: int) -> Tuned:
+    runs = grid.in_roles()
+    pair = tuned_pair(runs, resamples=resamples) if grid.settings[0] == "k" else None
+    return Tuned(grid, tuned_scores(runs, resamples=resamples), pair)
