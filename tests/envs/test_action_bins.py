@@ -64,7 +64,7 @@ def test_refusals(env_id: str, message: str) -> None:
 
 
 def test_a_space_without_bounds_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="choose an environment with Discrete actions$"):
+    with pytest.raises(InvalidInput, match=r"choose an environment with Discrete actions$"):
         action_table("X-v0-bins3", Box(-np.inf, np.inf, (1,)))
 
 

@@ -68,7 +68,9 @@ def action_table(name: str, space: gymnasium.Space[Any]) -> NDArray[Any]:
         return np.arange(space.start, space.start + count, dtype=space.dtype)
     assert isinstance(space, gymnasium.spaces.Box)  # or it was refused
     bins = split_bins(name).bins
-    values = [np.linspace(low, high, bin_count) for low, high, bin_count in zip(space.low, space.high, bins, strict=True)]
+    values = [
+        np.linspace(low, high, bin_count) for low, high, bin_count in zip(space.low, space.high, bins, strict=True)
+    ]
     return np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(count, len(bins)).astype(space.dtype)
 
 

@@ -141,4 +141,3 @@ def mix_to_int32(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
 
 
 _KEPT = ("uint8", "int8", "int16", "int32", "int64", "bool")  # what replay and checkpoints hold
-

@@ -119,9 +119,7 @@ def start_state(table: Table, key: np.uint64, step: int) -> int:
 
 
 @njit(inline="always")
-def observe(
-    table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Outcomes, actions: Length
-) -> None:
+def observe(table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Outcomes, actions: Length) -> None:
     """Errors and norms of one run's values, averaged over the states it can visit."""
     n = len(actions)
     bias = square = norm_q = norm_u = norm_z = 0.0
@@ -163,7 +161,8 @@ def learn(
     """Learn runs `first` to `last` - 1, and write their measurements at each of `record_at`.
 
     `actions` and `successors` matter by their length: a tuple's is known when the kernel is compiled, so the loops over
-    them unroll; an array's is not, so one kernel serves any number of actions. `residuals` [LANES, S, n] is the working memory; it holds the final Z of the last lanes.
+    them unroll; an array's is not, so one kernel serves any number of actions. `residuals` [LANES, S, n] is the working
+    memory; it holds the final Z of the last lanes.
     """
     n, lanes, z = len(actions), residuals.shape[0], residuals
     # Read once: inside the loop, each access to a tuple of arrays would count references.

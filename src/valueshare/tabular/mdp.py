@@ -166,9 +166,9 @@ class FiniteMDP:
 
 
 def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
-    """The same MDP with every action there `copies` times: action a is a copy of action a modulo the number of actions before.
+    """The same MDP with every action there `copies` times; action a of it is action a modulo n of the n given.
 
-    Optimal values stay the same; only the learner does not know that copies are alike.
+    Optimal values stay the same. The learner does not know that copies are alike.
 
         >>> copied_actions(gridworld(), 16).actions
         64
