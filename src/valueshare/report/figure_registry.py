@@ -15,6 +15,7 @@ from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
+from valueshare.report import action_sets
 from valueshare.report.data import RMSPROP, SCORE, ReportData, is_synthetic, report_data
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
@@ -237,6 +238,7 @@ FINAL = Need(
     "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
 )
 WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique()))
+ACTION_SETS = Need("environments that differ in the bins of their actions, and DQN", action_sets.has_action_sets)
 ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
 ATARI_OR_ONE_ENV = Need("one environment", lambda data: data.atari or len(data.envs) == 1)
 
@@ -273,6 +275,7 @@ FIGURES: dict[str, FigureKind] = {
     "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
     "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
+    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
     "geometry": FigureKind(_geometry),

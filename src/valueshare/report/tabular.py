@@ -12,9 +12,9 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import TabularStudy, several_action_sets, title
 from valueshare.experiments.tabular import TabularResult
+from valueshare.report import tabular_actions
+from valueshare.report.action_sets import FIGURE as ACTION_SETS
 from valueshare.report.figure_registry import FIGURES
-from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
-from valueshare.report.figures.style import ORANGE, RED, Look
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
 from valueshare.report.folder import Drawn, Report, write_files
 from valueshare.report.page.about import made_section
@@ -27,8 +27,6 @@ CELL = ("step_reward", "actions", "regime", "k")  # the key of a table's rows; a
 INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"
-ACTION_SETS = "gain-against-actions"  # the figure of studies that differ in their number of actions
-K_IS_N = pl.col("k") == pl.col("actions")
 TWO_REWARDS = (
     "The paper's text has a reward of 0 for every step but the last. With that reward, no "
     "increase stands out here. The paper's figure, over 20 % more episodes within "
@@ -38,15 +36,7 @@ NORMS = (
     "Learning z instead of q keeps what is learned small: |z| < |u| < |q| wherever the mean action-value is not 0. "
     "Norms are averaged over states and seeds; each k runs at the step size that was best at the end."
 )
-DIFFERING = ("action_copies", "k")  # settings in which the studies of several action sets differ
-COPIES = (
-    "The gridworld's four actions are there n / 4 times each. Copies do the same, which the learner does not know: "
-    "with k = 0 it learns each of them alone."
-)
-OTHER_HALF = (
-    "Each half of the seeds is scored at the step sizes that the other half chose, so no run has a part in choosing "
-    "its own. Every increase moves with the luck of the two choices for k = 0, which the bands do not hold."
-)
+BY_ACTIONS = ("action_copies", "k")  # settings that depend on the number of actions
 READING = (
     (
         "Left: the step size of each k is the one that did best on the very seeds that are shown, "
@@ -98,33 +88,13 @@ def _figures(
     name: str, same_seeds: pl.DataFrame, other_seeds: pl.DataFrame, norms: pl.DataFrame, measure: str
 ) -> list[Drawn]:
     if name == ACTION_SETS:
-        caption = (
-            f"Increase of the mean {measure} over k = 0 against the number of actions, each k at its best step size, "
-            "chosen on the other half of the seeds. Shaded: 95 % intervals."
-        )
-        label = f"{measure}: increase\nover k = 0, in %"
-        return [Drawn(name, gain_against_actions(_panels(other_seeds), label), caption)]
+        return [tabular_actions.drawn_gains(other_seeds, measure)]
     increase = tuned_increase(((SAME_SEEDS, same_seeds), (OTHER_SEEDS, other_seeds)), measure=measure)
     caption = (
         f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
     )
     of_norms = "Norms of q, u and z along learning, and at the end against k."
     return [Drawn(name, increase, caption), Drawn("norms", norm_reduction(norms), of_norms)]
-
-
-def _panels(table: pl.DataFrame) -> list[list[Panel]]:
-    """A row per step reward, a panel per regime, a line for k = 1 and one for k = n."""
-    gains = table.select(*CELL, gain="increase_percent", ci95_low="ci95_low", ci95_high="ci95_high")
-    looks = {"k = 1": (Look("k = 1", ORANGE), pl.col("k") == 1), "k = n": (Look("k = n", RED), K_IS_N)}
-    return [
-        [
-            Panel(
-                f"{case:g} per step · {regime:,} timesteps", [Line(own, rows.filter(of)) for own, of in looks.values()]
-            )
-            for (regime,), rows in of_case.group_by("regime", maintain_order=True)
-        ]
-        for (case,), of_case in gains.group_by("step_reward", maintain_order=True)
-    ]
 
 
 def figure_name(studies: Sequence[TabularStudy]) -> str:
@@ -140,7 +110,7 @@ def headlines(folder: Path) -> list[str]:
     """The result of a folder in a line per case: the largest increase at the second regime."""
     stored = read_summary(folder)
     if "actions" in stored.same_seeds.columns:
-        return _headlines_by_actions(stored.other_seeds)
+        return tabular_actions.headlines(stored.other_seeds)
     increases = stored.same_seeds.drop_nulls(INCREASE[1:])
     regimes = increases["regime"].unique().sort()
     lines = []
@@ -158,27 +128,6 @@ def headlines(folder: Path) -> list[str]:
             + f"{regime:,} timesteps: at best {best['increase_percent']:+.1f} % {interval} "
             f"over k = {plain:g}, with k = {best['k']:g}"
         )
-    return lines
-
-
-def _headlines_by_actions(increases: pl.DataFrame) -> list[str]:
-    """A line per case: the increase of k = n at the second regime, with the fewest and with the most actions."""
-    regimes = increases["regime"].unique().sort()
-    regime = regimes[min(1, len(regimes) - 1)]
-    lines = []
-    for rows in increases.filter(pl.col("regime") == regime, K_IS_N).partition_by("step_reward", maintain_order=True):
-        known = rows.drop_nulls(INCREASE).sort("actions").rows(named=True)
-        parts = (
-            [
-                f"{row['increase_percent']:+.1f} % [{row['ci95_low']:.1f}, {row['ci95_high']:.1f}] with "
-                f"{row['actions']:,} actions"
-                for row in dict.fromkeys((0, -1))
-                for row in [known[row]]
-            ]
-            if known
-            else ["no increase can be scored"]
-        )
-        lines.append(f"{rows['step_reward'][0]:g} per step, {regime:,} timesteps, k = n over k = 0: {', '.join(parts)}")
     return lines
 
 
@@ -206,7 +155,7 @@ def _key(result: TabularResult) -> list[str]:
 
 def _notes(result: TabularResult) -> list[str]:
     if several_action_sets(result.studies):
-        return [COPIES, OTHER_HALF, *READING[1:]]
+        return [*tabular_actions.NOTES, *READING[1:]]
     return [TWO_REWARDS, *READING] if len(result.studies) > 1 else [*READING]
 
 
@@ -225,9 +174,9 @@ def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures:
         *("best step size", f"mean {study.measured}"),
         *("increase %", "low", "high", "held out %", "low", "high"),
     )
-    differing = {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in DIFFERING}
-    settings = study.settings() | {"step_reward": [each.case for each in result.studies]}
-    settings |= {name: values for name, values in differing.items() if len(values) > 1}
+    settings = study.settings() | {"step_reward": list(dict.fromkeys(each.case for each in result.studies))}
+    if several_action_sets(result.studies):
+        settings |= {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in BY_ACTIONS}
     sections = (
         section("The result", figure(increase.svg, increase.caption), bullets(_notes(result))),
         *(section("What the layer does", paragraph(NORMS), figure(one.svg, one.caption)) for one in norms),
