@@ -14,14 +14,18 @@ from valueshare.analysis.importers.results import Results
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scores import BASELINES, human_normalized
 from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import VARIANT
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets
 from valueshare.report.data import RMSPROP, SCORE, ReportData, is_synthetic, report_data
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import millions, seed_count
-from valueshare.report.figures.style import RED, Look, house_style
+from valueshare.report.figures.style import RED, Look, house_style, split_settings
 from valueshare.report.folder import Drawn
+from valueshare.report.settings_map import content as _settings_map
+from valueshare.report.settings_map import has_scores
+from valueshare.report.swept_settings import at_best
 from valueshare.text import how_many
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
@@ -168,7 +172,7 @@ def _sensitivity(data: ReportData) -> Content:
     auc, notes = run_auc(data.sweep)
     by_k = mean_intervals(auc, ["k"], "score", resamples=data.resamples)
     lines = mean_intervals(data.sweep, ["k", "step"], "score", resamples=data.resamples)
-    caption = f"{data.envs[0]}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
+    caption = f"{_sweep_name(data)}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     return curves.sensitivity(by_k, lines), caption, notes
 
 
@@ -177,7 +181,7 @@ def _against_k(column: str, draw: Callable[[pl.DataFrame], Figure]) -> FigureKin
         means, notes = run_auc(data.sweep.filter(pl.col("step") > 0), column)
         table = mean_intervals(means, ["k"], column, resamples=data.resamples)
         text = column.replace("_", " ")
-        caption = f"{data.envs[0]}: {text} against k. Shaded: 95 % intervals over seeds."
+        caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return draw(table), caption, notes
 
     return FigureKind(content, (ONE_ENV, SEVERAL_K, _has(column)))
@@ -210,14 +214,24 @@ def _overestimation(data: ReportData) -> Content:
 
 
 def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The runs whose lines one panel can hold; of many k, the paper's choice."""
+    """The runs whose lines one panel can hold: each k at its best step size, and of many k the paper's choice."""
     if len(data.variants) <= MAX_LINES:
         return data.main, ()
+    rows, notes = at_best(data)
+    if rows.select(VARIANT).n_unique() <= MAX_LINES:
+        return rows, notes
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
-    kept = data.main.filter((pl.col("algorithm") != data.swept) | pl.col("k").is_in(shown))
+    swept = (pl.col("algorithm") == data.swept) | pl.lit(bool(notes))
     left = len(data.ks) - len(shown)
-    return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",)
+    kept = rows.filter(~swept | pl.col("k").is_in(shown))
+    return kept, (*notes, f"{left} of {len(data.ks)} k are not drawn here: too many lines")
+
+
+def _sweep_name(data: ReportData) -> str:
+    """The environment of the sweep over k, and its other setting where there are several: one is shown."""
+    setting = split_settings(data.swept)[1].replace("_", " ")
+    return f"{data.envs[0]}, {setting}" if setting else data.envs[0]
 
 
 def _counted(rows: pl.DataFrame) -> str:
@@ -241,6 +255,7 @@ WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < 
 ACTION_SETS = Need("environments that differ in the bins of their actions, and DQN", action_sets.has_action_sets)
 ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
 ATARI_OR_ONE_ENV = Need("one environment", lambda data: data.atari or len(data.envs) == 1)
+TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", has_scores)
 
 FIGURES: dict[str, FigureKind] = {
     "iqm": FigureKind(_iqm, (ATARI, SEVERAL_ENVS)),
@@ -272,6 +287,7 @@ FIGURES: dict[str, FigureKind] = {
         (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
     ),
     "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, ATARI_OR_ONE_ENV, ONE_PANEL)),
+    "settings-map": FigureKind(_settings_map, (TWO_SETTINGS,)),
     "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
     "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),

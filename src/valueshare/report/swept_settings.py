@@ -45,9 +45,7 @@ class Tuned(NamedTuple):
 
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
-    named = data.main.with_columns(
-        base=pl.col("algorithm").map_elements(lambda name: split_settings(name)[0], return_dtype=pl.String)
-    )
+    named = _with_base(data)
     return [
         found
         for env in data.envs
@@ -78,12 +76,39 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), name)
 
 
+def at_best(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The runs of a report, of each grid only those at the best second setting of each first one; and notes."""
+    rows, notes = _with_base(data), list[str]()
+    for grid in find_grids(data):
+        own = (pl.col("env") == grid.env) & pl.col("base").is_in([grid.algorithm, plain_of(grid.algorithm)])
+        best = _best(grid).drop_nulls().rename(dict(zip(ROLES, grid.settings, strict=True)))
+        kept = rows.filter(own).join(best, on=grid.settings, how="semi")
+        if grid.settings[0] == "k":  # one learner for each k again: it needs no setting in its name
+            kept = kept.with_columns(algorithm="base")
+        rows = pl.concat([rows.filter(~own), kept])
+        first, second = (name.replace("_", " ") for name in grid.settings)
+        notes.append(f"curves of {grid.title} are those of each {first} at its best {second} over all seeds")
+    return rows.drop("base"), tuple(notes)
+
+
+def _with_base(data: ReportData) -> pl.DataFrame:
+    """The runs of a report, with the name of the algorithm without settings."""
+    names = {name: split_settings(name)[0] for name in data.main["algorithm"].unique()}
+    return data.main.with_columns(base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String))
+
+
+def _best(grid: Grid) -> pl.DataFrame:
+    """The best second setting of each first one, over all seeds."""
+    runs = grid.in_roles()
+    return best_step_sizes(runs, failed_step_sizes(runs)).select(ROLES)
+
+
 def settings_map(grid: Grid) -> Map:
     """The grid as a figure draws it."""
-    runs = grid.in_roles()
-    best = best_step_sizes(runs, failed_step_sizes(runs)).select(*ROLES, best=pl.lit(True))
+    best = _best(grid).with_columns(best=pl.lit(True))
     cells = (
-        runs.group_by(ROLES)
+        grid.in_roles()
+        .group_by(ROLES)
         .agg(pl.col("score").mean().alias("mean"), pl.col("diverged").sum())
         .join(best, on=ROLES, how="left")
         .with_columns(pl.col("best").fill_null(False))
@@ -93,7 +118,13 @@ def settings_map(grid: Grid) -> Map:
     return Map(grid.title, grid.settings, cells, f"mean {grid.score}")
 
 
+def find_tuned(data: ReportData) -> list[Tuned]:
+    """The choices of every grid."""
+    return [tuned(grid, data.resamples) for grid in find_grids(data)]
+
+
 def tuned(grid: Grid, resamples: int) -> Tuned:
+    """The choices of one grid."""
     runs = grid.in_roles()
     pair = tuned_pair(runs, resamples=resamples) if grid.settings[0] == "k" else None
     return Tuned(grid, tuned_scores(runs, resamples=resamples), pair)

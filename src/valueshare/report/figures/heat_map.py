@@ -25,6 +25,7 @@ LARGEST, SMALLEST = 7.0, 4.5  # points of the numbers in cells; where less would
 COLOURS = "viridis"
 EMPTY = "#F2F2F2"
 CONTRAST = 3.0  # colours end this many times as far below the best as the median is
+EM = 0.75  # of its size is the width of a bold digit, at most
 HATCH = "////"
 INSET = 0.04  # of outlines, so that neighbours' do not touch
 
@@ -112,7 +113,8 @@ def _draw(axes: Axes, one: Map, x: str, y: str, wide: float) -> None:
         axes.tick_params(axis="x", labelrotation=45)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    bar = axes.figure.colorbar(mesh, ax=axes, extend=ends, pad=0.02, aspect=12, shrink=0.9)
+    inch = 1 / (wide * len(xs))
+    bar = axes.figure.colorbar(mesh, ax=axes, extend=ends, pad=0.1 * inch, fraction=0.2 * inch, aspect=12, shrink=0.9)
     bar.set_label(one.score, fontsize=8)
     bar.ax.tick_params(labelsize=7)
     bar.outline.set_visible(False)
@@ -140,7 +142,7 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
     spread = float(scale.vmax or 0.0) - float(scale.vmin or 0.0)
     decimals = min(4, max(0, 1 - math.floor(math.log10(spread)))) if known.size > 1 and spread > 0 else 1
     texts = {(i, j): f"{means[i, j]:.{decimals}f}".replace("-", "−") for i, j in np.argwhere(np.isfinite(means))}
-    size = min(LARGEST, 0.9 * 72 * wide / (0.62 * max(map(len, texts.values()))))
+    size = min(LARGEST, 0.9 * 72 * wide / (EM * max(map(len, texts.values()))))
     if size < SMALLEST:
         return
     colours = mpl.colormaps[COLOURS]
