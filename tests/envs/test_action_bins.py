@@ -23,7 +23,7 @@ LANDER = "LunarLanderContinuous-v3"
 
 def test_the_table_by_hand() -> None:
     """Main engine slowest, lateral engine fastest; both bounds are there."""
-    table = action_table("X-v0-bins3x2", Box(np.float32([-1, 0]), np.float32([1, 8])))
+    table = action_table("X-v0-bins3x2", Box(np.array([-1, 0], np.float32), np.array([1, 8], np.float32)))
     assert table.tolist() == [[-1, 0], [-1, 8], [0, 0], [0, 8], [1, 0], [1, 8]]
     assert table.dtype == np.float32
     assert action_table("X-v0", Discrete(3, start=2)).tolist() == [2, 3, 4]
@@ -114,7 +114,7 @@ def test_an_environment_may_change_the_action_that_it_is_given() -> None:
             action[:] = 0.5
             return seen, 0.0, False, False, {}
 
-    gymnasium.register("Spoils-v0", Spoils)
+    gymnasium.register("Spoils-v0", lambda **_: Spoils())
     try:
         environments = make_environments("Spoils-v0-bins3", 1)
         environments.reset([0])

@@ -87,7 +87,7 @@ def test_shards_are_the_whole(result: Path, summary: dict[str, Any], tmp_path: P
 
 
 def test_headlines_name_the_fewest_and_the_most_actions() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"step_reward": -1.0, "actions": n, "regime": regime, "k": k, "increase_percent": n + k}
         | {"ci95_low": None if n == 16 else 0.0, "ci95_high": 99.0}
         for n in (4, 8, 16)

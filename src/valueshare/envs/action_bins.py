@@ -65,7 +65,7 @@ def action_table(name: str, space: gymnasium.Space[Any]) -> NDArray[Any]:
     """The environment's own action for each of n: [n] of a Discrete space, [n, d] of a Box space in bins."""
     count = action_count(name, space)
     if isinstance(space, gymnasium.spaces.Discrete):
-        return np.arange(space.start, space.start + count, dtype=space.dtype)
+        return np.arange(int(space.start), int(space.start) + count)
     assert isinstance(space, gymnasium.spaces.Box)  # or it was refused
     bins = split_bins(name).bins
     values = [

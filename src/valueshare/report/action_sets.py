@@ -17,14 +17,15 @@ from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.envs.action_bins import split_bins
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData
+from valueshare.report.data import ReportData, report_data
 from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
 from valueshare.report.figures.series import with_k
 from valueshare.report.figures.style import look, place, split_settings
 from valueshare.report.findings import Interval, written
 from valueshare.report.folder import Drawn, Report, write_files
-from valueshare.report.page.about import deviations, made_section
-from valueshare.report.page.elements import Picture, bullets, figure, page, paragraph, section, table
+from valueshare.report.page.about import deviations
+from valueshare.report.page.elements import Picture, section, table
+from valueshare.report.page.study import study_page
 from valueshare.result_files import OWN_LIMIT, SizeLimit
 from valueshare.text import how_many
 
@@ -191,20 +192,17 @@ def _are_action_sets(pairs: Sequence[tuple[str, str]]) -> bool:
 
 
 def _page(run: Imported, found: Gains, summary: dict[str, Any], pictures: Sequence[Picture]) -> str:
-    stored = (run.config or {}).get("settings", {})
-    departures = deviations(Results(run.table, (), (Source("", run.kind, 0, run.config, run.provenance),)))
-    sections = (
-        section("The result", bullets(summary["verdict"]), *(figure(one.svg, one.caption) for one in pictures)),
-        section("How to read it", bullets(summary["notes"])),
-        section("All numbers", table(_HEADINGS, found.table.iter_rows())),
-        made_section(
-            str((run.provenance or {}).get("command", "unknown")),
-            dict(next(iter(stored.values()), {})),
-            run.provenance or {},
-            *([paragraph("Deviations from the paper:"), bullets(departures)] if departures else []),
-        ),
-    )
+    results = Results(run.table, (), (Source("", run.kind, 0, run.config, run.provenance),))
     names = {split_bins(env).env_id for env in found.table["env"]}
     agents = run.table.select("agent").n_unique()
-    lead = f"{how_many(agents, 'agent')} with {', '.join(map(str, found.table['actions'].unique().sort()))} actions."
-    return page(f"{', '.join(names)}: value-sharing with more and more actions", lead, sections)
+    return study_page(
+        run,
+        report_data(results),
+        f"{', '.join(names)}: value-sharing with more and more actions",
+        f"{how_many(agents, 'agent')} with {', '.join(map(str, found.table['actions'].unique().sort()))} actions.",
+        verdict=summary["verdict"],
+        pictures=pictures,
+        notes=summary["notes"],
+        tables=[section("All numbers", table(_HEADINGS, found.table.iter_rows()))],
+        deviations=deviations(results),
+    )

@@ -119,7 +119,7 @@ def _learn(table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threa
     outcomes = empty_outcomes(total, len(record_steps))
     states, actions, successors = table.state.shape
     task_timesteps = TASK_TIMESTEPS // max(1, actions // UNROLLED_ACTIONS)
-    size = max(LANES, task_timesteps // max(1, int(record_steps[-1])) // LANES * LANES)
+    size: int = max(LANES, task_timesteps // max(1, int(record_steps[-1])) // LANES * LANES)
 
     def learn(first: int) -> int:
         last = min(first + size, total)
