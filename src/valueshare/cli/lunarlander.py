@@ -100,7 +100,7 @@ def reproduce_lunarlander_actions(
     the other half. To resume a stopped run, give the same command again.
 
     Args:
-        scale: smoke takes seconds; small, 3 step sizes x 4 seeds, an hour; full, 6 step sizes x 30 seeds, needs a GPU.
+        scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
     """
     training_library()
     from valueshare.experiments.action_sets import lunarlander_actions_study

@@ -44,7 +44,7 @@ def reproduce_gridworld_actions(
     """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
     Args:
-        scale: The full grid, about ten minutes on two cores, or a smoke test of a few seconds.
+        scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
         out: Folder for records, figure and report; left out: results/gridworld-actions.
     """
     command = f"valueshare reproduce gridworld-actions --scale {scale}"
