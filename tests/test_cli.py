@@ -57,7 +57,7 @@ TABULAR_OPTIONS = [
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ("", ["train", "reproduce The paper's results: gridworld", "bench Benchmarks: tabular"]),
+        ("", ["train", "reproduce The paper's results, and studies beside them", "bench Benchmarks: tabular"]),
         ("tabular", TABULAR_OPTIONS),
     ],
 )

@@ -110,7 +110,8 @@ def test_one_seed_chooses_and_scores_nothing() -> None:
 def test_a_step_size_without_runs_in_one_half_is_no_choice() -> None:
     """0.2 has one run, the better one: it is the best of all, but cannot be chosen and scored."""
     (row,) = tuned_scores(runs({(0.0, 0.1): [1, 1], (0.0, 0.2): [9]}), resamples=FEW).to_dicts()
-    assert (row["best_step_size"], row["first_half_choice"], row["mean"]) == (0.2, 0.1, 1.0)
+    assert (row["best_step_size"], row["first_half_choice"], row["second_half_choice"]) == (0.2, 0.1, 0.1)
+    assert (row["mean"], row["runs"]) == (1.0, 2)
 
 
 def test_other_seeds_of_another_k_are_halved_too() -> None:

@@ -7,6 +7,7 @@ from statistics import mean
 
 import polars as pl
 import pytest
+from repeated import check_repeated
 
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
@@ -64,14 +65,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "2 step sizes instead of 0.001 alone" in page
     _compare_with_plain_python(out, summary)
 
-    (out / "summary.json").unlink()
-    main(command)  # finished already: only the report is made again
-    assert "this run is finished" in capsys.readouterr().out
-    assert json.loads((out / "summary.json").read_text()) == summary
-    with pytest.raises(SystemExit) as exit_:
-        main([*command, "--seeds", "3"])
-    assert exit_.value.code == 2
-    assert "other settings" in capsys.readouterr().err
+    check_repeated(command, out, capsys)
 
     main(["report", str(out), "--resamples", "200", "--figures", "settings-map"])
     said = capsys.readouterr().out

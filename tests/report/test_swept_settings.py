@@ -101,6 +101,31 @@ def test_scores_of_atari_games_are_normalised() -> None:
     assert grid.score == "human-normalised AUC"
 
 
+def test_settings_that_are_no_grid() -> None:
+    """A random search of 41 step sizes, and settings that are no numbers."""
+    many = tuple(0.001 * (i + 1) for i in range(41))
+    assert find_grids(report_data(Results(table(lambda k, size: k, KS, many, seeds=1), (), ()), FEW)) == []
+    unknown = pl.when(pl.col("step_size") == 0.1).then(None).otherwise("step_size")
+    for rows in (table(falling, KS, SIZES).with_columns(step_size=unknown),
+                 table(falling, KS, SIZES).with_columns(step_size=unknown.fill_null(float("nan")))):  # fmt: skip
+        (grid,) = find_grids(report_data(Results(rows, (), ()), FEW))
+        assert grid.runs["step_size"].unique().sort().to_list() == [0.001, 0.01]
+    optimizers = [table(falling, KS, SIZES).with_columns(optimizer=pl.lit(name)) for name in ("adam", "sgd")]
+    assert find_grids(report_data(Results(pl.concat(optimizers), (), ()), FEW)) == []
+
+
+def test_runs_that_are_missing_or_have_no_score_are_noted() -> None:
+    rows = table(falling, KS, SIZES).filter(~((pl.col("k") == 0) & (pl.col("step_size") == 0.1) & (pl.col("seed") > 1)))
+    nothing = (pl.col("k") == 4) & (pl.col("step_size") == 0.001) & (pl.col("seed") == 0) & (pl.col("step") == 100)
+    rows = rows.with_columns(score=pl.when(~nothing).then("score"))
+    (drawn,) = drawn_from(Results(rows, (), ()), ["settings-map"], resamples=FEW)
+    assert drawn.notes == (
+        "LunarLander-v3, IB-DQN: combinations of settings have 2 to 4 runs",
+        "LunarLander-v3, IB-DQN: 1 run without a score, whose settings are not chosen",
+    )
+    assert tuned_of(rows).table["best_step_size"].to_list() == [0.1, 0.01, 0.01]
+
+
 def test_several_environments_have_a_map_each() -> None:
     one = table(falling, KS, SIZES)
     both = pl.concat([one, one.with_columns(env=pl.lit("Acrobot-v1"))])

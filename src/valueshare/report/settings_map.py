@@ -19,11 +19,14 @@ def content(data: ReportData) -> tuple[Figure, str, tuple[str, ...]]:
     """A map for every environment and algorithm with two swept settings, up to twelve."""
     grids = find_grids(data)
     left = len(grids) - MOST
-    notes = (f"{how_many(left, 'map')} of swept settings not drawn: too many for one figure",) if left > 0 else ()
-    seeds = sorted({count for grid in grids for count in grid.runs.group_by(grid.settings).len()["len"]})
-    if len(seeds) > 1:
-        notes = (*notes, f"combinations of swept settings have {seeds[0]} to {seeds[-1]} runs")
-    return settings_maps([settings_map(grid) for grid in grids[:MOST]]), CAPTION, notes
+    notes = [f"{how_many(left, 'map')} of swept settings not drawn: too many for one figure"] if left > 0 else []
+    for grid in grids:
+        counts = grid.runs.group_by(grid.settings).len()["len"].to_list()
+        if min(counts) < max(counts):
+            notes.append(f"{grid.title}: combinations of settings have {min(counts)} to {max(counts)} runs")
+        if missing := grid.runs["score"].null_count():
+            notes.append(f"{grid.title}: {how_many(missing, 'run')} without a score, whose settings are not chosen")
+    return settings_maps([settings_map(grid) for grid in grids[:MOST]]), CAPTION, tuple(notes)
 
 
 def has_scores(data: ReportData) -> bool:

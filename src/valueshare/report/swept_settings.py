@@ -14,6 +14,7 @@ from valueshare.report.figures.series import game
 from valueshare.report.figures.style import plain_of, split_settings
 from valueshare.text import ALGORITHM_NAMES
 
+MOST_VALUES = 40  # of one setting: more are no grid, or none that can be read
 ROLES = ("k", "step_size")  # the names of the two settings in the tables of `analysis.tuned`
 
 
@@ -45,25 +46,24 @@ class Tuned(NamedTuple):
 
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
-    named = _with_base(data)
-    return [
-        found
-        for env in data.envs
-        for own in [named.filter(pl.col("env") == env)]
+    found = [
+        _grid(data, own["env"][0], algorithm, own)
+        for own in _with_base(data).partition_by("env")
         for algorithm in own["base"].unique().sort()
-        if (found := _grid(data, env, algorithm, own)) is not None
     ]
+    return sorted((grid for grid in found if grid is not None), key=lambda grid: (grid.env, grid.algorithm))
 
 
 def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Grid | None:
     own = rows.filter(pl.col("base") == algorithm)
     if algorithm != plain_of(algorithm) and not (own["k"] == 0).any():  # the same without the layer is its k = 0
         own = pl.concat([rows.filter((pl.col("base") == plain_of(algorithm)) & (pl.col("k") == 0)), own])
-    present = [name for name in ("k", *AGENT_SETTINGS, "optimizer") if name in own.columns]
-    swept = [name for name in present if own[name].drop_nulls().n_unique() > 1]
-    if len(swept) != 2 or "optimizer" in swept:
+    known = {name: pl.col(name).cast(pl.Float64) for name in ("k", *AGENT_SETTINGS) if name in own.columns}
+    counts = own.select(value.filter(value.is_finite()).n_unique() for value in known.values()).row(0)
+    swept = [name for name, count in zip(known, counts, strict=True) if count > 1]
+    if len(swept) != 2 or max(counts) > MOST_VALUES or own["optimizer"].drop_nulls().n_unique() > 1:
         return None
-    own = own.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in swept))
+    own = own.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
     column = SCORE if data.atari else "score"
     scored = data.normalised if data.atari else data.main
     identity = [name for name in RUN if name in own.columns]

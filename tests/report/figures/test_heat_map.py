@@ -83,7 +83,7 @@ def test_missing_and_diverged_cells_are_told_apart() -> None:
     assert numbers(axes) == {(0, 0): "1.0", (1, 1): "3.0"}
     (crosses,) = (one for one in axes.collections if isinstance(one, PathCollection))
     assert [tuple(np.floor(at + 0.5)) for at in np.asarray(crosses.get_offsets())] == [(1.0, 1.0)]
-    legend = axes.figure.legends[0]  # type: ignore[union-attr]
+    legend = axes.figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()] == ["best of each k", "runs diverged", "no score"]
 
 
