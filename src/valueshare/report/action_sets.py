@@ -46,10 +46,11 @@ NOTES = (
         "learners are resampled independently."
     ),
     "A step size at which any agent diverged or has no score is not a candidate.",
-    (
-        "LunarLander's main engine is off below 0 and its side engines within ±0.5, so several bins do the same: part "
-        "of what more bins add are copies of actions."
-    ),
+)
+
+ENGINES = (
+    "LunarLander's main engine is off up to 0 and its side engines within ±0.5, so several bins do the same: part of "
+    "what more bins add are copies of actions."
 )
 
 
@@ -101,7 +102,8 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Gains:
         actions = pl.lit(split_bins(env).actions, pl.Int64)
         named = known.join(chosen, on="learner").with_columns(_end_of_grid(own["step_size"]).alias("end"))
         tables.append(named.select(pl.lit(env).alias("env"), actions.alias("actions"), *_COLUMNS))
-    return Gains(pl.concat(tables), notes)
+    of_env = [ENGINES] if env.startswith("LunarLanderContinuous-") else []
+    return Gains(pl.concat(tables), (*of_env, *notes))
 
 
 def write_actions_report(run_folder: Path, out: Path | None = None, *, resamples: int = RESAMPLES) -> dict[str, Any]:

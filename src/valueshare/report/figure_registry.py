@@ -203,9 +203,10 @@ def _learning_curves(data: ReportData) -> Content:
 
 def _overestimation(data: ReportData) -> Content:
     rows, notes = _few_lines(data)
-    if data.pair is not None:  # those that the layer is about, as in the paper
-        rows = rows.filter(pl.col("algorithm").is_in([v.algorithm for v in data.pair]))
     rows = rows.filter(pl.col("step") > 0)  # values before training mean nothing
+    pair = [] if data.pair is None else [v.algorithm for v in data.pair]
+    of_pair = rows.filter(pl.col("algorithm").is_in(pair))  # those that the layer is about, as in the paper
+    rows = of_pair if of_pair["overestimation"].is_not_null().any() else rows
     caption = (
         "Overestimation along training, means over seeds; translucent lines, where there are, are "
         f"the seeds. Values above {games.CAP:g} are drawn there."
