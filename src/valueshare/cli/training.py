@@ -69,7 +69,8 @@ def train(
     Settings that are left out have the values of the environment's preset; --plan prints them.
 
     Args:
-        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or Atari games, like Pong.
+        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or bins of Box actions, like
+            LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
         backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
             Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.

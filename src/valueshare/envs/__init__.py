@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import get_args
 
+from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
 from valueshare.envs.gymnax_names import has_gymnax_name, is_minatar
@@ -44,7 +45,8 @@ def make_environments(
     of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces
     the environment's own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which
     is faster and cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode.
-    `device` is where Gymnax's run, if JAX has it. Call `reset(seeds)` first.
+    `device` is where Gymnax's run, if JAX has it. A name like LunarLanderContinuous-v3-bins7x7 has bins of Box actions
+    as its actions. Call `reset(seeds)` first.
     """
     if count < 1:
         raise InvalidInput(f"count = {count}: there is at least 1 environment")
@@ -132,6 +134,7 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     if backend == "ale" or (backend is None and is_atari(env_id)):
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
+    plain = split_bins(env_id).env_id
     names: dict[str, list[str]] = {}
     if backend == "jax" or (backend is None and has_gymnax_name(env_id)):
         names["jax"] = gymnax.known_names()
@@ -139,17 +142,17 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
             return "jax"
     if backend == "envpool" or (backend is None and find_spec("envpool") is not None):
         names["envpool"] = envpool.known_names()
-        if env_id in names["envpool"]:
+        if plain in names["envpool"]:
             return "envpool"
     if backend in (None, "gymnasium"):
         names["gymnasium"] = gymnasium.known_names()
         # "module:Name-v0" is Gymnasium's way to import what registers an environment.
-        if env_id in names["gymnasium"] or ":" in env_id:
+        if plain in names["gymnasium"] or ":" in plain:
             return "gymnasium"
     if backend is None:  # games by their short names, of which the ids are variants
         names = {of: [name for name in known if not is_atari(name)] for of, known in names.items()}
         names["ale"] = atari_games.known_names()
-    raise InvalidInput(f"there is no environment {env_id!r}{_nearest(env_id, names)}")
+    raise InvalidInput(f"there is no environment {plain!r}{_nearest(plain, names)}")
 
 
 def _nearest(env_id: str, names: dict[str, list[str]]) -> str:

@@ -10,7 +10,7 @@ from valueshare.errors import InvalidInput
 from valueshare.experiments.deviations import changed_settings
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import lunarlander_paper
-from valueshare.population.settings import TrainingSettings
+from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.text import how_many
 
 ENV = "LunarLander-v3"
@@ -28,14 +28,16 @@ class Study(NamedTuple):
     deviations: tuple[str, ...]  # from the paper, one sentence each
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
+    """The size of a study."""
+
     k: tuple[float, ...]
     seeds: int
     changes: dict[str, Any]  # of the paper's settings
     step_sizes: tuple[float, ...] = ()  # none: the paper's alone
 
 
-_SMALL: dict[str, Any] = {
+SMALL: dict[str, Any] = {
     "steps": 50_000,
     "checkpoint_interval": 5_000,
     "eval_interval": 5_000,
@@ -44,7 +46,7 @@ _SMALL: dict[str, Any] = {
     "batch_size": 64,
     "update_interval": 4,
 }
-_SMOKE: dict[str, Any] = {
+SMOKE: dict[str, Any] = {
     "steps": 300,
     "checkpoint_interval": 100,
     "eval_interval": 100,
@@ -59,18 +61,18 @@ _SMOKE: dict[str, Any] = {
 # Small: 5 x 8 agents x 50,000 steps, with a smaller network, half the batch and a quarter of the updates. Agents
 # learn not to crash at once, most of them not yet to land (mean scores near -75 at the end): it shows how large k fail,
 # and is too short to tell small k from 0.
-_K_SCALES: dict[str, _Scale] = {
-    "smoke": _Scale((0.0, 16.0, 32_768.0), 2, _SMOKE),
-    "small": _Scale((0.0, 4.0, 32.0, 1_024.0, 32_768.0), 8, _SMALL),
-    "paper": _Scale(PAPER_K, PAPER_SEEDS, {}),
+_K_SCALES: dict[str, Scale] = {
+    "smoke": Scale((0.0, 16.0, 32_768.0), 2, SMOKE),
+    "small": Scale((0.0, 4.0, 32.0, 1_024.0, 32_768.0), 8, SMALL),
+    "paper": Scale(PAPER_K, PAPER_SEEDS, {}),
 }
 # A factor of about 3 between neighbours. With Adam the size of a step does not grow with the gradient, so an update
 # moves the mean of the action-values about k + 1 times as far: larger k should want smaller step sizes.
 STEP_SIZES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-_STEP_SIZE_SCALES: dict[str, _Scale] = {
-    "smoke": _Scale((0.0, 4.0, 128.0), 4, _SMOKE, (1e-4, 1e-3)),
-    "small": _Scale((0.0, 1.0, 4.0, 16.0, 64.0), 6, {**_SMALL, "steps": 100_000}, (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
-    "full": _Scale(PAPER_K[:9], 30, {}, STEP_SIZES),  # k = 0, 1, 2, 4, ..., 128
+_STEP_SIZE_SCALES: dict[str, Scale] = {
+    "smoke": Scale((0.0, 4.0, 128.0), 4, SMOKE, (1e-4, 1e-3)),
+    "small": Scale((0.0, 1.0, 4.0, 16.0, 64.0), 6, {**SMALL, "steps": 100_000}, (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)),
+    "full": Scale(PAPER_K[:9], 30, {}, STEP_SIZES),  # k = 0, 1, 2, 4, ..., 128
 }
 
 
@@ -88,7 +90,16 @@ def lunarlander_step_size_study(
     return _study(_STEP_SIZE_SCALES, scale, eval_episodes, seeds, tf32)
 
 
-def _study(scales: Mapping[str, _Scale], scale: str, eval_episodes: int | None, seeds: int | None, tf32: bool) -> Study:
+def _study(scales: Mapping[str, Scale], scale: str, eval_episodes: int | None, seeds: int | None, tf32: bool) -> Study:
+    chosen, settings, agent_settings = scaled(scales, scale, eval_episodes, seeds, tf32)
+    agents = agent_table(ENV, "ib-dqn", seeds=range(chosen.seeds), k=chosen.k, agent_settings=agent_settings)
+    return Study(agents, settings, deviations(agents, settings))
+
+
+def scaled(
+    scales: Mapping[str, Scale], scale: str, eval_episodes: int | None, seeds: int | None, tf32: bool
+) -> tuple[Scale, TrainingSettings, list[AgentSettings]]:
+    """A scale by its name with its settings, and those of agents with each step size."""
     if scale not in scales:
         raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(scales)}")
     if eval_episodes is not None and eval_episodes < 1:
@@ -100,10 +111,8 @@ def _study(scales: Mapping[str, _Scale], scale: str, eval_episodes: int | None, 
     changes = chosen.changes if eval_episodes is None else {**chosen.changes, "eval_episodes": eval_episodes}
     episodes = changes.get("eval_episodes", paper.eval_episodes)
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
-    count = chosen.seeds if seeds is None else seeds
     each = [replace(agent_settings, step_size=size) for size in chosen.step_sizes or (agent_settings.step_size,)]
-    agents = agent_table(ENV, "ib-dqn", seeds=range(count), k=chosen.k, agent_settings=each)
-    return Study(agents, settings, deviations(agents, settings))
+    return chosen._replace(seeds=chosen.seeds if seeds is None else seeds), settings, each
 
 
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:

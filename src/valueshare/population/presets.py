@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import is_atari
 from valueshare.envs.gymnax_names import is_minatar
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
@@ -235,6 +236,7 @@ def minatar() -> Preset:
 
 
 PRESETS = {"CartPole-v1": cartpole, "Acrobot-v1": acrobot, "MountainCar-v0": mountaincar, "LunarLander-v3": lunarlander}
+ALIKE = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task: its preset, not tuned on these actions
 
 
 def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
@@ -245,7 +247,8 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
     if is_minatar(env):
         return minatar()
     if not is_atari(env):
-        return PRESETS.get(env, generic)()
+        plain = split_bins(env).env_id
+        return PRESETS.get(ALIKE.get(plain, plain), generic)()
     presets = {name: atari(name) for name in algorithms}
     if len(set(presets.values())) > 1:
         raise InvalidInput(

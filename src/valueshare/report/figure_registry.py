@@ -16,6 +16,7 @@ from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import VARIANT
 from valueshare.errors import InvalidInput
+from valueshare.report import action_sets
 from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
@@ -215,9 +216,10 @@ def _learning_curves(data: ReportData) -> Content:
 
 def _overestimation(data: ReportData) -> Content:
     rows, notes = _few_lines(data)
-    if data.pair is not None:  # those that the layer is about, as in the paper
-        rows = rows.filter(pl.col("algorithm").is_in([v.algorithm for v in data.pair]))
     rows = rows.filter(pl.col("step") > 0)  # values before training mean nothing
+    pair = [] if data.pair is None else [v.algorithm for v in data.pair]
+    of_pair = rows.filter(pl.col("algorithm").is_in(pair))  # those that the layer is about, as in the paper
+    rows = of_pair if of_pair["overestimation"].is_not_null().any() else rows
     caption = (
         "Overestimation along training, means over seeds; translucent lines, where there are, are "
         f"the seeds. Values above {games.CAP:g} are drawn there."
@@ -265,6 +267,7 @@ FINAL = Need(
     "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
 )
 WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique()))
+ACTION_SETS = Need("environments that differ in the bins of their actions, and DQN", action_sets.has_action_sets)
 ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
 SCALE_OR_ONE_ENV = Need("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
 TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", has_scores)
@@ -295,6 +298,7 @@ FIGURES: dict[str, FigureKind] = {
     "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
     "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
+    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
     "geometry": FigureKind(_geometry),

@@ -43,6 +43,7 @@ class Row(Struct, frozen=True):
     increase_percent: Number | None
     ci95_low: Number | None
     ci95_high: Number | None
+    actions: Count | None = None  # where the cases differ in their number
 
 
 class StoredSummary(Struct, frozen=True):
@@ -76,7 +77,7 @@ def read_summary(folder: Path) -> Summary:
         values = read_object(folder / SUMMARY)
         stored = checked(values, StoredSummary)
         both = stored.figure, stored.figure_held_out
-        same, other = ({(row.step_reward, row.regime, row.k) for row in rows} for rows in both)
+        same, other = ({(row.step_reward, row.actions, row.regime, row.k) for row in rows} for rows in both)
         if same != other:
             raise Invalid("its two figures are not of the same k")
         means = [name for name in values["figure"][0] if name.startswith("mean_")]
@@ -84,8 +85,10 @@ def read_summary(folder: Path) -> Summary:
             raise Invalid("it does not say what was measured")
     except (OSError, Invalid) as error:
         raise _damaged(folder, error) from error
-    types = {name: pl.Int64 if name == "regime" else pl.Float64 for name in Row.__struct_fields__}
+    types = {name: pl.Int64 if name in ("regime", "actions") else pl.Float64 for name in Row.__struct_fields__}
     same_seeds, other_seeds = (pl.DataFrame(msgspec.to_builtins(rows), schema_overrides=types) for rows in both)
+    if same_seeds["actions"].null_count():
+        same_seeds, other_seeds = same_seeds.drop("actions"), other_seeds.drop("actions")
     return Summary(same_seeds, other_seeds, means[0].removeprefix("mean_"), tuple(stored.notes))
 
 

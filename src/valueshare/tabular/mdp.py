@@ -165,6 +165,22 @@ class FiniteMDP:
         return mdp
 
 
+def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
+    """The same MDP with every action there `copies` times; action a of it is action a modulo n of the n given.
+
+    Optimal values stay the same. The learner does not know that copies are alike.
+
+        >>> copied_actions(gridworld(), 16).actions
+        64
+    """
+    if copies < 1:
+        raise InvalidInput(f"action-copies = {copies}: at least 1")
+    if copies == 1:
+        return mdp
+    transition, reward = (np.tile(table, (1, copies, 1)) for table in (mdp.transition, mdp.reward))
+    return FiniteMDP(transition, reward, mdp.start, mdp.terminal, mdp.discount, mdp.name)
+
+
 def _make(env_id: str, **options: Any) -> Any:
     import gymnasium
 

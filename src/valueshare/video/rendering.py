@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
+from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_options, emulator_seeds
+from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 from valueshare.envs.gymnax_names import is_minatar
 
@@ -33,7 +35,7 @@ DEFAULT_RATE = 30.0  # steps per second, of environments that have none
 UNLIMITED = 2**30  # steps or frames; no episode is as long
 
 # Gymnasium's own rates and the meaning of actions, of environments that EnvPool has too.
-RATES = {"CartPole": 50.0, "LunarLander": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
+RATES = {"CartPole": 50.0, "LunarLander": 50.0, "LunarLanderContinuous": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
 NAMES = {
     "CartPole": ("left", "right"),
     "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
@@ -172,14 +174,10 @@ class RenderedEnvPool:
     """A pool of one environment that renders."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
-        import envpool
-
         self.spec = spec
         self.rate = RATES.get(_base_name(spec.name), DEFAULT_RATE)
-        self.actions = _names(spec)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.first_action = int(envpool.make_spec(spec.name).action_space.start)
+        self.own_actions = pool_actions(spec.name)
+        self.actions = _names(spec, self.own_actions)
         self.pool: Any = None
         self.renders = True
 
@@ -191,8 +189,7 @@ class RenderedEnvPool:
         return RenderedStep(self._cast(observation), self._image())
 
     def step(self, action: int) -> RenderedStep:
-        chosen = np.array([action + self.first_action], np.int32)
-        observation, reward, terminated, cut, _ = self.pool.step(chosen)
+        observation, reward, terminated, cut, _ = self.pool.step(self.own_actions[[action]])
         ended = bool(terminated[0])
         return RenderedStep(
             self._cast(observation), self._image(), float(np.float32(reward[0])), ended, bool(cut[0]) and not ended
@@ -204,13 +201,14 @@ class RenderedEnvPool:
     def _made(self, seeds: NDArray[np.int32]) -> Any:
         import envpool
 
+        env_id = split_bins(self.spec.name).env_id
         common = {"num_envs": 1, "num_threads": 1, "seed": seeds, "max_episode_steps": UNLIMITED}
         if self.renders:
             try:
-                return envpool.make_gymnasium(self.spec.name, render_mode="rgb_array", **common)
+                return envpool.make_gymnasium(env_id, render_mode="rgb_array", **common)
             except Exception:  # anything, from an environment without images
                 self.renders = False
-        return envpool.make_gymnasium(self.spec.name, **common)
+        return envpool.make_gymnasium(env_id, **common)
 
     def _image(self) -> Frame | None:
         if not self.renders:
@@ -230,8 +228,8 @@ class RenderedGymnasium:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
-        self.actions = _names(spec)
         env, self.renders = _gymnasium_env(spec.name)
+        self.actions = _names(spec, action_table(spec.name, env.action_space))
         known = RATES.get(_base_name(spec.name), DEFAULT_RATE)
         self.rate = float(env.metadata.get("render_fps") or known)
         self.env = CheckedEnvironment(env, spec)
@@ -255,10 +253,11 @@ class RenderedGymnasium:
 
 def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
     """The environment, and whether it renders: tried once, since some fail late."""
+    plain = split_bins(env_id).env_id
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            env: gymnasium.Env[Any, Any] = gymnasium.make(env_id, render_mode="rgb_array", disable_env_checker=True)
+            env: gymnasium.Env[Any, Any] = gymnasium.make(plain, render_mode="rgb_array", disable_env_checker=True)
             env.reset(seed=0)
             if _checked_image(env.render()) is not None:
                 return env, True
@@ -278,7 +277,10 @@ def _base_name(env_id: str) -> str:
     return env_id.rpartition(":")[2].partition("-v")[0]
 
 
-def _names(spec: EnvironmentSpec) -> tuple[str, ...]:
+def _names(spec: EnvironmentSpec, own_actions: NDArray[Any]) -> tuple[str, ...]:
+    """The meaning of each action, its values where it is a bin, or its number."""
+    if own_actions.ndim == 2:
+        return tuple(", ".join(f"{value:.2g}" for value in action) for action in own_actions)
     names = NAMES.get(_base_name(spec.name), ())
     numbers = tuple(f"action {number}" for number in range(spec.actions))
     return names if len(names) == spec.actions else numbers
