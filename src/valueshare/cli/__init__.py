@@ -25,6 +25,7 @@ from valueshare.cli.lunarlander import (
     reproduce_lunarlander_step_size,
 )
 from valueshare.cli.messages import message
+from valueshare.cli.minatar import reproduce_minatar
 from valueshare.cli.paper_table import paper_table
 from valueshare.cli.play import play
 from valueshare.cli.report import report, watch
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce lunarlander": reproduce_lunarlander,
     "reproduce lunarlander-step-size": reproduce_lunarlander_step_size,
     "reproduce lunarlander-actions": reproduce_lunarlander_actions,
+    "reproduce minatar": reproduce_minatar,
     "reproduce atari57": reproduce_atari57,
     "reproduce atari-sensitivity": reproduce_atari_sensitivity,
     "reproduce atari-rmsprop": reproduce_atari_rmsprop,

@@ -1,6 +1,7 @@
 """The MinAtar study as data: eight agents on five games, at three scales.
 
-The agents are those of the paper's Atari study and Double DQN, with settings of the literature (`presets.minatar`). One run holds all agents; those that share a network and a loss are one population of all games.
+The agents are those of the paper's Atari study and Double DQN, with settings of the literature (`presets.minatar`).
+One run holds all agents; those that share a network and a loss are one population of all games.
 """
 
 from collections.abc import Sequence

@@ -135,7 +135,9 @@ class RenderedGymnax:
     def __init__(self, spec: EnvironmentSpec) -> None:
         minatar = is_minatar(spec.name)
         self.environments = make_environments(spec.name, 1, backend="jax", episode_limit=UNLIMITED)
-        self.rate, self.actions = (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec))
+        self.rate, self.actions = (
+            (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec, np.arange(spec.actions)))
+        )
         self.colours = minatar_colours(spec.name) if minatar else None
 
     def reset(self, key: int) -> RenderedStep:
