@@ -1,12 +1,17 @@
 """The MinAtar study."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import LOCAL, LauncherArguments
 from valueshare.cli.report import report
 from valueshare.cli.study import DEFAULT, Arguments, StudyRun, reproduce_study
 from valueshare.cli.training import training_library
+
+if TYPE_CHECKING:
+    from valueshare.envs.base import Backend
+
+BACKEND: "Backend" = "jax"
 
 
 def reproduce_minatar(
@@ -42,7 +47,7 @@ def reproduce_minatar(
     options = {"games": games, "algorithms": algorithms, "step_size": step_size, "first_seed": first_seed}
     study = minatar_study(scale, **options, steps=steps, **given.of_study())  # type: ignore[arg-type]
     envs = study.agents["env"].unique(maintain_order=True).to_list()
-    settings, backends = dict.fromkeys(envs, study.settings), dict.fromkeys(envs, "jax")
+    settings, backends = dict.fromkeys(envs, study.settings), dict.fromkeys(envs, BACKEND)
     shared = families(settings, {env: environment_spec(env) for env in envs})
     plan = Plan(study.agents, settings, backends, given.device, given.compile, families=shared)
     changed = {name: value for name, value in {**options, "steps": steps}.items() if value}
