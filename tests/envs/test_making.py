@@ -42,7 +42,7 @@ def test_envpool_where_it_has_the_id() -> None:
         ("FrozenLake-v1", "gymnasium", "with Box observations, or .*FlattenObservation"),
         ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box observations, or .*FlattenObservation"),
         ("no_such_module:Thing-v0", None, "No module named"),
-        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium' or 'ale'"),
+        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale' or 'jax'"),
     ],
 )
 def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: str) -> None:
