@@ -21,25 +21,29 @@ def table(rows: list[tuple[str, str, float, int, int, float]]) -> pl.DataFrame:
 
 
 def test_dqn_ends_with_1_and_everybody_starts_with_0_on_average() -> None:
-    scale = dqn_scale(table(ROWS))
+    scale = dqn_scale(table(ROWS), table(ROWS[:10]))
     assert scale is not None
     assert (scale.zero, scale.one) == ({"A-MinAtar": 2.0}, {"A-MinAtar": 8.0})
     found = scale.normalise(table(ROWS)).filter(pl.col("algorithm") == "ib-dqn")[NORMALISED].to_list()
     assert found == [0.0, pytest.approx(-1 / 3), 8.0, 8.0, 8.0]  # (50 - 2) / (8 - 2)
 
 
-def test_ib_dqn_with_k_0_is_dqn() -> None:
-    renamed = [(env, "ib-dqn" if name == "dqn" else name, *rest) for env, name, *rest in ROWS]
-    assert dqn_scale(table(renamed)) == dqn_scale(table(ROWS))  # type: ignore[arg-type]
+def test_of_several_dqns_the_best_counts() -> None:
+    worse = [(env, "dqn step_size=1", *rest[:-1], rest[-1] / 2) for env, _, *rest in ROWS[:10]]
+    scale = dqn_scale(table(ROWS), table([*ROWS[:10], *worse]))  # type: ignore[list-item]
+    assert scale is not None
+    assert scale.one == {"A-MinAtar": 8.0}
 
 
 def test_no_scale_without_dqn_or_a_start_or_where_it_learned_nothing() -> None:
-    rows = table(ROWS)
-    assert dqn_scale(rows.filter(pl.col("k") > 0)) is None
-    assert dqn_scale(rows.filter(pl.col("step") > 0)) is None
-    assert dqn_scale(rows.with_columns(score=-pl.col("score"))) is None
+    rows, dqn = table(ROWS), table(ROWS[:10])
+    assert dqn_scale(rows, dqn.clear()) is None
+    assert dqn_scale(rows.filter(pl.col("step") > 0), dqn) is None
+    assert dqn_scale(rows, dqn.with_columns(score=-pl.col("score"))) is None
+    # From 2 ± 0.58 to (3 + 2) / 2 = 2.5 ± 0.5: less than two standard errors, 2·0.76.
+    assert dqn_scale(rows, dqn.with_columns(score=pl.when(pl.col("seed") == 0).then(3.0).otherwise(2.0))) is None
     other = rows.filter(pl.col("k") > 0).with_columns(env=pl.lit("B-MinAtar"))
-    assert dqn_scale(pl.concat([rows, other])) is None  # B without DQN
+    assert dqn_scale(pl.concat([rows, other]), dqn) is None  # B without DQN
 
 
 def test_the_human_scale_is_that_of_human_normalized_scores() -> None:

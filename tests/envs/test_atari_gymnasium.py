@@ -73,6 +73,7 @@ def assert_row(result: StepResult, row: int, expected: tuple[Any, ...]) -> None:
         np.testing.assert_array_equal(field[row], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_seven_games_at_once_play_as_gymnasiums() -> None:
     seeds = [100 + row for row in range(len(GAMES))]
     environments = make_environments(GAMES, len(GAMES), lockstep=True, threads=2)

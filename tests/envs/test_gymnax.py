@@ -140,8 +140,12 @@ def test_every_step_is_one_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch
         assert ends >= 2
         assert rewards > 0
         return
-    # It ends after 2,500 steps, and never before. MinAtar calls that a terminal state, and here it is truncation.
-    assert [bool(environments.step([0, 0]).truncated.all()) for _ in range(2_001)] == [False] * 1_999 + [True, False]
+    # It ends at MinAtar's own limit, and never before. There that is a terminal state, and here it is truncation.
+    game, steps = import_module("minatar.environments.freeway").Env(ramping=True), 1
+    while not game.act(0)[1]:
+        steps += 1
+    ended = [bool(environments.step([0, 0]).truncated.all()) for _ in range(2_002)]
+    assert np.flatnonzero(ended).tolist() == [steps - 501]  # 500 steps were taken above
 
 
 def test_games_share_a_program_and_an_environment_alone_is_the_same() -> None:
@@ -171,6 +175,21 @@ def test_an_environment_that_stands_still_keeps_its_state_and_random_numbers() -
             np.testing.assert_array_equal(one, other)
 
 
+def test_one_action_in_ten_is_the_action_before() -> None:
+    environments, rng = GymnaxEnvironments(["Breakout-MinAtar"] * 2), np.random.default_rng(3)
+    environments.reset([1, 2])
+    before, repeated = np.zeros(2, np.int64), 0
+    for _ in range(1_500):
+        other = (before + rng.integers(1, 6, 2)) % 6
+        environments.step(other)
+        assert environments._batch is not None
+        executed = np.asarray(environments._batch.action)
+        assert ((executed == before) | (executed == other)).all()
+        repeated += int((executed == before).sum())
+        before = executed
+    assert 0.075 < repeated / 3_000 < 0.125  # 0.1 with a standard error of 0.0055
+
+
 def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
     environments = make_environments("SpaceInvaders-MinAtar", 2, episode_limit=7)
     first = environments.reset([4, 5])
@@ -181,6 +200,11 @@ def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
         assert np.array_equal(result.observation, result.final_observation) == (step % 7 != 0)
     assert result.observation.shape == first.shape == (2, 10, 10, 10)
     assert result.observation.dtype == np.bool_
+
+
+def test_freeway_ends_at_its_limit_whatever_limit_is_asked_for() -> None:
+    for asked, limit in ((None, 2_501), (2**30, 2_501), (100, 100)):  # a video has no limit of its own
+        assert gymnax._Game("Freeway-MinAtar", np.arange(1), asked).params.max_steps_in_episode == limit
 
 
 def test_specs() -> None:

@@ -1,5 +1,6 @@
 """Scales on which scores of different games can be averaged: two known scores of each game are 0 and 1."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -37,19 +38,36 @@ def human_scale(envs: Sequence[str]) -> ScoreScale:
     return ScoreScale("human-normalised", BASELINES, zero, one)
 
 
-def dqn_scale(table: pl.DataFrame) -> ScoreScale | None:
-    """0 is the mean score before training, 1 DQN's final score; None where a game lacks one, or DQN learned nothing.
+def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:
+    """0 is the mean score before training, of all runs, and 1 DQN's mean final score; `dqn` are the rows of its runs.
 
-    The first is over all runs, the second over DQN's, which is also IB-DQN with k = 0.
+    Of several DQNs, with different step sizes for example, the best in each game. None where DQN did not clearly learn
+    a game, by two standard errors: a scale of noise would make this game count more than all others.
     """
-    without_layer = (pl.col("algorithm") == "dqn") | ((pl.col("algorithm") == "ib-dqn") & (pl.col("k") == 0))
-    first = finite(table.filter(pl.col("step") == 0), "score")
-    last = final_scores(table.filter(without_layer)).table
-    zero, one = (
-        dict(rows.drop_nulls("score").group_by("env").agg(pl.col("score").mean()).iter_rows()) for rows in (first, last)
+    first = finite(table.filter(pl.col("step") == 0), "score").drop_nulls("score")
+    last = final_scores(dqn).table.drop_nulls("score") if not dqn.is_empty() else first.clear()
+    zero, one = dict[str, float](), dict[str, float]()
+    for env in table["env"].unique():
+        before = first.filter(pl.col("env") == env)["score"]
+        after = last.filter(pl.col("env") == env).partition_by("algorithm")
+        if before.is_empty() or not after:
+            return None
+        best = max((rows["score"] for rows in after), key=_mean)
+        if _mean(best) - _mean(before) <= 2 * math.hypot(_standard_error(before), _standard_error(best)):
+            return None
+        zero[env], one[env] = _mean(before), _mean(best)
+    note = (
+        "DQN-normalised scores: 0 is the mean score before training, 1 the mean final score of DQN in these results, "
+        "at its best setting where it has several. Intervals take this scale as known."
     )
-    envs = table["env"].unique().to_list()
-    if not all(env in zero and env in one and one[env] > zero[env] for env in envs):
-        return None
-    note = "DQN-normalised scores: 0 is the mean score before training, 1 the mean final score of DQN in these results."
     return ScoreScale("DQN-normalised", note, zero, one)
+
+
+def _mean(scores: pl.Series) -> float:
+    return float(scores.to_numpy().mean())
+
+
+def _standard_error(scores: pl.Series) -> float:
+    """Of the mean; 0 for one score, of which nothing is known."""
+    values = scores.to_numpy()
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0

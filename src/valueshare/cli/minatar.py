@@ -35,7 +35,7 @@ def reproduce_minatar(
         games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, or the scale's own.
         algorithms: Algorithms of the study, like ib-dqn; left out: all.
         step_size: Step sizes, each of which is run with every algorithm; left out: 0.00025, as in Dopamine.
-        first_seed: First seed; step sizes are chosen on other seeds than those that are reported.
+        first_seed: First seed. To choose step sizes, use seeds that you do not report.
         steps: Environment steps per agent; left out: the scale's own.
     """
     training_library("jax")

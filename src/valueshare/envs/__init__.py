@@ -116,10 +116,8 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
     chosen = {name: _backend_of(name, backend) for name in dict.fromkeys(names)}
     if all(one == "ale" for one in chosen.values()):
         return "ale"
-    if all(is_minatar(name) for name in chosen):
-        return "jax"
     other = next(name for name, one in chosen.items() if one != "ale")
-    if len(chosen) > 1:
+    if len(chosen) > 1 and not all(is_minatar(name) for name in chosen):
         raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None:
         raise InvalidInput(f"{other} is no Atari game of ALE: leave the Atari protocol away")

@@ -9,26 +9,28 @@ and with probability 0.1 the action before is repeated. All games have ten chann
 empty that it does not use, so that games can be mixed in one population.
 """
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
-from valueshare.envs.gymnax_names import is_minatar
-from valueshare.errors import InvalidInput
+from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
+from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import install_command
 
 MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
-MINATAR_ACTIONS = 6  # no-op, left, up, right, down, fire
 STICKY = 0.1  # probability that a MinAtar game repeats the action before
 # Steps. MinAtar has none but that of Freeway, which always ends there; to evaluate by episodes, one is needed.
 MINATAR_LIMIT = 10_000
-FREEWAY_LIMIT = 2_500
+FREEWAY_LIMIT = 2_501
+
+_log = logging.getLogger(__name__)
 
 Tree = Any  # a pytree of JAX arrays
 
@@ -210,9 +212,9 @@ class _Game:
     def __init__(self, name: str, rows: NDArray[np.intp], episode_limit: int | None) -> None:
         self.rows = rows
         self.env, params = _made(name)
-        limit = episode_limit
-        if limit is None and is_minatar(name):
-            limit = FREEWAY_LIMIT if name == "Freeway-MinAtar" else MINATAR_LIMIT
+        limit = MINATAR_LIMIT if episode_limit is None and is_minatar(name) else episode_limit
+        if limit is not None and name == "Freeway-MinAtar":
+            limit = min(limit, FREEWAY_LIMIT)
         self.params = params if limit is None else params.replace(max_steps_in_episode=limit)
         self.channels_last = is_minatar(name)
 
@@ -249,7 +251,10 @@ def _strong(tree: Tree) -> Tree:
 @cache
 def _made(name: str) -> tuple[Any, Any]:
     """An environment and its default parameters."""
-    env, params = _gymnax().make(name, **({"use_minimal_action_set": False} if is_minatar(name) else {}))
+    try:
+        env, params = _gymnax().make(name, **({"use_minimal_action_set": False} if is_minatar(name) else {}))
+    except Exception as error:  # some download data, others are registered without being there
+        raise InvalidInput(f"Gymnax cannot make {name}: {first_line(error)}") from error
     return env, params
 
 
@@ -259,9 +264,8 @@ def _spaces(name: str, env: Any, params: Any) -> tuple[tuple[int, ...], np.dtype
     for what, space, wanted in (("actions", actions, "Discrete"), ("observations", observations, "Box")):
         if type(space).__name__ != wanted:
             raise InvalidInput(f"{name} has {what} {type(space).__name__}: choose one with {wanted} {what}")
-    dtype = np.dtype(observations.dtype)
-    kept = dtype if dtype.kind in "iub" else np.dtype(np.float32)
-    return tuple(observations.shape), kept, int(actions.n)
+    dtype = np.dtype(observations.dtype if np.dtype(observations.dtype).kind in "iub" else np.float32)
+    return tuple(observations.shape), dtype, int(actions.n)
 
 
 def _jax_device(device: str) -> Any:
@@ -269,8 +273,8 @@ def _jax_device(device: str) -> Any:
     if kind == "cuda":
         try:
             return _jax().devices("gpu")[int(number or 0)]
-        except (RuntimeError, IndexError):  # JAX is installed without CUDA
-            pass
+        except (RuntimeError, IndexError):
+            _log.warning("JAX is installed without CUDA: environments run on the CPU (pip install 'jax[cuda12]')")
     return _jax().devices("cpu")[0]
 
 
@@ -283,8 +287,7 @@ def _jax() -> Any:
         import jax
     except ImportError as missing:
         raise InvalidInput(f"JAX is not installed: {install_command('jax')}") from missing
-    config: Any = jax.config
-    if config.jax_compilation_cache_dir is None:  # five games take a minute to compile
+    if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # five games take a minute to compile
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
         config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))
     return jax

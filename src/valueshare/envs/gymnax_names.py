@@ -1,5 +1,7 @@
 """Names of Gymnax's environments, known without importing JAX."""
 
+MINATAR_ACTIONS = 6  # of every game: no-op, left, up, right, down, fire
+
 
 def is_minatar(env_id: str) -> bool:
     """Whether this is the name of a MinAtar game, like Breakout-MinAtar."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
+from valueshare.envs.gymnax_names import MINATAR_ACTIONS
 from valueshare.errors import InvalidInput
 from valueshare.experiments.deviations import changed_settings
 from valueshare.population.agents import agent_table
@@ -18,16 +19,15 @@ from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.setting import counted
 
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
-ACTIONS = 6  # n, of every game
 AGENTS = (
     ("dqn", 0.0),
     ("double-dqn", 0.0),
     ("dueling-dqn", 0.0),
     ("ib-dqn", 1.0),
-    ("ib-dqn", float(ACTIONS)),
+    ("ib-dqn", float(MINATAR_ACTIONS)),
     ("rdq", 0.0),
     ("iqn", 0.0),
-    ("ib-iqn", float(ACTIONS)),
+    ("ib-iqn", float(MINATAR_ACTIONS)),
 )
 MinatarScale = Literal["smoke", "small", "full"]
 
@@ -104,20 +104,25 @@ def minatar_study(
         agent_settings = replace(agent_settings, epsilon_steps=chosen.epsilon_steps)
     count = chosen.seeds if seeds is None else seeds
     agents = _table(
-        [_game(name) for name in games or chosen.games],
+        list(dict.fromkeys(_game(name) for name in games or chosen.games)),
         [agent for agent in AGENTS if not algorithms or agent[0] in _known(algorithms)],
         range(first_seed, first_seed + count),
         [replace(agent_settings, step_size=size) for size in step_size or (agent_settings.step_size,)],
     )
-    return MinatarStudy(agents, settings, deviations(settings))
+    return MinatarStudy(agents, settings, deviations(agents, settings))
 
 
-def deviations(settings: TrainingSettings) -> tuple[str, ...]:
-    """Where a run departs from Dopamine's MinAtar agents, or from its scale, in sentences."""
+def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
+    """Where a run departs from Dopamine's MinAtar agents, in sentences."""
     ignored = ("steps", "checkpoint_interval", "eval_interval", "eval_episodes", "eval_envs", "eval_episode_limit")
+    published, agent_settings = minatar()
+    step_sizes = ", ".join(f"{size:g}" for size in agents["step_size"].unique().sort())
     return (
-        *changed_settings(minatar().settings, settings, ignored),
-        "the network, the Huber loss and the first 100,000 steps of falling epsilon are those of Young and Tian (2019)",
+        *changed_settings(published, settings, ignored),
+        *([] if step_sizes == f"{agent_settings.step_size:g}" else [f"step size {step_sizes} instead of 0.00025"]),
+        "the network and the Huber loss are those of Young and Tian (2019)",
+        f"epsilon falls over {agents['epsilon_steps'][0]:,} steps; 100,000 in Young and Tian",
+        "the end of Freeway, after 2,501 steps, is truncation, and a terminal state in MinAtar",
         "the target network is copied before the update of the same step",
         "an episode is truncated after 10,000 steps, and at the end of a phase, which makes a run resumable",
         "an update samples the transitions up to the step before, because learning overlaps the environments",

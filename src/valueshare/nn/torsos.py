@@ -20,7 +20,7 @@ class NetworkShape(NamedTuple):
     observation: tuple[int, ...]  # [D], a vector, or [C, H, W], an image
     actions: int
     hidden: tuple[int, ...]  # widths of the hidden linear layers; the last one belongs to the head
-    observation_scale: float = 1.0  # multiplies vectors; images of bytes are divided by 255 instead
+    observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead, unless they are bools
     initialization: str = "paper"  # or "pytorch": how the weights start (`nn.init`)
 
 
@@ -122,7 +122,8 @@ class NatureTorso(nn.Module):
 class MinAtarTorso(nn.Module):
     """The one convolution of MinAtar's DQN, 16@3x3/1 with a ReLU (Young and Tian, 2019).
 
-    Pixels are taken as they are: 0 or 1 in MinAtar. Shapes: [..., C, H, W] -> [..., features]; [10, 10, 10] -> 1024.
+    Takes bools, as MinAtar has them, or bytes or floats in 0..255, which it divides by 255.
+    Shapes: [..., C, H, W] -> [..., features]; [10, 10, 10] -> 1024.
     """
 
     features: int
@@ -132,7 +133,7 @@ class MinAtarTorso(nn.Module):
         channels, height, width = shape
         if min(height, width) < 3:
             raise InvalidInput(f"images of {height}x{width}: this convolution needs at least 3x3")
-        self.convolution = Convolution(channels, 16, kernel=3, stride=1)
+        self.convolution = Convolution(channels, 16, kernel=3, stride=1, scale=1 / 255)
         self.features = 16 * (height - 2) * (width - 2)
 
     def forward(self, image: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ from valueshare.analysis.scales import NORMALISED, ScoreScale, dqn_scale, human_
 from valueshare.analysis.scores import has_human_score
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
-from valueshare.envs.gymnax_names import is_minatar
+from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
-from valueshare.report.figures.style import ATARI_ACTIONS, MINATAR_ACTIONS, plain_of
+from valueshare.report.figures.style import ATARI_ACTIONS, plain_of, split_settings
 
 RMSPROP = "rmsprop"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
@@ -56,7 +56,12 @@ class ReportData:
         """The scale on which environments are averaged; None where they have none in common."""
         if self.atari:
             return human_scale(self.table["env"].unique().to_list())
-        return dqn_scale(self.main) if self.minatar else None
+        if not self.minatar:
+            return None
+        base = pl.col("algorithm").map_elements(lambda name: split_settings(name)[0], return_dtype=pl.String)
+        rows = self.main.with_columns(base=base)
+        is_dqn = (pl.col("base") == "dqn") | ((pl.col("base") == "ib-dqn") & (pl.col("k") == 0))
+        return dqn_scale(self.main, self.main.filter(rows.select(is_dqn).to_series()))
 
     @property
     def n(self) -> int | None:

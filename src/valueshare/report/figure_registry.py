@@ -258,7 +258,9 @@ def _has(column: str) -> Need:
 
 
 ATARI = Need("Atari games only, for human-normalised scores", lambda data: data.atari)
-SCALE = Need("Atari games only, or MinAtar games with DQN, for normalised scores", lambda data: data.scale is not None)
+SCALE = Need(
+    "Atari games only, or MinAtar games that DQN learned, for normalised scores", lambda data: data.scale is not None
+)
 ONE_ENV = Need("one environment", lambda data: len(data.envs) == 1)
 SEVERAL_ENVS = Need("several environments", lambda data: len(data.envs) > 1)
 SEVERAL_K = Need("an algorithm with at least three k", lambda data: len(data.ks) > 2)

@@ -80,6 +80,8 @@ class DeviceExecutor:
             self.store()
         if steps:
             state.step.fill_(steps.stop)
+        if self.population.device.type == "cuda":
+            torch.cuda.current_stream(self.population.device).synchronize()  # other programs of JAX may follow
         if episodes is not None:
             episodes.returns_done += self._returns.cpu().numpy()
             episodes.finished += self._finished.cpu().numpy()

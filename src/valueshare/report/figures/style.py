@@ -30,7 +30,6 @@ GREY, INK = "#595959", "#1A1A1A"
 FORMATS = ("png", "svg", "pdf")
 COLUMN = 3.4  # inches: the width of a column of a paper
 ATARI_ACTIONS = 18  # the full set, whatever the game
-MINATAR_ACTIONS = 6
 
 SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
