@@ -78,6 +78,13 @@ def test_intervals_are_those_of_a_naive_bootstrap(made_up: Known) -> None:
     low, high = np.quantile(drawn[4.0] - drawn[0.0], [0.025, 0.975])
     assert found[4.0]["difference_low"] == pytest.approx(low, abs=0.05 * (high - low))
     assert found[4.0]["difference_high"] == pytest.approx(high, abs=0.05 * (high - low))
+    # k = 4 has the highest mean over all seeds too.
+    assert max(made_up, key=lambda cell: mean(made_up[cell]))[0] == 4.0
+    assert found[4.0]["mean_at_best"] == pytest.approx(max(mean(own) for own in made_up.values()))
+    assert found[0.0]["from_best"] == -found[4.0]["difference"]
+    assert found[0.0]["from_best_low"] == pytest.approx(-high, abs=0.05 * (high - low))
+    assert found[0.0]["from_best_high"] == pytest.approx(-low, abs=0.05 * (high - low))
+    assert (found[4.0]["from_best_low"], found[4.0]["from_best_high"]) == (0.0, 0.0)
 
 
 def test_row_order_changes_nothing(made_up: Known) -> None:

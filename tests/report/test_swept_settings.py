@@ -189,11 +189,35 @@ def test_what_is_said_follows_the_data() -> None:
         "every k: keep it when k changes."
     )
     same = sentences(tuned_of(table(lambda k, size: float(size == 0.01), KS, SIZES)))
-    assert "cannot be told from k = 0" in same[0]
-    assert "not told apart: k = 1 and 4." in same[1]
-    assert "not told apart from it, each at its own best step size: k = 1 and 4 (intervals overlap)" in same[2]
+    assert "shows no clear difference from k = 0" in same[0]
+    assert "no clear difference: k = 1 and 4." in same[1]
+    assert "; no clear difference from it, each at its own best step size: k = 1 and 4; " in same[2]
     up_and_down = sentences(tuned_of(table(lambda k, size: float(size == (0.1 if k == 1 else 0.01)), KS, SIZES)))
     assert "lies between 0.01 and 0.1 without a trend: search it for each k." in up_and_down[2]
+
+
+def test_overlapping_intervals_do_not_contradict_the_difference() -> None:
+    """k = 4 is 2.5 better than k = 0: their intervals overlap, but the interval of the difference lies above 0."""
+    found = tuned_of(table(lambda k, size: 2.5 * (k == 4) - (size != 0.01), (0.0, 4.0), SIZES, seeds=8))
+    plain, best = found.table.to_dicts()
+    assert plain["ci95_high"] > best["ci95_low"]
+    lines = sentences(found)
+    assert "higher: k = 4." in lines[1]
+    assert "k = 0" not in lines[2]
+
+
+def test_the_best_of_all_seeds_may_be_beaten_on_the_other_halves() -> None:
+    """k = 0 has the highest mean with 0.001, 6: but each half of the seeds chooses what is bad for the other one."""
+    scores = {(0.0, 0.001): (12, 0), (0.0, 0.01): (0, 11), (4.0, 0.001): (5, 5), (4.0, 0.01): (1, 1)}
+    rows = table(lambda k, size: 0.0, (0.0, 4.0), SIZES[:2])
+    halves = [
+        pl.when(pl.col("k") == k, pl.col("step_size") == size, (pl.col("seed") < 2) == lower).then(pl.lit(score))
+        for (k, size), own in scores.items()
+        for lower, score in zip((True, False), own, strict=True)
+    ]
+    lines = sentences(tuned_of(rows.with_columns(score=pl.coalesce(halves).cast(pl.Float64))))
+    assert "k = 0 with step size 0.001 has the highest mean over all seeds; " in lines[2]
+    assert "; higher than it on the other halves, each at its own best step size: k = 4; " in lines[2]
 
 
 def test_one_seed_has_a_map_and_no_comparison() -> None:
