@@ -196,6 +196,16 @@ def test_what_is_said_follows_the_data() -> None:
     assert "lies between 0.01 and 0.1 without a trend: search it for each k." in up_and_down[2]
 
 
+@pytest.mark.parametrize("best", [(1, 9, 8, 7, 6, 5, 1), (9, 1, 5, 6, 7, 8, 9), (2, 9, 8, 7, 6, 5, 4, 3)])
+def test_a_trend_that_the_ends_contradict_is_none(best: tuple[int, ...]) -> None:
+    """Most pairs fall, or most grow: but the first and the last are equal, or the other way round."""
+    assert abs(rank_correlation(best)) == 0.5
+    ks, sizes = tuple(map(float, range(len(best)))), tuple(map(float, range(1, 10)))
+    lines = sentences(tuned_of(table(lambda k, size: float(size == best[int(k)]), ks, sizes, seeds=2)))
+    (line,) = (line for line in lines if line.startswith("To choose both"))
+    assert line.endswith(f"lies between {min(best)} and {max(best)} without a trend: search it for each k.")
+
+
 def test_overlapping_intervals_do_not_contradict_the_difference() -> None:
     """k = 4 is 2.5 better than k = 0: their intervals overlap, but the interval of the difference lies above 0."""
     found = tuned_of(table(lambda k, size: 2.5 * (k == 4) - (size != 0.01), (0.0, 4.0), SIZES, seeds=8))

@@ -8,7 +8,7 @@ from valueshare.report.findings import Interval, number, written
 from valueshare.report.swept_settings import Tuned
 from valueshare.text import plain_number, plain_numbers
 
-TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow
+TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 READING = (
     (
         "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
@@ -110,9 +110,9 @@ def _how_to_choose(found: Tuned) -> str:
         return f"{text}."
     if low == high:
         return f"{text}; the best {second} is {low} for every {first}: keep it when {first} changes."
-    if trend <= -TREND:
+    if trend <= -TREND and values[-1] < values[0]:
         return f"{text}; the best {second} falls {ends}: make it smaller when {first} grows."
-    if trend >= TREND:
+    if trend >= TREND and values[-1] > values[0]:
         return f"{text}; the best {second} grows {ends}: make it larger when {first} grows."
     return f"{text}; the best {second} lies between {low} and {high} without a trend: search it for each {first}."
 
