@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 
 from valueshare.analysis.importers.results import Results
+from valueshare.report import action_sets, tabular, tabular_actions
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.swept_settings import Tuned, at_best, find_grids, find_tuned, settings_map
-from valueshare.report.tuned_text import rank_correlation, sentences, verdict
+from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
 FEW = 200  # resamples
 Level = Callable[[float, float], float]  # of k and step size
@@ -144,6 +145,18 @@ def test_a_diverged_agent_takes_its_cell_out_of_the_choice() -> None:
     found = tuned_of(rows)
     assert found.table["best_step_size"].to_list() == [0.1, 0.01, 0.01]
     assert settings_map(found.grid).cells.filter(pl.col("diverged") > 0).select("k", "step_size").rows() == [(4, 0.001)]
+
+
+def test_divergence_on_the_scored_half_takes_part_in_the_choice() -> None:
+    """Seed 3 diverged: the first half, seeds 0 and 1, does not choose 0.1 for k = 0 either. The notes say so."""
+    last = pl.col("k").eq(0.0) & pl.col("step_size").eq(0.1) & pl.col("seed").eq(3) & pl.col("step").eq(100)
+    found = tuned_of(table(falling, KS, SIZES).with_columns(diverged_at=pl.when(last).then(pl.lit(7))))
+    assert found.table["first_half_choice"][0] == 0.01
+    said = "apart from divergence, which is judged on all seeds: a step size at which any run diverged "
+    for notes in (reading(found), action_sets.NOTES, tabular_actions.NOTES, tabular.READING):
+        claims = [note for note in notes if "no run has a part in choosing its own" in note]
+        assert len(claims) == 1
+        assert said in claims[0]
 
 
 def test_curves_are_those_of_the_best_step_sizes() -> None:

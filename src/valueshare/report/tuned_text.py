@@ -12,13 +12,13 @@ TREND = 0.5  # of rank correlation: from here on the best values are said to fal
 READING = (
     (
         "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
-        "scored at it. So no run has a part in choosing its own {second}."
+        "scored at it. So no run has a part in choosing its own {second}, apart from divergence, which is judged on "
+        "all seeds: a {second} at which any run diverged or has no score is no candidate."
     ),
     (
         "Intervals are 95 % percentile bootstrap intervals over seeds, given the choices: that other seeds might have "
         "chosen otherwise is not in them."
     ),
-    "A {second} at which any agent diverged or has no score is not a candidate.",
 )
 HEADINGS = (
     *("{first}", "best {second}", "chosen by the first half", "by the second half"),
