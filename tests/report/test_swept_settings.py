@@ -245,8 +245,20 @@ def test_the_best_of_all_seeds_may_be_beaten_on_the_other_halves() -> None:
 
 def test_one_seed_has_a_map_and_no_comparison() -> None:
     lines = sentences(tuned_of(table(falling, KS, SIZES, seeds=1)))
-    assert lines[0] == "There are too few seeds to choose on one half and to score on the other."
+    assert lines[0] == "No step size has seeds in both halves, to choose on one and to score on the other."
     assert lines[1].startswith("To choose both: k = 1 with step size 0.01")
+
+
+def test_the_best_may_have_seeds_of_one_half_alone() -> None:
+    """k = 1 is the best, with seeds 0 and 1 of 0 to 3: it cannot be compared, and the others can."""
+    lines = sentences(tuned_of(table(falling, KS, SIZES).filter((pl.col("k") != 1) | (pl.col("seed") < 2))))
+    assert "(both halves chose k = 4 with 0.001)" in lines[0]
+    assert lines[1].endswith(": higher: k = 4.")
+    assert lines[2].startswith(
+        "To choose both: k = 1 with step size 0.01 has the highest mean over all seeds, but no step size with seeds in "
+        "both halves; the best step size falls from 0.1 "
+    )
+    assert lines[3] == "The halves of the seeds chose the same step size for 2 of 2 values of k."
 
 
 def test_where_all_diverged_nothing_is_chosen() -> None:

@@ -31,7 +31,8 @@ def tuned_scores(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 
     Takes a row per run (`k, step_size, seed, diverged, score`). Returns a row per k:
 
     - `best_step_size`, the one with the highest mean over all seeds; `first_half_choice` and `second_half_choice`, the
-      same over either half of them (the first half are the lower seeds);
+      same over either half of them (the first half are the lower ones of all seeds of the table, so that a seed is in
+      the same half everywhere), of the step sizes with runs in both halves;
     - `mean, ci95_low, ci95_high` of the scores of each half at the choice of the other half, and `runs`;
     - `difference, difference_low, difference_high` of this mean from that of the smallest k;
     - `from_best, from_best_low, from_best_high`: its difference from that of the best k, which is the one with the
@@ -39,13 +40,13 @@ def tuned_scores(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 
     - `mean_at_plain`, the same mean at the choices of the smallest k;
     - `failed_step_sizes`: at which a run, of either half, diverged or has no score. They are not candidates.
 
-    A k without candidates has nulls, and so has every k where there is one seed, but for `best_step_size`. Intervals
-    are 95 % percentile bootstraps over seeds, independent for each k. They are given the choices: that other seeds
-    might have chosen otherwise is not in them.
+    A k without candidates has nulls. A k without a step size that has runs in both halves has nulls but for
+    `best_step_size` and `mean_at_best`. Intervals are 95 % percentile bootstraps over seeds, independent for each k.
+    They are given the choices: that other seeds might have chosen otherwise is not in them.
     """
     require(runs, *CELL, "seed", "diverged", "score")
-    lower = pl.col("seed").rank("ordinal").over(CELL) <= pl.len().over(CELL) // 2
-    halved = runs.with_columns(lower=lower)
+    seeds = runs["seed"].unique().sort()
+    halved = runs.with_columns(lower=pl.col("seed").is_in(seeds.head(len(seeds) // 2).to_list()))
     halves = [halved.filter("lower"), halved.filter(~pl.col("lower"))]
     failed = failed_step_sizes(runs)
     best = best_step_sizes(runs, failed)

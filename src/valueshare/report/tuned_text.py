@@ -51,7 +51,9 @@ def sentences(found: Tuned) -> list[str]:
         return [f"Every {_names(found)['second']} has agents that diverged or have no score: nothing can be chosen."]
     lines = []
     if all(row["mean"] is None for row in table):
-        lines.append("There are too few seeds to choose on one half and to score on the other.")
+        lines.append(
+            f"No {_names(found)['second']} has seeds in both halves, to choose on one and to score on the other."
+        )
     elif found.grid.settings[0] == "k":
         lines += [*_pair(found), *_by_k(found)]
     return [*lines, _how_to_choose(found), *_at_plain(found), *_agreement(found), *_edges(found)]
@@ -98,6 +100,8 @@ def _how_to_choose(found: Tuned) -> str:
         f"To choose both: {first} = {plain_number(best['k'])} with {second} {plain_number(best['best_step_size'])} has "
         "the highest mean over all seeds"
     )
+    if best["mean"] is None and any(row["mean"] is not None for row in table):
+        text += f", but no {second} with seeds in both halves"
     words = {0: "no clear difference from it", 1: "higher than it on the other halves"}
     for side, ks in _against_best([row for row in table if row["k"] != best["k"]]).items():
         text += f"; {words[side]}, each at its own best {second}: {_listed(found, ks)}"
