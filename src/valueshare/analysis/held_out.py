@@ -37,7 +37,7 @@ def tuned_scores(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 
     - `difference, difference_low, difference_high` of this mean from that of the smallest k;
     - `from_best, from_best_low, from_best_high`: its difference from that of the best k, which is the one with the
       highest `mean_at_best`, the mean over all seeds at `best_step_size`;
-    - `mean_at_plain`, the same mean at the choices of the smallest k;
+    - `mean_at_plain`, like `mean`, but at the choices of the smallest k;
     - `failed_step_sizes`: at which a run, of either half, diverged or has no score. They are not candidates.
 
     A k without candidates has nulls. A k without a step size that has runs in both halves has nulls but for
