@@ -78,6 +78,13 @@ def test_intervals_are_those_of_a_naive_bootstrap(made_up: Known) -> None:
     low, high = np.quantile(drawn[4.0] - drawn[0.0], [0.025, 0.975])
     assert found[4.0]["difference_low"] == pytest.approx(low, abs=0.05 * (high - low))
     assert found[4.0]["difference_high"] == pytest.approx(high, abs=0.05 * (high - low))
+    # k = 4 has the highest mean over all seeds too.
+    assert max(made_up, key=lambda cell: mean(made_up[cell]))[0] == 4.0
+    assert found[4.0]["mean_at_best"] == pytest.approx(max(mean(own) for own in made_up.values()))
+    assert found[0.0]["from_best"] == -found[4.0]["difference"]
+    assert found[0.0]["from_best_low"] == pytest.approx(-high, abs=0.05 * (high - low))
+    assert found[0.0]["from_best_high"] == pytest.approx(-low, abs=0.05 * (high - low))
+    assert (found[4.0]["from_best_low"], found[4.0]["from_best_high"]) == (0.0, 0.0)
 
 
 def test_row_order_changes_nothing(made_up: Known) -> None:
@@ -114,10 +121,31 @@ def test_a_step_size_without_runs_in_one_half_is_no_choice() -> None:
     assert (row["mean"], row["runs"]) == (1.0, 2)
 
 
-def test_other_seeds_of_another_k_are_halved_too() -> None:
-    table = runs({(0.0, 0.1): [1, 3], (4.0, 0.1): [5, 7]})
-    later = table.with_columns(seed=pl.when(pl.col("k") > 0).then(pl.col("seed") + 100).otherwise("seed"))
-    assert tuned_scores(later, resamples=FEW)["mean"].to_list() == [2.0, 6.0]
+def test_a_seed_is_in_the_same_half_everywhere() -> None:
+    """Of seeds 0 to 5, 0.2 lacks the first two: its seeds 2 and 3 still are of different halves.
+
+    Seeds 0 to 2 choose 0.2, which scores 0 on 3 to 5. These choose 0.1, which scores 1 on 0 to 2.
+    """
+    table = runs({(0.0, 0.1): [1, 1, 1, 1, 1, 1], (0.0, 0.2): [0, 0, 9, 0, 0, 0]})
+    (row,) = tuned_scores(table.filter((pl.col("step_size") == 0.1) | (pl.col("seed") > 1)), resamples=FEW).to_dicts()
+    assert (row["first_half_choice"], row["second_half_choice"]) == (0.2, 0.1)
+    assert (row["mean"], row["runs"]) == (0.5, 6)
+
+
+def test_a_k_with_seeds_of_one_half_alone_is_not_scored() -> None:
+    """As in one of several shards, or an unfinished run: k = 4 has seeds 0 and 1 of 0 to 3, k = 8 has 2 and 3."""
+    table = runs({(0.0, 0.1): [1, 3, 5, 7], (4.0, 0.1): [5, 7, 0, 0], (8.0, 0.1): [0, 0, 9, 9]})
+    own = {0.0: (0, 1, 2, 3), 4.0: (0, 1), 8.0: (2, 3)}
+    kept = pl.any_horizontal((pl.col("k") == k) & pl.col("seed").is_in(seeds) for k, seeds in own.items())
+    found = tuned_scores(table.filter(kept), resamples=FEW)
+    assert found["best_step_size"].to_list() == [0.1, 0.1, 0.1]
+    assert found["mean_at_best"].to_list() == [4.0, 6.0, 9.0]
+    assert found["mean"].to_list() == [4.0, None, None]
+    assert found["runs"].to_list() == [4, 0, 0]
+    assert found["from_best"].to_list() == [None, None, None]  # the best is k = 8
+    pair = tuned_pair(table.filter(kept), resamples=FEW)
+    assert pair is not None
+    assert (pair.best, pair.choices, pair.difference) == ((8.0, 0.1), (), (None, None, None))
 
 
 def test_a_pair_is_chosen_from_all_k_together() -> None:

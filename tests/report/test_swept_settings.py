@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 
 from valueshare.analysis.importers.results import Results
+from valueshare.report import action_sets, tabular, tabular_actions
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.swept_settings import Tuned, at_best, find_grids, find_tuned, settings_map
-from valueshare.report.tuned_text import rank_correlation, sentences, verdict
+from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
 FEW = 200  # resamples
 Level = Callable[[float, float], float]  # of k and step size
@@ -146,6 +147,18 @@ def test_a_diverged_agent_takes_its_cell_out_of_the_choice() -> None:
     assert settings_map(found.grid).cells.filter(pl.col("diverged") > 0).select("k", "step_size").rows() == [(4, 0.001)]
 
 
+def test_divergence_on_the_scored_half_takes_part_in_the_choice() -> None:
+    """Seed 3 diverged: the first half, seeds 0 and 1, does not choose 0.1 for k = 0 either. The notes say so."""
+    last = pl.col("k").eq(0.0) & pl.col("step_size").eq(0.1) & pl.col("seed").eq(3) & pl.col("step").eq(100)
+    found = tuned_of(table(falling, KS, SIZES).with_columns(diverged_at=pl.when(last).then(pl.lit(7))))
+    assert found.table["first_half_choice"][0] == 0.01
+    said = "apart from divergence, which is judged on all seeds: a step size at which any run diverged "
+    for notes in (reading(found), action_sets.NOTES, tabular_actions.NOTES, tabular.READING):
+        claims = [note for note in notes if "no run has a part in choosing its own" in note]
+        assert len(claims) == 1
+        assert said in claims[0]
+
+
 def test_curves_are_those_of_the_best_step_sizes() -> None:
     rows, notes = at_best(report_data(Results(table(falling, KS, SIZES), (), ()), FEW))
     assert rows.select("algorithm", "k", "step_size").unique().sort("k").rows() == [
@@ -189,17 +202,63 @@ def test_what_is_said_follows_the_data() -> None:
         "every k: keep it when k changes."
     )
     same = sentences(tuned_of(table(lambda k, size: float(size == 0.01), KS, SIZES)))
-    assert "cannot be told from k = 0" in same[0]
-    assert "not told apart: k = 1 and 4." in same[1]
-    assert "not told apart from it, each at its own best step size: k = 1 and 4 (intervals overlap)" in same[2]
+    assert "shows no clear difference from k = 0" in same[0]
+    assert "no clear difference: k = 1 and 4." in same[1]
+    assert "; no clear difference from it, each at its own best step size: k = 1 and 4; " in same[2]
     up_and_down = sentences(tuned_of(table(lambda k, size: float(size == (0.1 if k == 1 else 0.01)), KS, SIZES)))
     assert "lies between 0.01 and 0.1 without a trend: search it for each k." in up_and_down[2]
 
 
+@pytest.mark.parametrize("best", [(1, 9, 8, 7, 6, 5, 1), (9, 1, 5, 6, 7, 8, 9), (2, 9, 8, 7, 6, 5, 4, 3)])
+def test_a_trend_that_the_ends_contradict_is_none(best: tuple[int, ...]) -> None:
+    """Most pairs fall, or most grow: but the first and the last are equal, or the other way round."""
+    assert abs(rank_correlation(best)) == 0.5
+    ks, sizes = tuple(map(float, range(len(best)))), tuple(map(float, range(1, 10)))
+    lines = sentences(tuned_of(table(lambda k, size: float(size == best[int(k)]), ks, sizes, seeds=2)))
+    (line,) = (line for line in lines if line.startswith("To choose both"))
+    assert line.endswith(f"lies between {min(best)} and {max(best)} without a trend: search it for each k.")
+
+
+def test_overlapping_intervals_do_not_contradict_the_difference() -> None:
+    """k = 4 is 2.5 better than k = 0: their intervals overlap, but the interval of the difference lies above 0."""
+    found = tuned_of(table(lambda k, size: 2.5 * (k == 4) - (size != 0.01), (0.0, 4.0), SIZES, seeds=8))
+    plain, best = found.table.to_dicts()
+    assert plain["ci95_high"] > best["ci95_low"]
+    lines = sentences(found)
+    assert "higher: k = 4." in lines[1]
+    assert "k = 0" not in lines[2]
+
+
+def test_the_best_of_all_seeds_may_be_beaten_on_the_other_halves() -> None:
+    """k = 0 has the highest mean with 0.001, 6: but each half of the seeds chooses what is bad for the other one."""
+    scores = {(0.0, 0.001): (12, 0), (0.0, 0.01): (0, 11), (4.0, 0.001): (5, 5), (4.0, 0.01): (1, 1)}
+    rows = table(lambda k, size: 0.0, (0.0, 4.0), SIZES[:2])
+    halves = [
+        pl.when(pl.col("k") == k, pl.col("step_size") == size, (pl.col("seed") < 2) == lower).then(pl.lit(score))
+        for (k, size), own in scores.items()
+        for lower, score in zip((True, False), own, strict=True)
+    ]
+    lines = sentences(tuned_of(rows.with_columns(score=pl.coalesce(halves).cast(pl.Float64))))
+    assert "k = 0 with step size 0.001 has the highest mean over all seeds; " in lines[2]
+    assert "; higher than it on the other halves, each at its own best step size: k = 4; " in lines[2]
+
+
 def test_one_seed_has_a_map_and_no_comparison() -> None:
     lines = sentences(tuned_of(table(falling, KS, SIZES, seeds=1)))
-    assert lines[0] == "There are too few seeds to choose on one half and to score on the other."
+    assert lines[0] == "No step size has seeds in both halves, to choose on one and to score on the other."
     assert lines[1].startswith("To choose both: k = 1 with step size 0.01")
+
+
+def test_the_best_may_have_seeds_of_one_half_alone() -> None:
+    """k = 1 is the best, with seeds 0 and 1 of 0 to 3: it cannot be compared, and the others can."""
+    lines = sentences(tuned_of(table(falling, KS, SIZES).filter((pl.col("k") != 1) | (pl.col("seed") < 2))))
+    assert "(both halves chose k = 4 with 0.001)" in lines[0]
+    assert lines[1].endswith(": higher: k = 4.")
+    assert lines[2].startswith(
+        "To choose both: k = 1 with step size 0.01 has the highest mean over all seeds, but no step size with seeds in "
+        "both halves; the best step size falls from 0.1 "
+    )
+    assert lines[3] == "The halves of the seeds chose the same step size for 2 of 2 values of k."
 
 
 def test_where_all_diverged_nothing_is_chosen() -> None:

@@ -27,8 +27,9 @@ def tuned_increase(
     size is the one with the highest mean score among the runs that `choose` keeps; the increase is measured on those
     that `score` keeps. If they are the same runs, as by default, the increase of every k is somewhat too high. With
     `both_ways`, the two sets then change places, and the scores of both turns are taken together: every run is scored
-    at a step size that it had no part in choosing (`best_step_size` is that of the first turn). A step size at which
-    any run, of either set, diverged or has no score is not a candidate; a k that is left with none has nulls.
+    at a step size that it had no part in choosing (`best_step_size` is that of the first turn), apart from divergence,
+    which is judged on all runs: a step size at which any run, of either set, diverged or has no score is no candidate.
+    A k that is left with none has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means resampled, because the runs
     of different k share no random numbers. Where a resampled m_0 can be 0 there is no interval.

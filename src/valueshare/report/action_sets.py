@@ -39,13 +39,14 @@ NOTES = (
     "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
     (
         "Each half of the seeds chooses the step size with the highest mean AUC, for every learner and number of "
-        "actions; the other half is scored at it. So no agent has a part in choosing its own step size."
+        "actions; the other half is scored at it. So no run has a part in choosing its own step size, apart from "
+        "divergence, which is judged on all seeds: a step size at which any run diverged or has no score is no "
+        "candidate."
     ),
     (
         "Intervals are 95 % percentile bootstrap intervals over seeds, given the step sizes; agents of different "
         "learners are resampled independently."
     ),
-    "A step size at which any agent diverged or has no score is not a candidate.",
 )
 
 ENGINES = (

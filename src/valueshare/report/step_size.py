@@ -33,8 +33,8 @@ HELD_OUT = (
     "AUC of each k at its best step size, chosen on the other half of the seeds. Shaded: 95 % intervals over seeds."
 )
 AT_BEST = (
-    "Learning curves, each k at the step size with the highest mean over all of these seeds, which flatters every k "
-    "somewhat. Shaded: 95 % intervals over seeds."
+    "Learning curves, each k at the step size with the highest mean over all of these seeds. Because these seeds chose "
+    "it, the mean is too high for every k. Shaded: 95 % intervals over seeds."
 )
 
 

@@ -41,16 +41,17 @@ READING = (
     (
         "Left: the step size of each k is the one that did best on the very seeds that are shown, "
         "as in the paper. Right: each half of the seeds is scored at the step sizes that the other "
-        "half chose, so no run has a part in choosing its own. Every increase there moves with the "
-        "luck of the smallest k's own two choices, which the bands do not hold."
+        "half chose, so no run has a part in choosing its own, apart from divergence, which is judged "
+        "on all seeds: a step size at which any run diverged is no candidate. Every increase there moves "
+        "with the luck of the smallest k's own two choices, which the bands do not hold."
     ),
     (
         "The bands are 95 % percentile bootstrap intervals over seeds of the ratio of two means, "
         "given the step sizes: that another sample might have chosen others is not in them."
     ),
     (
-        "A step size at which any run diverged (a TD error past 1e100) is no candidate; the "
-        "records mark those runs, and no average contains them."
+        "A run diverged if a TD error went past 1e100 or a norm overflowed. The records mark these runs, "
+        "and no average contains them."
     ),
 )
 

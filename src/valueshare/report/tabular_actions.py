@@ -14,8 +14,8 @@ NOTES = (
     ),
     (
         "Each half of the seeds is scored at the step sizes that the other half chose, so no run has a part in "
-        "choosing its own. Every increase moves with the luck of the two choices for k = 0, which the bands do not "
-        "hold."
+        "choosing its own, apart from divergence, which is judged on all seeds: a step size at which any run diverged "
+        "is no candidate. Every increase moves with the luck of the two choices for k = 0, which the bands do not hold."
     ),
 )
 K_IS_N = pl.col("k") == pl.col("actions")

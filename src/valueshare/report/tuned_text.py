@@ -8,17 +8,17 @@ from valueshare.report.findings import Interval, number, written
 from valueshare.report.swept_settings import Tuned
 from valueshare.text import plain_number, plain_numbers
 
-TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow
+TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 READING = (
     (
         "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
-        "scored at it. So no run has a part in choosing its own {second}."
+        "scored at it. So no run has a part in choosing its own {second}, apart from divergence, which is judged on "
+        "all seeds: a {second} at which any run diverged or has no score is no candidate."
     ),
     (
         "Intervals are 95 % percentile bootstrap intervals over seeds, given the choices: that other seeds might have "
         "chosen otherwise is not in them."
     ),
-    "A {second} at which any agent diverged or has no score is not a candidate.",
 )
 HEADINGS = (
     *("{first}", "best {second}", "chosen by the first half", "by the second half"),
@@ -51,7 +51,9 @@ def sentences(found: Tuned) -> list[str]:
         return [f"Every {_names(found)['second']} has agents that diverged or have no score: nothing can be chosen."]
     lines = []
     if all(row["mean"] is None for row in table):
-        lines.append("There are too few seeds to choose on one half and to score on the other.")
+        lines.append(
+            f"No {_names(found)['second']} has seeds in both halves, to choose on one and to score on the other."
+        )
     elif found.grid.settings[0] == "k":
         lines += [*_pair(found), *_by_k(found)]
     return [*lines, _how_to_choose(found), *_at_plain(found), *_agreement(found), *_edges(found)]
@@ -64,7 +66,7 @@ def _pair(found: Tuned) -> list[str]:
         return []
     plain = plain_number(found.table["k"][0])
     difference = Interval(*pair.difference)  # type: ignore[arg-type]
-    words = {1: "scores higher than", -1: "scores lower than", 0: "cannot be told from"}
+    words = {1: "scores higher than", -1: "scores lower than", 0: "shows no clear difference from"}
     chosen = [f"k = {plain_number(k)} with {plain_number(value)}" for k, value in dict.fromkeys(pair.choices)]
     who = f"both halves chose {chosen[0]}" if len(chosen) == 1 else f"the halves chose {' and '.join(chosen)}"
     text = (
@@ -83,7 +85,7 @@ def _by_k(found: Tuned) -> list[str]:
         if row["difference"] is not None:
             interval = Interval(row["difference"], row["difference_low"], row["difference_high"])
             sides[interval.clear_of(0.0)].append(row["k"])
-    words = {1: "higher: {}", -1: "lower: {}", 0: "not told apart: {}"}
+    words = {1: "higher: {}", -1: "lower: {}", 0: "no clear difference: {}"}
     parts = [words[side].format(_listed(found, ks)) for side, ks in sides.items() if ks]
     start = f"Each k at its own best {_names(found)['second']}, against k = {plain_number(plain['k'])} "
     return [f"{start}({found.grid.score} {_scored(plain)}): {'; '.join(parts)}."] if parts else []
@@ -98,9 +100,11 @@ def _how_to_choose(found: Tuned) -> str:
         f"To choose both: {first} = {plain_number(best['k'])} with {second} {plain_number(best['best_step_size'])} has "
         "the highest mean over all seeds"
     )
-    near = [row["k"] for row in table if row["k"] != best["k"] and _overlap(row, best)]
-    if near:
-        text += f"; not told apart from it, each at its own best {second}: {_listed(found, near)} (intervals overlap)"
+    if best["mean"] is None and any(row["mean"] is not None for row in table):
+        text += f", but no {second} with seeds in both halves"
+    words = {0: "no clear difference from it", 1: "higher than it on the other halves"}
+    for side, ks in _against_best([row for row in table if row["k"] != best["k"]]).items():
+        text += f"; {words[side]}, each at its own best {second}: {_listed(found, ks)}"
     values = [row["best_step_size"] for row in table]
     low, high = plain_numbers([min(values), max(values)])
     ends = f"from {plain_number(values[0])} at {first} = {plain_number(table[0]['k'])} to "
@@ -110,9 +114,9 @@ def _how_to_choose(found: Tuned) -> str:
         return f"{text}."
     if low == high:
         return f"{text}; the best {second} is {low} for every {first}: keep it when {first} changes."
-    if trend <= -TREND:
+    if trend <= -TREND and values[-1] < values[0]:
         return f"{text}; the best {second} falls {ends}: make it smaller when {first} grows."
-    if trend >= TREND:
+    if trend >= TREND and values[-1] > values[0]:
         return f"{text}; the best {second} grows {ends}: make it larger when {first} grows."
     return f"{text}; the best {second} lies between {low} and {high} without a trend: search it for each {first}."
 
@@ -167,16 +171,18 @@ def rank_correlation(values: Sequence[float]) -> float:
 
 def _best_row(found: Tuned) -> dict[str, Any]:
     """The value of the first setting with the highest mean over all seeds, at its best value of the second."""
-    means = {(k, a): score for k, a, score in found.grid.in_roles().group_by("k", "step_size").mean()
-             .select("k", "step_size", "score").iter_rows()}  # fmt: skip
     table = [row for row in found.table.to_dicts() if row["best_step_size"] is not None]
-    return max(table, key=lambda row: means[row["k"], row["best_step_size"]])
+    return max(table, key=lambda row: row["mean_at_best"])
 
 
-def _overlap(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    if row["ci95_low"] is None or other["ci95_low"] is None:
-        return False
-    return bool(row["ci95_low"] <= other["ci95_high"] and other["ci95_low"] <= row["ci95_high"])
+def _against_best(others: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
+    """The first settings by whether the interval of their difference from the best holds 0 (0) or lies above it (1)."""
+    sides: dict[int, list[float]] = {}
+    for row in others:
+        if row["from_best"] is not None:
+            interval = Interval(row["from_best"], row["from_best_low"], row["from_best_high"])
+            sides.setdefault(interval.clear_of(0.0), []).append(row["k"])
+    return {side: sides[side] for side in (0, 1) if side in sides}
 
 
 def _names(found: Tuned) -> dict[str, str]:
