@@ -194,7 +194,7 @@ def _are_action_sets(rows: pl.DataFrame) -> bool:
     names = {env: _bins_of(env) for env in rows["env"].unique()}
     with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
     others = [name for name in RUN if name in rows.columns and name not in (*_RUN, "optimizer")]
-    optimizers = rows["optimizer"].drop_nulls() if "optimizer" in rows.columns else []  # an unknown one may be any
+    optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
     return (
         len({name.env_id for name in names.values()}) == 1
         and len({name.actions for name in names.values()}) == len(names) > 1
@@ -203,7 +203,7 @@ def _are_action_sets(rows: pl.DataFrame) -> bool:
         and "step_size" in rows.columns
         and not rows["step_size"].has_nulls()
         and all(rows[name].n_unique() == 1 for name in others)
-        and len(set(optimizers)) < 2
+        and len(optimizers) < 2
         and not rows.select(*_RUN, "step").is_duplicated().any()
     )
 
