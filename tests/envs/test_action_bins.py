@@ -35,6 +35,7 @@ def test_names() -> None:
     assert split_bins(f"{LANDER}-bins15x15").actions == 225
     for plain in (LANDER, "X-bins", "X-bins3x", "bins3", "X-bins3-v0"):
         assert split_bins(plain) == (plain, ())
+    assert split_bins(f"X-bins{'x'.join(['2'] * 12)}").actions == 4_096
     assert split_bins("own_module:Thing-v0-bins4").env_id == "own_module:Thing-v0"
     spec = environment_spec(f"{LANDER}-bins7x7")
     assert (spec.name, spec.backend, spec.actions, spec.episode_limit) == (f"{LANDER}-bins7x7", "envpool", 49, 1_000)
@@ -51,6 +52,8 @@ def test_names() -> None:
         (f"{LANDER}-bins7x7x7", "bins of 3 action dimensions"),
         (f"{LANDER}-bins1x7", "at least 2 bins"),
         (f"{LANDER}-bins65x65", "4,225 actions: write bins for at most 4,096"),
+        (f"{LANDER}-bins{'x'.join(['2'] * 13)}", "bins of 13 action dimensions: at most 12"),
+        (f"{LANDER}-bins{'x'.join(['9999'] * 1_100)}", "bins of 1,100 action dimensions: at most 12"),
         ("LunarLander-v3-bins3", "discrete already, write LunarLander-v3"),
         ("lunarlandercontinuous-v3-bins3x3", f"did you mean {LANDER}"),
         ("ALE/Pong-v5-bins3", "Pong"),

@@ -14,7 +14,7 @@ from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.experiments.action_sets import lunarlander_actions_study
 from valueshare.population.presets import lunarlander_paper
-from valueshare.report.action_sets import FIGURE, gains, sentences, write_actions_report
+from valueshare.report.action_sets import ENGINES, FIGURE, gains, sentences, write_actions_report
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 
@@ -109,6 +109,60 @@ def test_other_runs_have_none(tmp_path: Path, envs: dict[int, str], without: str
     with pytest.raises(InvalidInput, match="no environments that differ in the bins of their actions"):
         write_actions_report(run)
     assert "bins of their actions" in not_allowed(report_data(read_results([run])))[FIGURE]
+
+
+def as_csv(path: Path, table: pl.DataFrame) -> Path:
+    """Results as others have them: no run folder."""
+    table.select("env", "algorithm", "k", "step_size", "seed", "step", "score").write_csv(path)
+    return path
+
+
+def has_figure(file: Path) -> bool:
+    return FIGURE not in not_allowed(report_data(read_results([file])))
+
+
+def changed(file: Path, **columns: pl.Expr) -> Path:
+    pl.read_csv(file).with_columns(**columns).write_csv(file)
+    return file
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return as_csv(tmp_path / "results.csv", read_run_folder(make_run(tmp_path / "run")).table)
+
+
+def test_every_run_needs_a_step_size(results: Path) -> None:
+    assert has_figure(results)
+    changed(results, step_size=pl.when((pl.col("seed") < 3) | (pl.col("step_size") < 0.01)).then("step_size"))
+    assert not has_figure(results)
+    pl.read_csv(results).filter(pl.col("step_size") == 0.001).drop("step_size").write_csv(results)
+    assert not has_figure(results)
+
+
+@pytest.mark.parametrize("bins", ["1", "100x100", "x".join(["2"] * 13), "x".join(["9999"] * 1_100)])
+def test_a_name_that_is_none_of_ours_has_no_bins(results: Path, bins: str) -> None:
+    changed(results, env=pl.col("env").str.replace("bins3x3", f"bins{bins}"))
+    assert not has_figure(results)
+    drawn = drawn_from(read_results([results]), resamples=200)  # all that can be drawn
+    assert FIGURE not in {each.name for each in drawn}
+
+
+@pytest.mark.parametrize("apart", [pl.col("seed"), pl.col("seed") + 100], ids=["same seeds", "other seeds"])
+@pytest.mark.parametrize("setting", ["discount", "epsilon_end", "optimizer"])
+def test_runs_that_differ_in_another_setting_are_no_such_results(results: Path, setting: str, apart: pl.Expr) -> None:
+    values = ("adam", "sgd") if setting == "optimizer" else (0.9, 0.5)
+    one = pl.read_csv(results).with_columns(pl.lit(values[0]).alias(setting))
+    one.write_csv(results)
+    assert has_figure(results)
+    pl.concat([one, one.with_columns(pl.lit(values[1]).alias(setting), seed=apart)]).write_csv(results)
+    assert not has_figure(results)
+
+
+@pytest.mark.parametrize("env_id", ["LunarLanderContinuous-v3", "LunarLanderContinuous-v2", "Pendulum-v1"])
+def test_the_engines_are_noted_for_their_environment_alone(tmp_path: Path, env_id: str) -> None:
+    envs = {9: f"{env_id}-bins9", 49: f"{env_id}-bins49"}
+    found = gains(read_run_folder(make_run(tmp_path / "run", envs=envs)).table, 100)
+    assert (ENGINES in found.notes) == env_id.startswith("LunarLanderContinuous")
 
 
 def test_the_full_study() -> None:

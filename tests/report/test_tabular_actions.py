@@ -1,6 +1,8 @@
 """The gridworld with more and more actions: from command to page, again from its files, and in shards."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,38 @@ def test_it_is_drawn_again_from_its_files(result: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again" / name).read_bytes() == (result / name).read_bytes()
     with pytest.raises(InvalidInput, match="of other results: this study has gain-against-actions"):
         write_report([result], tmp_path / "other", ["iqm"])
+
+
+def damages(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a summary's figure as they cannot be."""
+    first, *rest = rows
+    cases = [(row["step_reward"], row["actions"]) for row in rows]
+    return {
+        "different regimes": [row for row in rows if (row["step_reward"], row["regime"]) != (0.0, 5_000)],
+        "regimes of one": [
+            row for row, case in zip(rows, cases, strict=True) if case != cases[0] or row["regime"] > 500
+        ],
+        "no action": [row | {"actions": 0 if row["actions"] == 4 else row["actions"]} for row in rows],
+        "actions < 0": [first | {"actions": -4}, *rest],
+        "only some": [first | {"actions": None}, *rest],
+        "one missing": [{name: value for name, value in first.items() if name != "actions"}, *rest],
+        "twice": [*rows, first],
+        "another case": [*rows, first | {"step_reward": -2.0}],
+    }
+
+
+@pytest.mark.parametrize("name", damages([{"step_reward": 0.0, "actions": 4, "regime": 5}]))
+def test_a_summary_that_cannot_be_is_refused(
+    name: str, result: Path, summary: dict[str, Any], tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    study = tmp_path / "study"
+    shutil.copytree(result, study)
+    both = {figure: damages(summary[figure])[name] for figure in ("figure", "figure_held_out")}
+    (study / "summary.json").write_text(json.dumps(summary | both))
+    code, _, err = cli("report", str(study), "--out", str(tmp_path / "again"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "study is damaged (" in err
+    assert not (tmp_path / "again").exists()
 
 
 def test_shards_are_the_whole(result: Path, summary: dict[str, Any], tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Copies of actions: the MDP, the kernel for many actions, random ties, and the update by the paper's equations."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,7 +16,7 @@ from valueshare import FiniteMDP, InvalidInput, gridworld, optimal_values, sweep
 from valueshare.experiments.studies import TabularStudy, gridworld_actions_studies, gridworld_studies
 from valueshare.experiments.tabular import study_mdp, sweep_studies
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.tabular import kernels
+from valueshare.tabular import kernels, rules
 from valueshare.tabular.kernels import Length, Rule, Runs
 from valueshare.tabular.mdp import copied_actions
 from valueshare.tabular.randomness import run_keys
@@ -55,6 +57,25 @@ def test_studies_refuse_copies_out_of_range() -> None:
     for copies in (0, 1_001):
         with pytest.raises(InvalidInput, match=f"action-copies = {copies}: write 1 to 1,000"):
             TabularStudy(action_copies=copies)
+
+
+def test_tables_that_do_not_fit_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Transitions and rewards of Taxi with 1,000 copies: 500 x 6,000 x 500 x 8 bytes = 12 GB each."""
+    monkeypatch.setattr(rules, "free_bytes", lambda: 24 * 10**9)
+    with pytest.raises(
+        InvalidInput, match=r"500 states and 6,000 actions need 38\.4 GB of memory and 24\.0 GB are free"
+    ):
+        rules.check_tables(500, 6, 1_000)
+    rules.check_tables(500, 6, 600)
+    monkeypatch.setattr(rules, "free_bytes", lambda: 10**7)  # a table of the gridworld: 25 x 4,000 x 25 x 8 = 20 MB
+    monkeypatch.setattr(np, "tile", None)  # nothing is made
+    words = ["tabular", "--env", "gridworld", "--action-copies", "1000", "--seeds", "2", "--steps", "50"]
+    code, _, err = cli(*words, "--out", str(tmp_path / "copies"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "action-copies = 1000: tables of 25 states and 4,000 actions need 64.0 MB of memory" in err
+    assert not (tmp_path / "copies").exists()
 
 
 def test_a_length_compiled_in_or_not_changes_no_bit() -> None:

@@ -16,6 +16,7 @@ from valueshare.errors import InvalidInput
 from valueshare.text import how_many
 
 MAX_ACTIONS = 4_096  # more would be a mistake: a network has one output per action
+MAX_DIMENSIONS = 12  # 2^12 actions
 _SUFFIX = re.compile(r"(?P<env_id>.+)-bins(?P<bins>[0-9]{1,4}(x[0-9]{1,4})*)")
 
 
@@ -41,6 +42,11 @@ def split_bins(name: str) -> BinnedName:
     if found is None:
         return BinnedName(name)
     bins = tuple(int(count) for count in found["bins"].split("x"))
+    if len(bins) > MAX_DIMENSIONS:  # a product of more has no end
+        raise InvalidInput(
+            f"{name[:60]}... has bins of {len(bins):,} action dimensions: at most {MAX_DIMENSIONS} have no more than "
+            f"{MAX_ACTIONS:,} actions"
+        )
     if min(bins) < 2:
         raise InvalidInput(f"{name}: write at least 2 bins per action dimension, like {found['env_id']}-bins3")
     if math.prod(bins) > MAX_ACTIONS:

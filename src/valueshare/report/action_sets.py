@@ -15,12 +15,13 @@ from valueshare.analysis.importers.formats import Imported, read_run_folder
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.envs.action_bins import split_bins
+from valueshare.analysis.tidy import RUN
+from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
 from valueshare.report.figures.series import with_k
-from valueshare.report.figures.style import look, place, split_settings
+from valueshare.report.figures.style import look, place
 from valueshare.report.findings import Interval, written
 from valueshare.report.folder import Drawn, Report, write_files
 from valueshare.report.page.about import deviations
@@ -76,8 +77,11 @@ class Gains(NamedTuple):
 
 
 def has_action_sets(data: ReportData) -> bool:
-    """Whether results are of one environment with different bins of its actions, with DQN in all of them."""
-    return _are_action_sets(data.main.select("env", _base_names()).rows())
+    """Whether results are of one environment with different bins of its actions, with DQN in all of them.
+
+    Every run has a step size, and runs differ in no other setting.
+    """
+    return _are_action_sets(data.main.with_columns(_base_names()))
 
 
 def content(data: ReportData) -> tuple[Any, str, tuple[str, ...]]:
@@ -90,20 +94,21 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Gains:
     """The held-out scores of every learner and environment, and their differences from DQN's."""
     diverged = pl.col("diverged_at").is_not_null().any() if "diverged_at" in rows.columns else pl.lit(False)
     auc, notes = run_auc(rows)
-    run = ["env", "algorithm", "k", "step_size", "seed"]
+    run = list(_RUN)
     scores = auc.select(*run, "score").join(rows.group_by(run).agg(diverged=diverged), on=run)
+    bins = {env: split_bins(env) for env in scores["env"].unique()}
     tables = []
-    for env in sorted(scores["env"].unique(), key=lambda name: split_bins(name).actions or 0):
+    for env in sorted(bins, key=lambda name: bins[name].actions or 0):
         own = scores.filter(pl.col("env") == env)
         learners = sorted(own.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, place(*who)))
         # `tuned_scores` compares with the smallest k: learners are numbered in its place, DQN is 0.
         known = pl.DataFrame(learners, ["algorithm", "k"], orient="row").with_row_index("learner")
         numbered = own.join(known, on=["algorithm", "k"]).with_columns(k=pl.col("learner").cast(pl.Float64))
         chosen = tuned_scores(numbered, resamples=resamples).with_columns(learner=pl.col("k").cast(pl.UInt32)).drop("k")
-        actions = pl.lit(split_bins(env).actions, pl.Int64)
+        actions = pl.lit(bins[env].actions, pl.Int64)
         named = known.join(chosen, on="learner").with_columns(_end_of_grid(own["step_size"]).alias("end"))
         tables.append(named.select(pl.lit(env).alias("env"), actions.alias("actions"), *_COLUMNS))
-    of_env = [ENGINES] if env.startswith("LunarLanderContinuous-") else []
+    of_env = [ENGINES] if any(name.env_id.startswith("LunarLanderContinuous-") for name in bins.values()) else []
     return Gains(pl.concat(tables), (*of_env, *notes))
 
 
@@ -111,9 +116,10 @@ def write_actions_report(run_folder: Path, out: Path | None = None, *, resamples
     """Write figures/, summary.json and report.html; returns the summary."""
     run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
     rows = with_k(run.table)
-    if not _are_action_sets(rows.select("env", "algorithm").rows()):
+    if not _are_action_sets(rows):
         raise InvalidInput(
-            f"{run_folder} has no environments that differ in the bins of their actions, with DQN in all"
+            f"{run_folder} has no environments that differ in the bins of their actions, with DQN in all: runs that "
+            "differ in nothing else but algorithm, k, step size and seed"
         )
     found = gains(rows, resamples)
     summary = {"verdict": sentences(found), "learners": found.table.to_dicts(), "notes": [*NOTES, *found.notes]}
@@ -140,6 +146,7 @@ def sentences(found: Gains) -> list[str]:
     return [*lines, *_edges(found)]
 
 
+_RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
 _DIFFERENCE = ("difference", "difference_low", "difference_high")
 _COLUMNS = (
     *("algorithm", "k", "best_step_size", "first_half_choice", "second_half_choice"),
@@ -179,19 +186,35 @@ def _drawn(found: Gains) -> Drawn:
 
 
 def _base_names() -> pl.Expr:
-    """Algorithms without the settings that a report writes after their names."""
-    return pl.col("algorithm").map_elements(lambda name: split_settings(name)[0], return_dtype=pl.String)
+    """Algorithms without the step sizes that a report writes after their names; other settings stay."""
+    return pl.col("algorithm").str.replace(r" step_size=\S+$", "")
 
 
-def _are_action_sets(pairs: Sequence[tuple[str, str]]) -> bool:
-    names = {env: split_bins(env) for env, _ in pairs}
-    with_dqn = {env for env, algorithm in pairs if algorithm == PLAIN}
+def _are_action_sets(rows: pl.DataFrame) -> bool:
+    """Whether the rows are such results; algorithms are named without their settings."""
+    names = {env: _bins_of(env) for env in rows["env"].unique()}
+    with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
+    others = [name for name in RUN if name in rows.columns and name not in (*_RUN, "optimizer")]
+    optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
     return (
         len({name.env_id for name in names.values()}) == 1
         and len({name.actions for name in names.values()}) == len(names) > 1
         and all(name.bins for name in names.values())
         and with_dqn == names.keys()
+        and "step_size" in rows.columns
+        and not rows["step_size"].has_nulls()
+        and all(rows[name].n_unique() == 1 for name in others)
+        and len(optimizers) < 2
+        and not rows.select(*_RUN, "step").is_duplicated().any()
     )
+
+
+def _bins_of(env: str) -> BinnedName:
+    """The parts of a name in results, which may be any: one that is none of ours has no bins."""
+    try:
+        return split_bins(env)
+    except InvalidInput:
+        return BinnedName(env)
 
 
 def _page(run: Imported, found: Gains, summary: dict[str, Any], pictures: Sequence[Picture]) -> str:

@@ -269,7 +269,7 @@ FINAL = Need(
     "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
 )
 WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique()))
-ACTION_SETS = Need("environments that differ in the bins of their actions, and DQN", action_sets.has_action_sets)
+ACTION_SETS = Need("DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets)
 ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
 SCALE_OR_ONE_ENV = Need("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
 TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", has_scores)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from valueshare.errors import InvalidInput
+from valueshare.tabular.rules import check_tables
 
 Floats = NDArray[np.float64]
 PUBLISHED = ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4")  # Gymnasium's tables
@@ -177,6 +178,7 @@ def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
         raise InvalidInput(f"action-copies = {copies}: at least 1")
     if copies == 1:
         return mdp
+    check_tables(mdp.states, mdp.actions, copies)
     transition, reward = (np.tile(table, (1, copies, 1)) for table in (mdp.transition, mdp.reward))
     return FiniteMDP(transition, reward, mdp.start, mdp.terminal, mdp.discount, mdp.name)
 
