@@ -57,7 +57,7 @@ TABULAR_OPTIONS = [
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        ("", ["train", "reproduce The paper's results: gridworld", "bench Benchmarks: tabular"]),
+        ("", ["train", "reproduce The paper's results, and studies beside them", "bench Benchmarks: tabular"]),
         ("tabular", TABULAR_OPTIONS),
     ],
 )
@@ -216,6 +216,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --no-compile", r"train has no option --no-compile: did you mean --compile"),
         ("bench layer now", r"bench layer takes no 'now': leave it out"),
         ("train --env A --steps 1.5", r"--steps: cannot read '1\.5': write a whole number"),
+        ("train --env A --k 0 x", r"--k: cannot read 'x': write a number or n"),
         ("train --env A --reward-scale x", r"--reward-scale: cannot read 'x': write a number"),
         ("train --env A --loss l3", r"--loss: cannot read 'l3': write one of half-squared, huber"),
         ("reproduce gridworld --scale big", r"'big'.*paper.*smoke"),

@@ -9,6 +9,7 @@ import pytest
 import valueshare
 
 HEAVY = ("torch", "jax", "matplotlib", "numba", "polars", "gymnasium", "scipy", "cyclopts", "rich")
+PEERS = ("stable_baselines3", "sb3_contrib", "torchrl", "tianshou", "pfrl", "flax", "equinox")
 
 
 def modules_after(statement: str) -> set[str]:
@@ -27,6 +28,12 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 def test_the_command_line_imports_nothing_heavy_before_it_knows_what_to_do() -> None:
     loaded = modules_after("import valueshare.cli")
     assert not loaded & {"torch", "jax", "matplotlib", "numba", "polars", "gymnasium"}
+
+
+def test_the_layer_and_training_import_no_other_training_library() -> None:
+    loaded = modules_after("import valueshare.nn.expansion, valueshare.training, valueshare.integrations")
+    assert "torch" in loaded
+    assert not loaded & set(PEERS)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ u = (z_1, ..., z_n, b) the baseline-residual vector.
 
 import math
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from valueshare.errors import InvalidInput
 # NumPy, PyTorch and JAX share no base class, and each result has the type of its argument.
 Array = Any
 Number = float | Array
+Coefficient = float | Literal["n"]  # one k: a number, or the number of actions
 _NUMPY = (np.ndarray, np.generic)
 
 
@@ -125,6 +126,15 @@ def baseline_fraction(k: Number) -> Number:
     """The implicit baseline as a fraction of the mean action-value, k / (k+1)."""
     k = _checked(k)
     return k / (k + 1)
+
+
+def resolve_k(k: Coefficient, n: int | None) -> float:
+    """One k as a number: "n" is the number of actions, anything else is returned as it is."""
+    if not isinstance(k, str) or k != "n":  # in this order: k may be a tensor
+        return k
+    if n is None:
+        raise InvalidInput("k = 'n' is the number of actions, which is not known here: give it as n, or write a number")
+    return float(n)
 
 
 def _checked(k: Number) -> Number:

@@ -44,7 +44,7 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: Literal["training"]
     valueshare: str
     settings: dict[str, dict[str, Any]]  # by environment
-    backends: dict[str, Literal["ale", "envpool", "gymnasium"]]  # by environment
+    backends: dict[str, Literal["ale", "envpool", "gymnasium", "jax"]]  # by environment
     device: str
     compile: bool
     network: str | None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.envs.base import Backend
+from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import show_settings
 from valueshare.runs.execution import ExecutionOptions
@@ -26,7 +27,7 @@ def train(
     env: str | Sequence[str],
     algorithm: str | Sequence[str] = "ib-dqn",
     *,
-    k: float | Sequence[float] = 0.0,
+    k: Coefficient | Sequence[Coefficient] = 0.0,
     seeds: int | Iterable[int] = 8,
     first_seed: int = 0,
     out: str | Path | None = None,
@@ -45,11 +46,11 @@ def train(
     """Train every combination of the given values, and leave a run folder (`out`).
 
     Settings that are left out have the value of the environment's preset. Those of an agent (`step_size`,
-    `epsilon_end`, ...) take one value or several. `seeds` is how many, from `first_seed` on, or which. `network` makes
-    one agent's module from (NetworkShape, k), instead of the algorithm's own. `should_stop` is called at every step,
-    with several workers ten times a second; a run that it ends is not `finished`, and `resume` resumes it. `threads`
-    are those of the environments, and `groups` of agents step independently (None: chosen automatically).
-    `launcher` says where populations run, and which.
+    `epsilon_end`, ...) take one value or several. `k="n"` is the number of actions of each environment. `seeds` is how
+    many, from `first_seed` on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
+    algorithm's own. `should_stop` is called at every step, with several workers ten times a second; a run that it ends
+    is not `finished`, and `resume` resumes it. `threads` are those of the environments, and `groups` of agents step
+    independently (None: chosen automatically). `launcher` says where populations run, and which.
     """
     plan = make_plan(
         env,

@@ -58,7 +58,8 @@ class Plain:
 
     def step(self, action: int) -> tuple[Any, ...]:
         """A row of a StepResult."""
-        after, reward, terminated, cut, _ = self.env.step(action)
+        stepped: tuple[Any, ...] = self.env.step(action)
+        after, reward, terminated, cut, _ = stepped
         self.steps += 1
         truncated = not terminated and (cut or self.steps == self.limit)
         onward, final = after.copy(), after.copy()
@@ -72,6 +73,7 @@ def assert_row(result: StepResult, row: int, expected: tuple[Any, ...]) -> None:
         np.testing.assert_array_equal(field[row], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_seven_games_at_once_play_as_gymnasiums() -> None:
     seeds = [100 + row for row in range(len(GAMES))]
     environments = make_environments(GAMES, len(GAMES), lockstep=True, threads=2)

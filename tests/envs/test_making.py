@@ -42,7 +42,7 @@ def test_envpool_where_it_has_the_id() -> None:
         ("FrozenLake-v1", "gymnasium", "with Box observations, or .*FlattenObservation"),
         ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box observations, or .*FlattenObservation"),
         ("no_such_module:Thing-v0", None, "No module named"),
-        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium' or 'ale'"),
+        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale' or 'jax'"),
     ],
 )
 def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: str) -> None:
@@ -128,7 +128,7 @@ def test_envpool_cartpole_moves_as_gymnasiums() -> None:
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
 def test_observations_that_checkpoints_cannot_hold_are_refused(dtype: type[np.integer]) -> None:
-    actions = gymnasium.spaces.Discrete(2)
+    actions: gymnasium.spaces.Discrete[np.int64] = gymnasium.spaces.Discrete(2)
     spaces = {d: gymnasium.spaces.Box(0, 100, (2,), d) for d in (dtype, np.uint8, np.int32)}
     with pytest.raises(InvalidInput, match=f"observations of {np.dtype(dtype)}") as refusal:
         spec_from_spaces("Thing-v0", "gymnasium", spaces[dtype], actions, None)

@@ -87,6 +87,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
         assert message in err
 
 
+@pytest.mark.slow
 def test_a_study_in_shards_is_the_study(tmp_path: Path, cli: Cli) -> None:
     """Two runs of 2 agents each: 3 shards have one agent, one of either run, and one."""
     options = AtariOptions(scale="smoke", seeds=2, steps=60, eval_interval=60, eval_timesteps=100, replay_capacity=200)

@@ -12,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_named
-from valueshare.nn.torsos import NatureTorso, NetworkShape, mlp_torso
+from valueshare.nn.torsos import MinAtarTorso, NatureTorso, NetworkShape, mlp_torso
 
 torch.set_num_threads(1)
 VECTOR, IMAGE = (8,), (4, 84, 84)
@@ -255,6 +255,14 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(algorithm: str) -> Non
     assert not any(torch.equal(one[name], other[name]) for name in weights)
 
 
+def test_small_images_of_bytes_are_divided_by_255_and_bools_are_not() -> None:
+    torso = MinAtarTorso((3, 5, 6))
+    image = torch.rand(2, 3, 5, 6) < 0.5
+    by_hand = nn.functional.conv2d(image.float(), torso.convolution.weight, torso.convolution.bias).relu()
+    for pixels in (image, image.to(torch.uint8) * 255):
+        torch.testing.assert_close(torso(pixels), by_hand.movedim(1, -1).flatten(1))
+
+
 @pytest.mark.parametrize(
     ("algorithm", "shape", "k", "message"),
     [
@@ -267,7 +275,7 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(algorithm: str) -> Non
         ("iqn", NetworkShape((8,), 4, ()), 0.0, "at least 2 layers"),
         ("dqn", NetworkShape(IMAGE, 4, (256, 256)), 0.0, "images take one hidden layer"),
         ("dqn", NetworkShape(IMAGE, 4, (512,), 0.1), 0.0, "images take one hidden layer"),
-        ("dqn", NetworkShape((4, 20, 20), 4, (512,)), 0.0, "at least 36x36"),
+        ("dqn", NetworkShape((4, 20, 50), 4, (512,)), 0.0, "at least 36x36"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(

@@ -281,7 +281,7 @@ def test_a_users_own_network_learns(optimizer: Literal["adam", "rmsprop"]) -> No
     assert all(not torch.equal(w, s) for w, s in zip(weight, start, strict=True))
 
 
-@pytest.mark.parametrize("algorithm", ["ib-dqn", "iqn"])
+@pytest.mark.parametrize("algorithm", ["ib-dqn", pytest.param("iqn", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules, on import
 def test_every_step_can_be_traced_as_one_graph(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first half of compilation, which refuses what it cannot trace; it takes seconds."""

@@ -96,8 +96,15 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
     assert_same(frames, stacks)
 
 
-@pytest.mark.parametrize("place", ["cpu", "disk"])
-@pytest.mark.parametrize("delayed", [False, True])
+@pytest.mark.parametrize(
+    ("place", "delayed"),
+    [
+        ("cpu", False),
+        ("disk", True),
+        pytest.param("cpu", True, marks=pytest.mark.slow),
+        pytest.param("disk", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, place: ReplayDevice, delayed: bool) -> None:
     settings = dataclasses.replace(SETTINGS, delayed_actor=delayed)
     here = train(settings=settings)
@@ -111,15 +118,31 @@ def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, plac
     assert scratch == []  # the file of the ring has no name
 
 
-@pytest.mark.parametrize("groups", [2, 3])
-@pytest.mark.parametrize("place", [None, "cpu"])
+@pytest.mark.parametrize(
+    ("groups", "place"),
+    [
+        (3, None),
+        (2, "cpu"),
+        pytest.param(2, None, marks=pytest.mark.slow),
+        pytest.param(3, "cpu", marks=pytest.mark.slow),
+    ],
+)
 def test_groups_that_take_turns_give_the_same_run(groups: int, place: ReplayDevice | None) -> None:
     settings = dataclasses.replace(SETTINGS, replay_device=place)
     assert_same(train(settings=settings, groups=groups), train())
 
 
-@pytest.mark.parametrize("stop_after", [25, 110, 190])
-@pytest.mark.parametrize("place", [None, "disk"])
+@pytest.mark.parametrize(
+    ("place", "stop_after"),
+    [
+        (None, 25),
+        (None, 190),
+        ("disk", 110),
+        pytest.param(None, 110, marks=pytest.mark.slow),
+        pytest.param("disk", 25, marks=pytest.mark.slow),
+        pytest.param("disk", 190, marks=pytest.mark.slow),
+    ],
+)
 def test_resumed_is_uninterrupted(tmp_path: Path, place: ReplayDevice | None, stop_after: int) -> None:
     ticks = iter(range(10**9))
     settings = dataclasses.replace(SETTINGS, replay_device=place, delayed_actor=True)

@@ -24,6 +24,8 @@ from valueshare.population.state import all_tensors, initial_state, make_populat
 from valueshare.runs.planning import make_plan
 
 CPU = torch.device("cpu")
+LANDER = "LunarLanderContinuous-v3"
+MANY_ACTIONS = f"{LANDER}-bins64x64"  # 4,096
 
 
 @pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn", "dueling-dqn"])
@@ -104,15 +106,18 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("algorithm", "settings"),
+    ("env", "algorithm", "settings"),
     [
-        ("dqn", {"seeds": 8, "hidden": [1_500, 1_500]}),  # weights
-        ("dqn", {"seeds": 16, "hidden": [256, 256], "batch_size": 4_096}),  # activations
-        ("iqn", {"seeds": 4, "hidden": [256, 256], "batch_size": 128}),  # quantiles
+        ("CartPole-v1", "dqn", {"seeds": 8, "hidden": [1_500, 1_500]}),  # weights
+        ("CartPole-v1", "dqn", {"seeds": 16, "hidden": [256, 256], "batch_size": 4_096}),  # activations
+        ("CartPole-v1", "iqn", {"seeds": 4, "hidden": [256, 256], "batch_size": 128}),  # quantiles
+        (MANY_ACTIONS, "dqn", {"seeds": 16, "hidden": [32, 32], "batch_size": 256}),  # outputs
+        (MANY_ACTIONS, "double-dqn", {"seeds": 16, "hidden": [32, 32], "batch_size": 256}),
+        (MANY_ACTIONS, "iqn", {"seeds": 2, "hidden": [32, 32], "batch_size": 32}),
     ],
 )
-def test_the_peak_is_what_was_said(tmp_path: Path, algorithm: str, settings: dict[str, Any]) -> None:
-    asked = json.dumps(["CartPole-v1", algorithm, settings])
+def test_the_peak_is_what_was_said(tmp_path: Path, env: str, algorithm: str, settings: dict[str, Any]) -> None:
+    asked = json.dumps([env, algorithm, settings])
     done = subprocess.run(
         [sys.executable, "-c", COMPARED, asked],
         cwd=tmp_path,
@@ -135,6 +140,24 @@ def test_quantiles_are_counted(name: str) -> None:
     assert many.per_agent - usual.per_agent > 64 * 10**6 * 64 * 4
     with pytest.raises(memory.DoesNotFit, match="write fewer quantiles, smaller layers"):
         memory.check(too_many, CPU)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "states"),
+    [  # states and quantiles of one pass
+        ("dqn", {"batch_size": 256}, 256),
+        ("dqn", {"batch_size": 1, "eval_envs": 2_000, "eval_episodes": 2_000}, 2_000),
+        ("iqn", {"batch_size": 32}, 32 * (32 + 64)),
+    ],
+)
+def test_outputs_are_counted(algorithm: str, settings: dict[str, Any], states: int) -> None:
+    """Of every action more: its outputs at least 3 times, and a dozen times its 9 weights at most."""
+    few, many = (
+        memory.need(make_plan(env, algorithm, seeds=1, hidden=[8, 8], **settings).populations["population-0"])
+        for env in (f"{LANDER}-bins45x45", MANY_ACTIONS)
+    )
+    numbers = (many.per_agent - few.per_agent) / (4_096 - 2_025) / 4
+    assert 3 * states < numbers < 6 * states + 12 * 9
 
 
 @pytest.mark.parametrize(

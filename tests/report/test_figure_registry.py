@@ -260,3 +260,14 @@ def test_one_seed_is_singular() -> None:
     made_up = results(synthetic_results(2, 1, 2))
     (drawn,) = drawn_from(made_up, ["iqm"], resamples=FEW)
     assert "over 2 games with 1 seed." in drawn.caption
+
+
+def test_overestimation_is_of_others_where_the_pair_has_none() -> None:
+    """Episodes of DQN and IB-DQN that no evaluation finished have no overestimation."""
+    rows = [
+        {"env": "A-v0", "algorithm": name, "k": k, "seed": 0, "step": step, "score": 1.0, "overestimation": value}
+        for name, k, value in (("dqn", 0.0, None), ("ib-dqn", 4.0, None), ("rdq", 0.0, 2.0))
+        for step in (0, 100)
+    ]
+    (drawn,) = drawn_from(Results(pl.DataFrame(rows), (), ()), ["overestimation-curves"])
+    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["RDQ"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from repeated import check_repeated
 
 from valueshare.analysis.importers.formats import read_agents, read_run_folder
 from valueshare.cli import main
@@ -215,11 +216,4 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert provenance["command"] == "valueshare reproduce lunarlander --scale smoke --device cpu"
     assert str(tmp_path) not in (out / "report.html").read_text()
 
-    (out / "summary.json").unlink()
-    main(command)  # finished already: only the report is made again
-    assert "this run is finished" in capsys.readouterr().out
-    assert json.loads((out / "summary.json").read_text()) == summary
-    with pytest.raises(SystemExit) as exit_:
-        main([*command, "--seeds", "3"])
-    assert exit_.value.code == 2
-    assert "other settings" in capsys.readouterr().err
+    check_repeated(command, out, capsys)

@@ -17,6 +17,7 @@ from valueshare.experiments.studies import TabularStudy, gridworld_studies
 from valueshare.experiments.tabular import cell_timesteps, run_studies, shard_cells
 from valueshare.report.tabular_files import find_shards, merged
 from valueshare.runs.launcher_options import Shard
+from valueshare.tabular import rules
 
 SMOKE = gridworld_studies("smoke")
 GRID = [(i, k, size) for i, study in enumerate(SMOKE) for k in study.k for size in study.step_sizes]
@@ -159,3 +160,17 @@ def test_what_cannot_be_put_together(sharded: Path, tmp_path: Path, capsys: pyte
     (hurt / "records" / "runs.parquet").write_bytes(b"no table")
     rest = [sharded / f"shard-{i}-of-5" for i in (1, 3, 4, 5)]
     assert f"{hurt} is damaged: run this shard again" in refused(hurt, *rest)
+
+
+def test_a_shard_that_asks_for_more_memory_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its config.json may ask for anything: here for 20 MB of transitions, where 10 MB are free."""
+    words = ["tabular", "--k", "0", "1", "--step-sizes", "0.1", "--seeds", "2", "--steps", "50", "--out", str(tmp_path)]
+    main([*words, "--shard", "1/1"])
+    (shard,) = find_shards([tmp_path])
+    file = shard.folder / "config.json"
+    config = json.loads(file.read_text())
+    config["studies"][0]["action_copies"] = 1_000
+    file.write_text(json.dumps(config))
+    monkeypatch.setattr(rules, "free_bytes", lambda: 10**7)
+    with pytest.raises(InvalidInput, match="25 states and 4,000 actions need 64"):
+        merged(find_shards([tmp_path]))

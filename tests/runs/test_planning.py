@@ -65,6 +65,14 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
     assert {spec.settings.steps for spec in made.populations.values() if spec.env == "Long"} == {2_000}
 
 
+def test_minatar_games_share_a_population() -> None:
+    pytest.importorskip("gymnax")
+    games = ("Breakout-MinAtar", "Freeway-MinAtar")
+    plan = make_plan(games, ("dqn", "ib-dqn", "iqn"), k=[0, 6], seeds=2)
+    assert [spec.agents["env"].unique().sort().to_list() for spec in plan.populations.values()] == [[*games]] * 2
+    assert [set(spec.agents["algorithm"]) for spec in plan.populations.values()] == [{"dqn", "ib-dqn"}, {"iqn"}]
+
+
 def test_families_are_stored_where_there_are_any() -> None:
     made = plan([game("Pong"), game("Breakout"), game("A-v1", backend="envpool")], {})
     stored = config(made)
@@ -121,3 +129,44 @@ def test_a_plan_in_full_lists_the_seeds_that_options_cannot_describe() -> None:
     shown = in_full(rows)
     assert shown[-1] == "  3 of these agents, with seeds 2, 0, 1"
     assert not [line for line in shown if line.startswith(("  --seeds", "  --first-seed"))]
+
+
+def ks(env: str | list[str], k: object) -> list[tuple[str, float]]:
+    """CartPole-v1 has 2 actions, Acrobot-v1 has 3."""
+    made = make_plan(env, ["dqn", "ib-dqn"], k=k, seeds=1)  # type: ignore[arg-type]
+    return made.agents.filter(pl.col("algorithm") == "ib-dqn").select("env", "k").rows()
+
+
+def test_k_n_is_the_number_of_actions_of_each_environment() -> None:
+    assert ks("CartPole-v1", "n") == [("CartPole-v1", 2)]
+    both = ["CartPole-v1", "Acrobot-v1"]
+    cartpole, acrobot = both
+    expected = [(cartpole, 0), (cartpole, 1), (cartpole, 2), (acrobot, 0), (acrobot, 1), (acrobot, 3)]
+    assert ks(both, [0, 1, "n"]) == expected
+    assert ks(both, iter([0, 1, "n"])) == expected
+    made = make_plan(both, k="n", seeds=1)
+    assert from_config(config(made), made.agents).agents.equals(made.agents)  # a run folder has numbers alone
+    assert made.agents.schema["k"] == pl.Float64
+    assert "'n'" not in str(config(made))
+
+
+def test_k_n_that_is_given_as_a_number_too_is_one_agent() -> None:
+    assert ks(["CartPole-v1", "Acrobot-v1"], ["n", 2]) == [("CartPole-v1", 2), ("Acrobot-v1", 3), ("Acrobot-v1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [
+        (["n", "n"], "names an agent twice"),
+        ("m", r"^k = 'm': write a number$"),
+        ([0, None], r"^k = None: write a number$"),
+    ],
+)
+def test_other_texts_are_no_k(k: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        ks("CartPole-v1", k)
+
+
+def test_k_n_needs_an_algorithm_with_k() -> None:
+    with pytest.raises(InvalidInput, match=r"^k = n: only ib-dqn, ib-double-dqn, ib-iqn have it"):
+        make_plan("CartPole-v1", "dqn", k="n", seeds=1)

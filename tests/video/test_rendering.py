@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from valueshare.envs import environment_spec, make_environments
-from valueshare.video.rendering import make_rendered_env
+from valueshare.video.rendering import make_rendered_env, minatar_colours
 
 
 @pytest.mark.parametrize(
     ("name", "backend", "limit"),
     [("CartPole-v1", "envpool", 90), ("LunarLander-v3", "envpool", 90),
-     ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250)],
+     ("LunarLanderContinuous-v3-bins5x5", "envpool", 90), ("Pendulum-v1-bins3", "gymnasium", 30),
+     ("CartPole-v1", "gymnasium", 90), ("Breakout", "ale", 250), ("Breakout-MinAtar", "jax", 90)],
 )  # fmt: skip
 def test_a_rendered_env_plays_as_in_training(name: str, backend: Any, limit: int) -> None:
     rendered = make_rendered_env(environment_spec(name, backend))
@@ -50,3 +51,35 @@ def test_the_screen_in_colour_is_what_the_agent_sees_in_grey() -> None:
     assert rendered.rate == 15
     assert rendered.actions[:3] == ("nothing", "fire", "up")
     assert rendered.actions[-1] == "down left fire"
+
+
+GAMES = {"Asterix": 4, "Breakout": 4, "Freeway": 7, "Seaquest": 10, "SpaceInvaders": 6}  # channels
+
+
+@pytest.mark.parametrize(("name", "channels"), GAMES.items())
+def test_minatar_has_a_colour_per_channel(name: str, channels: int) -> None:
+    seaborn = pytest.importorskip("seaborn")
+    palette = np.array([(0, 0, 0), *seaborn.color_palette("cubehelix", channels)])  # as in minatar/environment.py
+    np.testing.assert_allclose(minatar_colours(f"{name}-MinAtar") / 255, palette, atol=0.003)
+
+
+def test_minatar_is_drawn_as_by_its_own_display() -> None:
+    channels, palette = GAMES["Breakout"], minatar_colours("Breakout-MinAtar") / 255
+    rendered = make_rendered_env(environment_spec("Breakout-MinAtar"))
+    states = [rendered.reset(3), *(rendered.step(action) for action in (0, 1, 5, 3) * 5)]
+    for state in states:
+        # As in minatar/environment.py, display_state: state [10, 10, channels], the largest number of a cell.
+        cells = np.moveaxis(state.observation, 0, -1)[..., :channels]
+        numbers = np.amax(cells * np.reshape(np.arange(channels) + 1, (1, 1, -1)), 2)
+        assert state.image is not None
+        assert state.image.shape == (400, 400, 3)
+        np.testing.assert_array_equal(state.image[20::40, 20::40] / 255, palette[numbers])
+    assert rendered.actions == ("nothing", "left", "up", "right", "down", "fire")
+    rendered.close()
+
+
+def test_a_gymnax_environment_without_images() -> None:
+    rendered = make_rendered_env(environment_spec("CartPole-v1", "jax"))
+    assert rendered.reset(0).image is None
+    assert rendered.step(1).image is None
+    assert rendered.actions == ("left", "right")

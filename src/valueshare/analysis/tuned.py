@@ -1,5 +1,7 @@
 """Comparing learners that were each given their own best step size."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -25,8 +27,9 @@ def tuned_increase(
     size is the one with the highest mean score among the runs that `choose` keeps; the increase is measured on those
     that `score` keeps. If they are the same runs, as by default, the increase of every k is somewhat too high. With
     `both_ways`, the two sets then change places, and the scores of both turns are taken together: every run is scored
-    at a step size that it had no part in choosing (`best_step_size` is that of the first turn). A step size at which
-    any run, of either set, diverged or has no score is not a candidate; a k that is left with none has nulls.
+    at a step size that it had no part in choosing (`best_step_size` is that of the first turn), apart from divergence,
+    which is judged on all runs: a step size at which any run, of either set, diverged or has no score is no candidate.
+    A k that is left with none has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means resampled, because the runs
     of different k share no random numbers. Where a resampled m_0 can be 0 there is no interval.
@@ -37,10 +40,11 @@ def tuned_increase(
     for regime in runs["step"].unique().sort():
         rng = np.random.default_rng(0)
         now = pl.col("step") == regime
-        failed = _failed(runs.filter(now))
-        best = [_best_step_sizes(choosing.filter(now), failed) for choosing, _ in sets]
+        failed = failed_step_sizes(runs.filter(now))
+        best = [best_step_sizes(choosing.filter(now), failed) for choosing, _ in sets]
         ks = best[0]["k"].to_list()
-        scores = {k: _scores(k, best, [scored.filter(now) for _, scored in sets]) for k in ks}
+        scored = [rows.filter(now) for _, rows in sets]
+        scores = {k: scores_at(k, [chosen_for(k, choice) for choice in best], scored) for k in ks}
         plain = scores[ks[0]]
         for k, step_size, diverged in best[0].iter_rows():
             row = {"regime": regime, "k": k, "best_step_size": step_size, "diverged_step_sizes": diverged}
@@ -62,14 +66,14 @@ def _kept(runs: pl.DataFrame, which: pl.Expr | None) -> pl.DataFrame:
     return kept
 
 
-def _failed(runs: pl.DataFrame) -> pl.DataFrame:
+def failed_step_sizes(runs: pl.DataFrame) -> pl.DataFrame:
     """Columns k, step_size, and `out`: whether any run with them diverged or has no score."""
     failed = pl.col("diverged") | pl.col("score").is_null()
     return runs.group_by("k", "step_size").agg(failed.any().alias("out"))
 
 
-def _best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
-    """Columns k, step_size (null if all failed), and how many step sizes failed."""
+def best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
+    """Columns k, step_size (null if all failed), and how many step sizes failed; of equals the smallest is best."""
     means = runs.group_by("k", "step_size").agg(pl.col("score").mean())
     means = means.join(failed, on=["k", "step_size"])
     kept = means.filter(~pl.col("out"))
@@ -78,11 +82,16 @@ def _best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
     return out.join(best.select("k", "step_size"), on="k", how="left").select("k", "step_size", "out").sort("k")
 
 
-def _scores(k: float, best: list[pl.DataFrame], scored: list[pl.DataFrame]) -> Floats | None:
-    """Scores by seed of one k, all turns together; None if every step size failed."""
+def chosen_for(k: float, best: pl.DataFrame) -> float | None:
+    """The step size of one k in a table of `best_step_sizes`; None if every one failed, or there is no such k."""
+    found = best.filter(pl.col("k") == k)["step_size"].to_list()
+    return found[0] if found else None
+
+
+def scores_at(k: float, step_sizes: Sequence[float | None], scored: Sequence[pl.DataFrame]) -> Floats | None:
+    """Scores by seed of one k, all turns together, each at its own step size; None if one has none."""
     scores = list[Floats]()
-    for choice, runs in zip(best, scored, strict=True):
-        step_size = choice.filter(pl.col("k") == k)["step_size"].item()
+    for step_size, runs in zip(step_sizes, scored, strict=True):
         if step_size is None:
             return None
         own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")

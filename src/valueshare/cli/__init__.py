@@ -19,12 +19,17 @@ from valueshare.cli.atari import (
     reproduce_atari_sensitivity,
 )
 from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
-from valueshare.cli.lunarlander import reproduce_lunarlander
+from valueshare.cli.lunarlander import (
+    reproduce_lunarlander,
+    reproduce_lunarlander_actions,
+    reproduce_lunarlander_step_size,
+)
 from valueshare.cli.messages import message
+from valueshare.cli.minatar import reproduce_minatar
 from valueshare.cli.paper_table import paper_table
 from valueshare.cli.play import play
 from valueshare.cli.report import report, watch
-from valueshare.cli.tabular import reproduce_gridworld, tabular
+from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
 from valueshare.cli.training import resume, train
 from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
@@ -39,7 +44,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "watch": watch,
     "play": play,
     "reproduce gridworld": reproduce_gridworld,
+    "reproduce gridworld-actions": reproduce_gridworld_actions,
     "reproduce lunarlander": reproduce_lunarlander,
+    "reproduce lunarlander-step-size": reproduce_lunarlander_step_size,
+    "reproduce lunarlander-actions": reproduce_lunarlander_actions,
+    "reproduce minatar": reproduce_minatar,
     "reproduce atari57": reproduce_atari57,
     "reproduce atari-sensitivity": reproduce_atari_sensitivity,
     "reproduce atari-rmsprop": reproduce_atari_rmsprop,
@@ -52,7 +61,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "bench atari": bench_atari,
     "bench import": bench_import,
 }
-COMMAND_GROUPS = {"reproduce": "The paper's results", "bench": "Benchmarks"}
+COMMAND_GROUPS = {"reproduce": "The paper's results, and studies beside them", "bench": "Benchmarks"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from cyclopts import (
     CoercionError,
@@ -74,6 +75,9 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
 
 def _wanted(kind: Any) -> str:
     """The values of a type, in words."""
+    members = get_args(kind)
     if get_origin(kind) is Literal:
-        return f"one of {', '.join(sorted(get_args(kind)))}"
+        return f"one of {', '.join(sorted(members))}" if len(members) > 1 else str(members[0])
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_wanted(member) for member in members)
     return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "another")

@@ -10,7 +10,14 @@ from cyclopts import Parameter
 from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable_location
 from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import Scale, TabularStudy, gridworld_studies, results_config
+from valueshare.experiments.studies import (
+    ActionsScale,
+    Scale,
+    TabularStudy,
+    gridworld_actions_studies,
+    gridworld_studies,
+    results_config,
+)
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 
@@ -29,6 +36,20 @@ def reproduce_gridworld(
     command = f"valueshare reproduce gridworld --scale {scale}"
     folder = writable_location("results/gridworld" if out is None else out)
     _run(gridworld_studies(scale), folder, overwrite, command, launcher)
+
+
+def reproduce_gridworld_actions(
+    *, scale: ActionsScale = "full", out: Out = None, overwrite: Overwrite = False, launcher: LauncherArguments = LOCAL
+) -> None:
+    """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
+
+    Args:
+        scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
+        out: Folder for records, figure and report; left out: results/gridworld-actions.
+    """
+    command = f"valueshare reproduce gridworld-actions --scale {scale}"
+    folder = writable_location("results/gridworld-actions" if out is None else out)
+    _run(gridworld_actions_studies(scale), folder, overwrite, command, launcher)
 
 
 def tabular(
@@ -93,7 +114,7 @@ def _run(
     if shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    print(f"figure: {out / 'figures' / figure_name(studies[0].case)}.png")
+    print(f"figure: {out / 'figures' / figure_name(studies)}.png")
     print(f"page:   {out / 'report.html'}")
 
 

@@ -47,9 +47,11 @@ FAILED = 1
 def train(
     *,
     env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
-    backend: Annotated[Literal["auto", "envpool", "gymnasium", "ale"], Parameter(group=GROUPS["environment"])] = "auto",
+    backend: Annotated[
+        Literal["auto", "envpool", "gymnasium", "ale", "jax"], Parameter(group=GROUPS["environment"])
+    ] = "auto",
     algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
-    k: Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])] = (0.0,),
+    k: Annotated[tuple[float | Literal["n"], ...], Parameter(group=GROUPS["algorithm"])] = (0.0,),
     seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
     first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
     out: Out = None,
@@ -67,10 +69,12 @@ def train(
     Settings that are left out have the values of the environment's preset; --plan prints them.
 
     Args:
-        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or Atari games, like Pong.
-        backend: Backend of the environments; auto: ALE for Atari games, else EnvPool or Gymnasium.
+        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or bins of Box actions, like
+            LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
+        backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
+            Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
-        k: Mean-scaling coefficients of the ib- algorithms; with k = 0 no value is shared: ib-dqn equals dqn.
+        k: Mean-scaling coefficients of the ib- algorithms; n: the number of actions; 0: ib-dqn equals dqn.
         seeds: Agents per combination, with consecutive seeds.
         first_seed: First of these seeds.
         out: Run folder, or address like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.

@@ -5,8 +5,10 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import get_args
 
+from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
+from valueshare.envs.gymnax_names import has_gymnax_name, is_minatar
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
 
@@ -35,14 +37,16 @@ def make_environments(
     protocol: str | AtariProtocol | None = None,
     lockstep: bool = False,
     evaluation: bool = False,
+    device: str = "cpu",
 ) -> Environments:
-    """`count` environments: ALE's of Atari games, EnvPool's where it has the id, else Gymnasium's.
+    """`count` environments: ALE's of Atari games, Gymnax's of MinAtar, EnvPool's where it has the id, else Gymnasium's.
 
-    `env_ids` is one name for all, or one each: Atari games may be mixed. `threads` are those of ALE or EnvPool
-    (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces the environment's
-    own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which is faster and
-    cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode. Call
-    `reset(seeds)` first.
+    `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar games. `threads` are those
+    of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces
+    the environment's own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which
+    is faster and cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode.
+    `device` is where Gymnax's run, if JAX has it. A name like LunarLanderContinuous-v3-bins7x7 has bins of Box actions
+    as its actions. Call `reset(seeds)` first.
     """
     if count < 1:
         raise InvalidInput(f"count = {count}: there is at least 1 environment")
@@ -68,6 +72,10 @@ def make_environments(
         from valueshare.envs.envpool import EnvPoolEnvironments
 
         return EnvPoolEnvironments(names[0], count, threads=threads, episode_limit=episode_limit)
+    if chosen == "jax":
+        from valueshare.envs.gymnax import GymnaxEnvironments
+
+        return GymnaxEnvironments(names, episode_limit=episode_limit, device=device)
     from valueshare.envs.gymnasium import GymnasiumEnvironments
 
     return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)
@@ -89,6 +97,10 @@ def environment_spec(
         from valueshare.envs.envpool import envpool_spec
 
         return envpool_spec(names[0])
+    if chosen == "jax":
+        from valueshare.envs.gymnax import gymnax_spec
+
+        return gymnax_spec(names)
     from valueshare.envs.gymnasium import gymnasium_spec
 
     return gymnasium_spec(names[0])
@@ -105,35 +117,40 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
     if all(one == "ale" for one in chosen.values()):
         return "ale"
     other = next(name for name, one in chosen.items() if one != "ale")
-    if len(chosen) > 1:
-        raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can")
+    if len(chosen) > 1 and not all(is_minatar(name) for name in chosen):
+        raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None:
         raise InvalidInput(f"{other} is no Atari game of ALE: leave the Atari protocol away")
     return chosen[other]
 
 
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
-    from valueshare.envs import atari_games, envpool, gymnasium
+    from valueshare.envs import atari_games, envpool, gymnasium, gymnax
 
     if backend is not None and backend not in get_args(Backend):
         raise InvalidInput(f"backend = {backend!r}: choose {_either(get_args(Backend))}")
     if backend == "ale" or (backend is None and is_atari(env_id)):
         atari_game(env_id)  # or refuse, with the games that are near
         return "ale"
+    plain = split_bins(env_id).env_id
     names: dict[str, list[str]] = {}
+    if backend == "jax" or (backend is None and has_gymnax_name(env_id)):
+        names["jax"] = gymnax.known_names()
+        if env_id in names["jax"]:
+            return "jax"
     if backend == "envpool" or (backend is None and find_spec("envpool") is not None):
         names["envpool"] = envpool.known_names()
-        if env_id in names["envpool"]:
+        if plain in names["envpool"]:
             return "envpool"
-    if backend != "envpool":
+    if backend in (None, "gymnasium"):
         names["gymnasium"] = gymnasium.known_names()
         # "module:Name-v0" is Gymnasium's way to import what registers an environment.
-        if env_id in names["gymnasium"] or ":" in env_id:
+        if plain in names["gymnasium"] or ":" in plain:
             return "gymnasium"
     if backend is None:  # games by their short names, of which the ids are variants
         names = {of: [name for name in known if not is_atari(name)] for of, known in names.items()}
         names["ale"] = atari_games.known_names()
-    raise InvalidInput(f"there is no environment {env_id!r}{_nearest(env_id, names)}")
+    raise InvalidInput(f"there is no environment {plain!r}{_nearest(plain, names)}")
 
 
 def _nearest(env_id: str, names: dict[str, list[str]]) -> str:

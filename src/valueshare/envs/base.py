@@ -13,9 +13,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from valueshare.envs.action_bins import action_count, brief
 from valueshare.errors import InvalidInput
 
-Backend = Literal["envpool", "gymnasium", "ale"]
+Backend = Literal["envpool", "gymnasium", "ale", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -90,14 +91,13 @@ class Environments(Protocol):
 def spec_from_spaces(
     name: str, backend: Backend, observations: object, actions: object, episode_limit: int | None
 ) -> EnvironmentSpec:
-    """The spec of an environment with Box observations and Discrete actions; others are refused."""
-    if not isinstance(actions, gymnasium.spaces.Discrete):
-        raise InvalidInput(f"{name} has actions {_brief(actions)}: choose an environment with Discrete actions")
+    """The spec of an environment with Box observations and Discrete actions, or bins of them; others are refused."""
+    count = action_count(name, actions)
     if not isinstance(observations, gymnasium.spaces.Box):
         flat = isinstance(observations, gymnasium.Space) and observations.is_np_flattenable
         hint = ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, environments of your own)"
         raise InvalidInput(
-            f"{name} has observations {_brief(observations)}: choose one with Box observations{hint if flat else ''}"
+            f"{name} has observations {brief(observations)}: choose one with Box observations{hint if flat else ''}"
         )
     dtype = np.dtype(observations.dtype)
     if dtype.kind != "f" and dtype.name not in _KEPT:
@@ -107,7 +107,7 @@ def spec_from_spaces(
         backend=backend,
         observation_shape=observations.shape,
         observation_dtype=np.dtype(np.float32) if dtype.kind == "f" else dtype,
-        actions=int(actions.n),
+        actions=count,
         episode_limit=episode_limit,
     )
 
@@ -141,8 +141,3 @@ def mix_to_int32(keys: NDArray[np.uint64]) -> NDArray[np.int32]:
 
 
 _KEPT = ("uint8", "int8", "int16", "int32", "int64", "bool")  # what replay and checkpoints hold
-
-
-def _brief(space: object) -> str:
-    text = " ".join(str(space).split())
-    return text if len(text) <= 60 else f"{type(space).__name__}(...)"

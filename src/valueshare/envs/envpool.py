@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
+from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import (
     Actions,
     EnvironmentSpec,
@@ -51,6 +52,13 @@ def envpool_spec(env_id: str) -> EnvironmentSpec:
     return spec_from_spaces(env_id, "envpool", *spaces, None if limit >= _UNLIMITED else limit)
 
 
+def pool_actions(env_id: str) -> NDArray[Any]:
+    """The action that a pool takes for each of n, [n] or [n, d]."""
+    with _without_space_warnings():
+        table = action_table(env_id, _pool_spec(env_id).action_space)
+    return table if table.dtype.kind == "f" else table.astype(np.int32)
+
+
 class EnvPoolEnvironments:
     """E environments of one pool in synchronous mode, results in the order of the rows sent."""
 
@@ -62,7 +70,7 @@ class EnvPoolEnvironments:
         self.spec = dataclasses.replace(spec, episode_limit=limit)
         self.count = count
         self._threads = min(threads or available_cores(), count)
-        self._first_action = int(_pool_spec(env_id).action_space.start)
+        self._actions = pool_actions(env_id)
         self._pool: Any = None
         self._elapsed = np.zeros(count, np.int64)  # [E] steps in the running episode
         self._observation = np.empty(0)  # [E, ...] what was last there to act on
@@ -75,7 +83,7 @@ class EnvPoolEnvironments:
         limit = self.spec.episode_limit
         with _without_space_warnings():
             self._pool = _envpool().make_gymnasium(
-                self.spec.name,
+                split_bins(self.spec.name).env_id,
                 num_envs=self.count,
                 num_threads=self._threads,
                 seed=env_seeds,
@@ -89,9 +97,10 @@ class EnvPoolEnvironments:
         # A pool that is asked for a result that nothing was sent for waits for ever.
         if self._pool is None or self._sent is not None:
             raise RuntimeError("send follows reset or receive")
-        chosen = np.asarray(actions, dtype=np.int32) + self._first_action  # [E]
-        if chosen.shape != (self.count,):
-            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        numbers = np.asarray(actions)
+        if numbers.shape != (self.count,):
+            raise RuntimeError(f"actions of shape {numbers.shape} for {self.count} environments")
+        chosen = self._actions[numbers]  # [E], or [E, d] where they are bins
         rows = self._all if active is None else np.flatnonzero(active).astype(np.int32)
         if rows.size:
             self._pool.send(chosen if active is None else chosen[rows], rows)
@@ -151,7 +160,7 @@ def _envpool() -> Any:
 
 def _pool_spec(env_id: str) -> Any:
     try:
-        return _envpool().make_spec(env_id)
+        return _envpool().make_spec(split_bins(env_id).env_id)
     except (ImportError, RuntimeError) as reason:  # some families need libraries of the system
         line = " ".join(str(reason).split())
         raise InvalidInput(f"EnvPool cannot make {env_id!r} here: {line}") from reason

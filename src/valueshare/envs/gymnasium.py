@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with Box observations and Discrete actions.
+"""Any Gymnasium environment with Box observations, and Discrete actions or bins of Box ones.
 
 A plain loop, run in `receive`: it overlaps with the work that a GPU was given before. Most of these environments are
 Python, where threads take turns at the interpreter (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads),
@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit, spec_from_spaces
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
@@ -67,6 +68,7 @@ class CheckedEnvironment:
     def __init__(self, env: gymnasium.Env[Any, Any], spec: EnvironmentSpec) -> None:
         self._env, self._spec = env, spec
         self._first_action = int(getattr(env.action_space, "start", 0))  # of a Discrete space
+        self._bins = action_table(spec.name, env.action_space) if split_bins(spec.name).bins else None  # [n, d]
 
     def reset(self, seed: int | None = None) -> NDArray[Any]:
         """The first observation of a new episode."""
@@ -110,7 +112,7 @@ class CheckedEnvironment:
     def _stepped(self, action: int) -> tuple[Any, Any, bool, bool]:
         """Observation, reward, terminated, truncated."""
         try:
-            seen, reward, ended, cut, _ = self._env.step(self._first_action + action)
+            seen, reward, ended, cut, _ = self._env.step(self._own_action(action))
         except (TypeError, ValueError) as error:
             if (given := _other_than_five(error)) is None:
                 raise
@@ -125,6 +127,10 @@ class CheckedEnvironment:
                     f"True nor False: return {STEP_VALUES}"
                 )
         return seen, reward, bool(ended), bool(cut)
+
+    def _own_action(self, action: int) -> Any:
+        """The environment's own action; an array is a copy, which the environment may change."""
+        return self._first_action + action if self._bins is None else self._bins[action].copy()
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
@@ -212,9 +218,9 @@ def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
 
 
 def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
-    """An environment without the passive checker, which costs time and complains of spaces."""
+    """An environment without the passive checker, which costs time and complains of spaces; bins are its caller's."""
     try:
-        return gymnasium.make(env_id, max_episode_steps=episode_limit, disable_env_checker=True)
+        return gymnasium.make(split_bins(env_id).env_id, max_episode_steps=episode_limit, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as reason:
         line = " ".join(str(reason).split())
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from valueshare._version import __version__
@@ -11,15 +11,17 @@ from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
 Scale = Literal["paper", "smoke"]
+ActionsScale = Literal["full", "smoke"]
 
 GRIDWORLD = "gridworld"
 KIND = "tabular"  # of a results folder
+MAX_COPIES = 1_000  # of each action
 
 
-def step_size_grid(spacing: float) -> tuple[float, ...]:
-    """exp(x) for x = -6, -6 + spacing, ..., 0: a logarithmic search over (0, 1]."""
-    count = round(6 / spacing)
-    return tuple(math.exp(-6 + 6 * i / count) for i in range(count + 1))
+def step_size_grid(spacing: float, lowest: float = -6) -> tuple[float, ...]:
+    """exp(x) for x = lowest, lowest + spacing, ..., 0: a logarithmic search over (0, 1]."""
+    count = round(-lowest / spacing)
+    return tuple(math.exp(lowest - lowest * i / count) for i in range(count + 1))
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class TabularStudy:
     """Discount factor."""
     step_reward: float = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
+    action_copies: int = 1
+    """How often every action is there; the copies are alike, which the learner does not know."""
     measure: Literal["auto", "episodes", "reward"] = "auto"
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 
@@ -62,6 +66,8 @@ class TabularStudy:
             raise InvalidInput(f"discount = {self.discount:g}: it lies in [0, 1]")
         if not math.isfinite(self.step_reward):
             raise InvalidInput(f"step-reward = {self.step_reward}: write a finite number")
+        if not 1 <= self.action_copies <= MAX_COPIES:
+            raise InvalidInput(f"action-copies = {self.action_copies}: write 1 to {MAX_COPIES:,}")
         if self.step_reward and self.env != GRIDWORLD:
             raise InvalidInput(f"--step-reward is for the gridworld: {self.env} has its own rewards")
 
@@ -108,8 +114,15 @@ def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
     return tuple(studies)
 
 
+def several_action_sets(studies: Sequence[TabularStudy]) -> bool:
+    """Whether the studies differ in their number of actions."""
+    return len({study.action_copies for study in studies}) > 1
+
+
 def title(studies: Sequence[TabularStudy]) -> str:
     """The title of a page of these studies."""
+    if several_action_sets(studies):
+        return "Gridworld: value-sharing with more and more actions"
     if len(studies) > 1:
         return "Gridworld: value-sharing in tabular Q-learning"
     return f"{studies[0].env}: value-sharing in tabular {studies[0].algorithm}"
@@ -131,4 +144,24 @@ def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:
             steps=5_000, regimes=(500, 1_000, 2_500, 5_000), discount=0.95, step_reward=step_reward, **grids[scale]
         )
         for step_reward in (-1.0, 0.0)
+    )
+
+
+def gridworld_actions_studies(scale: ActionsScale = "full") -> tuple[TabularStudy, ...]:
+    """The gridworld with its four actions copied until there are n = 4, 8, ..., 1,024; k = 0, 1 and n.
+
+    The settings are those of `gridworld_studies`. An update with k moves the action-value by (1 + (k² + 2 k) / n) times
+    the step size, n + 3 times it with k = n: so step sizes go down to exp(-12), which is 0.006 / 1,024.
+    """
+    grids: dict[ActionsScale, tuple[Sequence[int], dict[str, Any]]] = {
+        "full": ([2**i for i in range(9)], {"step_sizes": step_size_grid(0.4, -12), "seeds": 64}),
+        "smoke": ([1, 8], {"step_sizes": step_size_grid(2.0, -6), "seeds": 4}),
+    }
+    if scale not in grids:
+        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(grids)}")
+    copies, grid = grids[scale]
+    return tuple(
+        replace(study, k=(0.0, 1.0, 4.0 * count), action_copies=count, **grid)
+        for study in gridworld_studies()
+        for count in copies
     )

@@ -13,9 +13,9 @@ import polars as pl
 
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import GRIDWORLD, TabularStudy, studies_of
+from valueshare.experiments.studies import GRIDWORLD, TabularStudy, several_action_sets, studies_of
 from valueshare.runs.launcher_options import LauncherOptions, Shard
-from valueshare.tabular.mdp import FiniteMDP, gridworld
+from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
 
@@ -25,7 +25,10 @@ TASK_STEP_SIZES = 16  # of a cluster's task: tenths of a second for the paper's 
 
 @dataclass(frozen=True)
 class TabularResult:
-    """The results of studies that differ in their environment alone."""
+    """The results of studies that differ in their environment alone.
+
+    Every table has the columns in which studies differ: `step_reward`, and `actions` where they differ in that number.
+    """
 
     studies: tuple[TabularStudy, ...]
     runs: pl.DataFrame  # one row per run and regime
@@ -42,8 +45,19 @@ class TabularResult:
 def study_mdp(study: TabularStudy) -> FiniteMDP:
     """The environment of a study."""
     if study.env != GRIDWORLD:
-        return FiniteMDP.from_gymnasium(study.env, discount=study.discount)
-    return gridworld(step_reward=study.step_reward, discount=study.discount)
+        mdp = FiniteMDP.from_gymnasium(study.env, discount=study.discount)
+    else:
+        mdp = gridworld(step_reward=study.step_reward, discount=study.discount)
+    return copied_actions(mdp, study.action_copies)
+
+
+def case_columns(studies: Sequence[TabularStudy], mdps: Sequence[FiniteMDP]) -> list[list[pl.Expr]]:
+    """The columns that tell the studies of a figure apart, for each of them."""
+    columns = [[pl.lit(study.case, pl.Float64).alias("step_reward")] for study in studies]
+    if several_action_sets(studies):
+        for own, mdp in zip(columns, mdps, strict=True):
+            own.append(pl.lit(mdp.actions, pl.Int64).alias("actions"))
+    return columns
 
 
 class Cell(NamedTuple):
@@ -74,7 +88,8 @@ def sweep_studies(
         began = time.perf_counter()
         tables = _on_cluster(studies, cells, progress, launcher)
     else:
-        sweep(mdps[0], studies[0].algorithm, steps=1)  # compiles, so that it is not measured
+        for mdp in {mdp.actions: mdp for mdp in mdps}.values():
+            sweep(mdp, studies[0].algorithm, steps=1)  # compiles, so that it is not measured
         began = time.perf_counter()
         tables = [
             _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.record_steps, progress)
@@ -82,23 +97,24 @@ def sweep_studies(
             for own in [studies[cell.study]]
         ]
     seconds = time.perf_counter() - began
-    cases = [pl.lit(studies[cell.study].case, pl.Float64).alias("step_reward") for cell in cells]
-    return pl.concat(table.with_columns(case) for table, case in zip(tables, cases, strict=True)), seconds
+    cases = case_columns(studies, mdps)
+    named = [table.with_columns(cases[cell.study]) for table, cell in zip(tables, cells, strict=True)]
+    return pl.concat(named), seconds
 
 
 def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
     """The results of whole studies, from their runs."""
     norms, figure, held_out = [], [], []
-    for study in studies:
-        case = pl.lit(study.case, pl.Float64).alias("step_reward")
-        table = runs.filter(pl.col("step_reward").eq_missing(study.case))
+    mdps = [study_mdp(study) for study in studies]
+    for study, mdp, case in zip(studies, mdps, case_columns(studies, mdps), strict=True):
+        table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in case)
         measured = table.rename({_COLUMNS[study.measured]: "score"})
         chosen = tuned_increase(measured)
         figure.append(chosen.with_columns(case))
         first_half = pl.col("seed") < study.seeds // 2
         crossed = tuned_increase(measured, choose=first_half, score=~first_half, both_ways=True)
         held_out.append(crossed.with_columns(case))
-        norms.append(_norms(study, study_mdp(study), chosen).with_columns(case))
+        norms.append(_norms(study, mdp, chosen).with_columns(case))
     return TabularResult(tuple(studies), runs, pl.concat(norms), pl.concat(figure), pl.concat(held_out), seconds)
 
 

@@ -26,7 +26,8 @@ class Convolution(nn.Module):
 
     Weights and biases are those of `torch.nn.Conv2d(channels, outputs, kernel, stride)`, in names,
     shapes and order. The image is multiplied by `scale`, and may be of bytes: it becomes floating
-    point together with the patches. Shapes: [..., H, W, channels] -> [..., H', W', outputs].
+    point together with the patches. An image of bools is one of 0 and 1, without a scale.
+    Shapes: [..., H, W, channels] -> [..., H', W', outputs].
     """
 
     def __init__(self, channels: int, outputs: int, kernel: int, stride: int, scale: float = 1.0) -> None:
@@ -40,7 +41,8 @@ class Convolution(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         # The scale goes to the few weights instead of the many pixels; bytes then stay whole
         # numbers, which even the short mantissas of TensorFloat-32 hold exactly.
-        columns = patch_weights(self.weight, self.stride) * self.scale  # [K, outputs]
+        scale = 1.0 if image.dtype == torch.bool else self.scale
+        columns = patch_weights(self.weight, self.stride) * scale  # [K, outputs]
         one = image[..., 0, 0, 0].numel() == 1
         if image.is_cuda and self.kernel // self.stride == 2 and not one:
             return by_shifts(image, columns, self.stride) + self.bias

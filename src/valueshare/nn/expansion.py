@@ -3,7 +3,7 @@
 from itertools import takewhile
 
 from valueshare.errors import InvalidInput
-from valueshare.expansion import condition_number, scale_mean
+from valueshare.expansion import Coefficient, condition_number, resolve_k
 from valueshare.extras import install_command
 
 try:
@@ -18,6 +18,8 @@ from valueshare.nn.stacking import per_agent, stackable
 
 # What turns outputs into probabilities, or their logarithms: those are no action-values.
 PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)
+# The base classes of Stable-Baselines3's algorithms, and of its policies and Q-networks.
+STABLE_BASELINES3 = {"stable_baselines3.common.base_class.BaseAlgorithm", "stable_baselines3.common.policies.BaseModel"}
 
 
 @stackable
@@ -25,20 +27,29 @@ class MeanExpansion(nn.Module):
     """Turn a network's outputs z into action-values q = M_k z by scaling their mean by k+1.
 
     Has no parameters. `scale` = k+1 is a buffer: it travels with `.to()` and `state_dict()`, and
-    stacking the state of many agents gives each its own k. Shapes: z [..., n] -> q [..., n].
+    stacking the state of many agents gives each its own k. `k="n"` is the number of actions, given as `n`.
+    Can be compiled with `torch.compile` and `torch.jit.script`. Shapes: z [..., n] -> q [..., n].
     """
 
     scale: torch.Tensor
 
-    def __init__(self, k: float, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        k: Coefficient,
+        *,
+        n: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
-        scale = torch.tensor(condition_number(_number(k)), device=device, dtype=dtype)
+        scale = torch.tensor(condition_number(_number(resolve_k(k, n))), device=device, dtype=dtype)
         self.register_buffer("scale", scale)
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
-        q: torch.Tensor = scale_mean(z, per_agent(self.scale.to(z.dtype), z))
-        return q
+        # `expansion.scale_mean`, in what TorchScript knows.
+        mean = z.mean(dim=-1, keepdim=True)
+        return per_agent(self.scale.to(z.dtype), z) * mean + (z - mean)
 
     def extra_repr(self) -> str:
         if self.scale.is_meta or self.scale.ndim:  # a template, or the stacked state of many agents
@@ -46,17 +57,21 @@ class MeanExpansion(nn.Module):
         return f"k={self.scale.item() - 1:g}"
 
 
-def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = None) -> nn.Module:
+def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | None = None) -> nn.Module:
     """Put a mean-expansion layer after the last linear layer of a network, in place.
 
-    The linear layer becomes `Sequential(linear, MeanExpansion(k))`, under every name it has, with the same weights (not
-    copies), so an optimiser that already holds them still works. Its entries in `state_dict()` gain a "0.": load older
-    checkpoints first. Returns the network; for a bare linear layer, the `Sequential`. "Last" is the order in which the
-    layers were registered: name another one with `after="path.to.layer"`. A network whose outputs are probabilities is
-    refused, as far as its modules tell.
+    `k` is a number, or "n" for the number of that layer's outputs. The linear layer becomes `Sequential(linear,
+    MeanExpansion(k))`, under every name it has, with the same weights (not copies), so an optimiser that already holds
+    them still works. Its entries in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for
+    a bare linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name another one
+    with `after="path.to.layer"`. Refused are networks of Stable-Baselines3, whose target network would stay without
+    the layer, layers with one output, and, as far as modules tell, networks whose outputs are probabilities.
     """
+    _refuse_stable_baselines3(module)
     if not isinstance(module, nn.Module):
         raise InvalidInput(f"module is given as {type(module).__name__}: give a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InvalidInput("this network is compiled by TorchScript: put the layer in first, then compile it")
     modules = dict(module.named_modules(remove_duplicate=False))
     linears = {path: m for path, m in modules.items() if isinstance(m, nn.Linear)}
     if any(isinstance(m, MeanExpansion) for m in modules.values()):
@@ -77,7 +92,12 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
                 "no action-values: take it away, or name the output layer with after"
             )
     linear = linears[after]
-    layer = MeanExpansion(k, device=linear.weight.device, dtype=linear.weight.dtype)
+    if linear.out_features == 1:
+        raise InvalidInput(
+            f"the linear layer {after!r} has one output: a value stream has no actions that share; name the layer of "
+            "the action-values with after"
+        )
+    layer = MeanExpansion(k, n=linear.out_features, device=linear.weight.device, dtype=linear.weight.dtype)
     expanded = nn.Sequential(linear, layer).train(linear.training)
     if linear is module:
         return expanded
@@ -87,6 +107,23 @@ def append_mean_expansion(module: nn.Module, k: float, *, after: str | None = No
     return module
 
 
+def _refuse_stable_baselines3(module: object) -> None:
+    """Refuse an algorithm, policy or network of Stable-Baselines3, known by the names of its classes.
+
+    Its algorithms make the target network before they can be changed, and then copy parameters only.
+    """
+    found = [module, *module.modules()] if isinstance(module, nn.Module) else [module]
+    for each in found:
+        names = {f"{base.__module__}.{base.__name__}" for base in type(each).__mro__}
+        if names & STABLE_BASELINES3:
+            contrib = any(name.startswith("sb3_contrib.") for name in names)
+            policy = "sb3_contrib.QRDQNPolicy" if contrib else "sb3.DQNPolicy"
+            raise InvalidInput(
+                f"{type(each).__name__} belongs to Stable-Baselines3, whose target network would stay without the "
+                f"layer: train with the policy valueshare.integrations.{policy} and policy_kwargs={{'k': ...}}"
+            )
+
+
 def _number(k: float) -> float:
     """k as a number, NumPy's and single tensors too; a text is none."""
     try:
@@ -94,7 +131,7 @@ def _number(k: float) -> float:
             return float(k)
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several
         pass
-    raise InvalidInput(f"k is given as {type(k).__name__}: write a number, like 4.0")
+    raise InvalidInput(f"k is given as {type(k).__name__}: write a number, like 4.0, or 'n'")
 
 
 def _next_in_sequence(modules: dict[str, nn.Module], layer: str) -> list[nn.Module]:

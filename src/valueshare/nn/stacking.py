@@ -44,7 +44,7 @@ def per_agent(values: Tensor, like: Tensor) -> Tensor:
 
     Shapes: [] -> []; [P] -> [P, 1, ...], with as many axes as `like`.
     """
-    return values.reshape(-1, *(1,) * (like.ndim - 1)) if values.ndim else values
+    return values.reshape([-1] + [1] * (like.ndim - 1)) if values.ndim > 0 else values  # as TorchScript reads it
 
 
 class StackedNetwork:

@@ -11,6 +11,8 @@ from valueshare.errors import InvalidInput
 from valueshare.nn.convolution import Convolution
 from valueshare.nn.stacking import Linear, per_agent, stackable
 
+NATURE_LEAST = 36  # pixels: smaller images have MinAtar's network
+
 
 class NetworkShape(NamedTuple):
     """A network's sizes, and how it starts: equal shapes fit into one stack of weights."""
@@ -18,7 +20,7 @@ class NetworkShape(NamedTuple):
     observation: tuple[int, ...]  # [D], a vector, or [C, H, W], an image
     actions: int
     hidden: tuple[int, ...]  # widths of the hidden linear layers; the last one belongs to the head
-    observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead
+    observation_scale: float = 1.0  # multiplies vectors; images are divided by 255 instead, unless they are bools
     initialization: str = "paper"  # or "pytorch": how the weights start (`nn.init`)
 
 
@@ -43,12 +45,13 @@ def torso(shape: NetworkShape) -> Torso:
         size, *widths = (*observation, *hidden[:-1])
         return Torso(mlp_torso(size, widths, shape.observation_scale), (size, *widths)[-1])
     if len(observation) == 3:
+        small = max(observation[1:]) < NATURE_LEAST
         if len(hidden) != 1 or shape.observation_scale != 1:
             raise InvalidInput(
                 f"hidden = {list(hidden)}, observation_scale = {shape.observation_scale}: images"
-                " take one hidden layer after the convolutions and no scale; write [512] and 1"
+                f" take one hidden layer after the convolutions and no scale; write [{128 if small else 512}] and 1"
             )
-        convolutions = NatureTorso(observation)
+        convolutions = MinAtarTorso(observation) if small else NatureTorso(observation)
         return Torso(convolutions, convolutions.features)
     raise InvalidInput(
         f"observations of shape {list(observation)}: only vectors [D] and images [C, H, W] have a"
@@ -97,8 +100,10 @@ class NatureTorso(nn.Module):
     def __init__(self, shape: Sequence[int] = (4, 84, 84)) -> None:
         super().__init__()
         channels, height, width = shape
-        if min(height, width) < 36:
-            raise InvalidInput(f"images of {height}x{width}: these convolutions need at least 36x36")
+        if min(height, width) < NATURE_LEAST:
+            raise InvalidInput(
+                f"images of {height}x{width}: these convolutions need at least {NATURE_LEAST}x{NATURE_LEAST}"
+            )
         self.convolutions = nn.Sequential(
             Convolution(channels, 32, kernel=8, stride=4, scale=1 / 255),
             nn.ReLU(),
@@ -112,6 +117,28 @@ class NatureTorso(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         features: Tensor = self.convolutions(frames.movedim(-3, -1))  # [..., H', W', 64]
         return features.movedim(-1, -3).flatten(-3)
+
+
+class MinAtarTorso(nn.Module):
+    """The one convolution of MinAtar's DQN, 16@3x3/1 with a ReLU (Young and Tian, 2019).
+
+    Takes bools, as MinAtar has them, or bytes or floats in 0..255, which it divides by 255.
+    Shapes: [..., C, H, W] -> [..., features]; [10, 10, 10] -> 1024.
+    """
+
+    features: int
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if min(height, width) < 3:
+            raise InvalidInput(f"images of {height}x{width}: this convolution needs at least 3x3")
+        self.convolution = Convolution(channels, 16, kernel=3, stride=1, scale=1 / 255)
+        self.features = 16 * (height - 2) * (width - 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        features: Tensor = self.convolution(image.movedim(-3, -1)).relu()  # [..., H - 2, W - 2, 16]
+        return features.flatten(-3)
 
 
 def _width_after(pixels: int) -> int:

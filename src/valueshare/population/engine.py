@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
 from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.state import Population, State
+
+if TYPE_CHECKING:
+    from valueshare.envs.gymnax import GymnaxEnvironments
 
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
@@ -88,7 +91,11 @@ def make_engine(
         shares = [share.tolist() for share in np.array_split(names, groups)]
         training = [started(make(population, share, max(1, threads // groups))) for share in shares]
         executor: Executor
-        if groups == 1 and population.device.type == "cpu" and not asynchronous:
+        if groups == 1 and _stays_on_device(training[0], population):
+            from valueshare.population.execution.on_device import DeviceExecutor
+
+            executor = DeviceExecutor(population, state, training[0], compiled=compiled)
+        elif groups == 1 and population.device.type == "cpu" and not asynchronous:
             executor = SerialExecutor(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
@@ -101,6 +108,13 @@ def can_be_asynchronous(population: Population) -> bool:
     """Whether processes of their own make environments faster: emulators, and replay on a GPU."""
     suits = population.env.backend == "ale" and not population.replay_on_host
     return suits and can_wait(population.device)
+
+
+def _stays_on_device(environments: Environments, population: Population) -> "TypeGuard[GymnaxEnvironments]":
+    """Whether nothing of a step needs to pass through the host."""
+    # Only they are of this backend; the class itself is not imported where it is not needed.
+    jax = environments.spec.backend == "jax" and not population.replay_on_host
+    return jax and population.device.type == "cuda" and cast("GymnaxEnvironments", environments).on_gpu
 
 
 def _environment_process(population: Population, names: Sequence[str], threads: int) -> Environments:
@@ -119,4 +133,5 @@ def _environments(
         protocol=population.settings.atari_protocol,
         lockstep=not evaluation,
         evaluation=evaluation,
+        device=str(population.device),
     )

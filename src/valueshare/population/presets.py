@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import is_atari
+from valueshare.envs.gymnax_names import is_minatar
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
@@ -203,7 +205,38 @@ def atari_rmsprop() -> Preset:
     return Preset(settings, replace(base.agent_settings, step_size=2.5e-4))
 
 
+def minatar() -> Preset:
+    """The five MinAtar games: settings of Dopamine's MinAtar DQN, with the network and loss of Young and Tian (2019).
+
+    https://github.com/google/dopamine, labs/environments/minatar/dqn_asterix.gin: Adam, batch size 32, an update every
+    4 steps, a target copy every 1,000, replay of 100,000 from 1,000 on. https://github.com/kenjyoung/MinAtar,
+    examples/dqn.py: the network, the Huber loss, and epsilon that falls over 100,000 steps, here to Dopamine's 0.01.
+    """
+    return Preset(
+        TrainingSettings(
+            steps=1_000_000,
+            checkpoint_interval=100_000,
+            hidden=(128,),
+            initialization="pytorch",
+            batch_size=32,
+            replay_capacity=100_000,
+            learning_starts=1_000,
+            update_interval=4,
+            target_update_interval=1_000,
+            loss="huber",
+            reduction="mean",
+            optimizer="adam",
+            optimizer_epsilon=3.125e-4,
+            eval_interval=100_000,
+            eval_episodes=10,
+            eval_envs=10,
+        ),
+        AgentSettings(step_size=2.5e-4, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=100_000),
+    )
+
+
 PRESETS = {"CartPole-v1": cartpole, "Acrobot-v1": acrobot, "MountainCar-v0": mountaincar, "LunarLander-v3": lunarlander}
+ALIKE = {"LunarLanderContinuous-v3": "LunarLander-v3"}  # the same task: its preset, not tuned on these actions
 
 
 def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
@@ -211,8 +244,11 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
 
     On Atari games the settings depend on the algorithm; those of one run must agree.
     """
+    if is_minatar(env):
+        return minatar()
     if not is_atari(env):
-        return PRESETS.get(env, generic)()
+        plain = split_bins(env).env_id
+        return PRESETS.get(ALIKE.get(plain, plain), generic)()
     presets = {name: atari(name) for name in algorithms}
     if len(set(presets.values())) > 1:
         raise InvalidInput(

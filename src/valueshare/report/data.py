@@ -12,16 +12,17 @@ from valueshare.analysis.intervals import iqm_curves, over_all_games
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scores import BASELINES, has_human_score, human_normalized
+from valueshare.analysis.scales import NORMALISED, ScoreScale, dqn_scale, human_scale
+from valueshare.analysis.scores import has_human_score
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
+from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
-from valueshare.report.figures.style import ATARI_ACTIONS, plain_of
+from valueshare.report.figures.style import ATARI_ACTIONS, plain_of, split_settings
 
 RMSPROP = "rmsprop"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
-SCORE = "human_normalized"
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,27 @@ class ReportData:
     def atari(self) -> bool:
         return all(has_human_score(env) for env in self.table["env"].unique())
 
+    @cached_property
+    def minatar(self) -> bool:
+        return all(is_minatar(env) for env in self.table["env"].unique())
+
+    @cached_property
+    def scale(self) -> ScoreScale | None:
+        """The scale on which environments are averaged; None where they have none in common."""
+        if self.atari:
+            return human_scale(self.table["env"].unique().to_list())
+        if not self.minatar:
+            return None
+        base = pl.col("algorithm").map_elements(lambda name: split_settings(name)[0], return_dtype=pl.String)
+        rows = self.main.with_columns(base=base)
+        is_dqn = (pl.col("base") == "dqn") | ((pl.col("base") == "ib-dqn") & (pl.col("k") == 0))
+        return dqn_scale(self.main, self.main.filter(rows.select(is_dqn).to_series()))
+
     @property
     def n(self) -> int | None:
         """The number of actions, where all environments have the same known one."""
+        if self.minatar:
+            return MINATAR_ACTIONS
         return ATARI_ACTIONS if self.atari and self.full_actions else None
 
     @cached_property
@@ -89,20 +108,30 @@ class ReportData:
         """Whether any run has a number in a column."""
         return column in self.main.columns and bool(self.main[column].is_not_null().any())
 
+    @property
+    def auc_name(self) -> str:
+        """What a run counts with."""
+        return "AUC" if self.scale is None else f"{self.scale.word} AUC"
+
     @cached_property
     def normalised(self) -> pl.DataFrame:
-        return human_normalized(self.main)
+        return self.normalise(self.main)
+
+    def normalise(self, rows: pl.DataFrame) -> pl.DataFrame:
+        assert self.scale is not None  # or the figure was refused
+        return self.scale.normalise(rows)
 
     @cached_property
     def curves(self) -> Estimate:
-        """IQM curves of the human-normalised score."""
+        """IQM curves of the normalised score."""
         return self.iqm(self.main)
 
     def iqm(self, rows: pl.DataFrame) -> Estimate:
         """IQM curves as far as they are over all games that an algorithm has."""
-        found = iqm_curves(human_normalized(rows), column=SCORE, resamples=self.resamples)
+        assert self.scale is not None
+        found = iqm_curves(self.normalise(rows), column=NORMALISED, resamples=self.resamples)
         whole = over_all_games(found.table)
-        return Estimate(whole.table, (BASELINES, *found.notes, *whole.notes))
+        return Estimate(whole.table, (self.scale.note, *found.notes, *whole.notes))
 
     def differences(self, table: pl.DataFrame, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
@@ -112,7 +141,7 @@ class ReportData:
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
-        after = table.filter(pl.col("step") > 0) if column != SCORE else table
+        after = table.filter(pl.col("step") > 0) if column != NORMALISED else table
         sides = layered.named(), plain.named()
         shared, cut = shared_evaluations(after, *sides, column)
         means, notes = run_auc(shared, column)

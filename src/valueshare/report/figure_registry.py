@@ -12,21 +12,26 @@ from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.run_values import final_scores, run_auc
-from valueshare.analysis.scores import BASELINES, human_normalized
+from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import VARIANT
 from valueshare.errors import InvalidInput
-from valueshare.report.data import RMSPROP, SCORE, ReportData, is_synthetic, report_data
+from valueshare.report import action_sets
+from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import millions, seed_count
-from valueshare.report.figures.style import RED, Look, house_style
+from valueshare.report.figures.style import RED, Look, house_style, split_settings
 from valueshare.report.folder import Drawn
+from valueshare.report.settings_map import content as _settings_map
+from valueshare.report.settings_map import has_scores
+from valueshare.report.swept_settings import at_best
 from valueshare.text import how_many
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
 MAX_GAMES = 10  # with a line each in one panel
-TOP_LEAST, TOP_MOST = 2.0, 100.0  # human-normalised scores up to which profiles go
+TOP_LEAST, TOP_MOST = 2.0, 100.0  # normalised scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
@@ -87,16 +92,17 @@ def _geometry(data: ReportData) -> Content:
 
 
 def _iqm(data: ReportData) -> Content:
+    assert data.scale is not None  # or the figure was refused
     table, notes = data.curves
     caption = (
-        f"Interquartile mean of the human-normalised score over {_counted(data.main)}. Shaded: "
+        f"Interquartile mean of the {data.scale.word} score over {_counted(data.main)}. Shaded: "
         "95 % stratified bootstrap intervals. Dashed: with the mean-expansion layer. Dotted: "
         "where it reaches the best of the same algorithm without it."
     )
     for line in aggregates.efficiency_lines(table, data.variants):
         sentence, more = _efficiency(data, line)
         caption, notes = f"{caption} {sentence}", (*notes, *more)
-    return aggregates.iqm_curves(table, n=data.n), caption, notes
+    return aggregates.iqm_curves(table, n=data.n, word=data.scale.word), caption, notes
 
 
 def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str, ...]]:
@@ -107,7 +113,7 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
         for v in (line.sooner, line.plain)
     ]
     sides = line.sooner.named(), line.plain.named()
-    found = sample_efficiency_interval(pl.concat(rows), *sides, column=SCORE, resamples=data.resamples)
+    found = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALISED, resamples=data.resamples)
     row = found.table.row(0, named=True)
     low, high = ("never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high"))
     between = "" if row["reached"] is None else f" [{low}, {high}]"
@@ -130,16 +136,18 @@ def _rmsprop(data: ReportData) -> Content:
 
 
 def _profiles(data: ReportData) -> Content:
-    finals, missing = final_scores(data.normalised, SCORE)
-    top = float(max(TOP_LEAST, min(TOP_MOST, finals[SCORE].drop_nulls().to_numpy().max())))
+    assert data.scale is not None
+    finals, missing = final_scores(data.normalised, NORMALISED)
+    top = float(max(TOP_LEAST, min(TOP_MOST, finals[NORMALISED].drop_nulls().to_numpy().max())))
     thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
-    table, notes = performance_profile(finals, thresholds, column=SCORE, resamples=data.resamples)
+    table, notes = performance_profile(finals, thresholds, column=NORMALISED, resamples=data.resamples)
     caption = (
-        f"Performance profiles over {_counted(data.main)}: the share of runs whose human-normalised score, the mean "
+        f"Performance profiles over {_counted(data.main)}: the share of runs whose {data.scale.word} score, the mean "
         "of the last three evaluations, is above a value. Shaded: 95 % stratified bootstrap intervals, each for its "
         "own value. Dashed: with the mean-expansion layer."
     )
-    return aggregates.performance_profiles(table, n=data.n), caption, (BASELINES, *missing, *notes)
+    figure = aggregates.performance_profiles(table, n=data.n, word=data.scale.word)
+    return figure, caption, (data.scale.note, *missing, *notes)
 
 
 def _by_game(
@@ -150,24 +158,34 @@ def _by_game(
     def content(data: ReportData) -> Content:
         assert data.pair is not None  # or the figure was refused
         plain, layered = (variant.look for variant in data.pair)
-        human = column == SCORE
-        table, notes = data.differences(data.normalised if human else data.main, column)
-        text = caption.format(plain=plain.label, layered=layered.label)
-        return draw(table, plain, layered), text, (BASELINES, *notes) if human else notes
+        table, notes = data.differences(data.main, column)
+        return draw(table, plain, layered), caption.format(plain=plain.label, layered=layered.label), notes
 
     return content
 
 
+def _score_change(data: ReportData) -> Content:
+    assert data.pair is not None
+    assert data.scale is not None
+    plain, layered = (variant.look for variant in data.pair)
+    table, notes = data.differences(data.normalised, NORMALISED)
+    caption = (
+        f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
+        "scale is logarithmic beyond ±0.1."
+    )
+    return bars.score_change(table, plain, layered, data.scale.word), caption, (data.scale.note, *notes)
+
+
 def _sensitivity(data: ReportData) -> Content:
-    if data.atari:
-        auc, notes = run_auc(human_normalized(data.sweep), SCORE)
-        figure = curves.sensitivity_by_game(auc.rename({SCORE: "value"}))
-        caption = "Human-normalised AUC against k. Shaded: one standard deviation over seeds."
-        return figure, caption, (BASELINES, *notes)
+    if data.scale is not None:
+        auc, notes = run_auc(data.normalise(data.sweep), NORMALISED)
+        figure = curves.sensitivity_by_game(auc.rename({NORMALISED: "value"}), data.scale.word)
+        caption = f"{data.scale.word} AUC against k. Shaded: one standard deviation over seeds."
+        return figure, caption[0].upper() + caption[1:], (data.scale.note, *notes)
     auc, notes = run_auc(data.sweep)
     by_k = mean_intervals(auc, ["k"], "score", resamples=data.resamples)
     lines = mean_intervals(data.sweep, ["k", "step"], "score", resamples=data.resamples)
-    caption = f"{data.envs[0]}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
+    caption = f"{_sweep_name(data)}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     return curves.sensitivity(by_k, lines), caption, notes
 
 
@@ -176,7 +194,7 @@ def _against_k(column: str, draw: Callable[[pl.DataFrame], Figure]) -> FigureKin
         means, notes = run_auc(data.sweep.filter(pl.col("step") > 0), column)
         table = mean_intervals(means, ["k"], column, resamples=data.resamples)
         text = column.replace("_", " ")
-        caption = f"{data.envs[0]}: {text} against k. Shaded: 95 % intervals over seeds."
+        caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return draw(table), caption, notes
 
     return FigureKind(content, (ONE_ENV, SEVERAL_K, _has(column)))
@@ -198,9 +216,10 @@ def _learning_curves(data: ReportData) -> Content:
 
 def _overestimation(data: ReportData) -> Content:
     rows, notes = _few_lines(data)
-    if data.pair is not None:  # those that the layer is about, as in the paper
-        rows = rows.filter(pl.col("algorithm").is_in([v.algorithm for v in data.pair]))
     rows = rows.filter(pl.col("step") > 0)  # values before training mean nothing
+    pair = [] if data.pair is None else [v.algorithm for v in data.pair]
+    of_pair = rows.filter(pl.col("algorithm").is_in(pair))  # those that the layer is about, as in the paper
+    rows = of_pair if of_pair["overestimation"].is_not_null().any() else rows
     caption = (
         "Overestimation along training, means over seeds; translucent lines, where there are, are "
         f"the seeds. Values above {games.CAP:g} are drawn there."
@@ -209,14 +228,24 @@ def _overestimation(data: ReportData) -> Content:
 
 
 def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The runs whose lines one panel can hold; of many k, the paper's choice."""
+    """The runs whose lines one panel can hold: each k at its best step size, and of many k the paper's choice."""
     if len(data.variants) <= MAX_LINES:
         return data.main, ()
+    rows, notes = at_best(data)
+    if rows.select(VARIANT).n_unique() <= MAX_LINES:
+        return rows, notes
     shown = curves.curves_shown(data.sweep)
     shown = [k for k in shown if k == 0] + [k for k in shown if k > 0][: MAX_LINES - 1]
-    kept = data.main.filter((pl.col("algorithm") != data.swept) | pl.col("k").is_in(shown))
+    swept = (pl.col("algorithm") == data.swept) | pl.lit(bool(notes))
     left = len(data.ks) - len(shown)
-    return kept, (f"{left} of {len(data.ks)} k are not drawn here: too many lines",)
+    kept = rows.filter(~swept | pl.col("k").is_in(shown))
+    return kept, (*notes, f"{left} of {len(data.ks)} k are not drawn here: too many lines")
+
+
+def _sweep_name(data: ReportData) -> str:
+    """The environment of the sweep over k, and its other setting where there are several: one is shown."""
+    setting = split_settings(data.swept)[1].replace("_", " ")
+    return f"{data.envs[0]}, {setting}" if setting else data.envs[0]
 
 
 def _counted(rows: pl.DataFrame) -> str:
@@ -229,6 +258,9 @@ def _has(column: str) -> Need:
 
 
 ATARI = Need("Atari games only, for human-normalised scores", lambda data: data.atari)
+SCALE = Need(
+    "Atari games only, or MinAtar games that DQN learned, for normalised scores", lambda data: data.scale is not None
+)
 ONE_ENV = Need("one environment", lambda data: len(data.envs) == 1)
 SEVERAL_ENVS = Need("several environments", lambda data: len(data.envs) > 1)
 SEVERAL_K = Need("an algorithm with at least three k", lambda data: len(data.ks) > 2)
@@ -237,21 +269,15 @@ FINAL = Need(
     "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
 )
 WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique()))
+ACTION_SETS = Need("DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets)
 ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
-ATARI_OR_ONE_ENV = Need("one environment", lambda data: data.atari or len(data.envs) == 1)
+SCALE_OR_ONE_ENV = Need("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
+TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", has_scores)
 
 FIGURES: dict[str, FigureKind] = {
-    "iqm": FigureKind(_iqm, (ATARI, SEVERAL_ENVS)),
-    "performance-profile": FigureKind(_profiles, (ATARI, SEVERAL_ENVS, FINAL)),
-    "auc-change": FigureKind(
-        _by_game(
-            SCORE,
-            bars.score_change,
-            "Change of the human-normalised score, averaged over training, from {plain} to "
-            "{layered}. The scale is logarithmic beyond ±0.1.",
-        ),
-        (ATARI, SEVERAL_ENVS, PAIR),
-    ),
+    "iqm": FigureKind(_iqm, (SCALE, SEVERAL_ENVS)),
+    "performance-profile": FigureKind(_profiles, (SCALE, SEVERAL_ENVS, FINAL)),
+    "auc-change": FigureKind(_score_change, (SCALE, SEVERAL_ENVS, PAIR)),
     "overestimation-reduction": FigureKind(
         _by_game(
             "overestimation",
@@ -269,10 +295,12 @@ FIGURES: dict[str, FigureKind] = {
         ),
         (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
     ),
-    "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, ATARI_OR_ONE_ENV, ONE_PANEL)),
+    "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
+    "settings-map": FigureKind(_settings_map, (TWO_SETTINGS,)),
     "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
     "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
+    action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
     "geometry": FigureKind(_geometry),

@@ -10,10 +10,10 @@ from valueshare.analysis.comparison import game_differences, probability_of_impr
 from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scores import BASELINES
+from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
-from valueshare.report.data import SCORE, ReportData
+from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game, plain_variant
 from valueshare.text import exact
 
@@ -25,7 +25,6 @@ READING = (
         "is one of three with 2 seeds each, one of five with 3, one of eight with 5, and one of fifteen with 20."
     ),
 )
-HUMAN = "human-normalised AUC"
 
 
 class Interval(NamedTuple):
@@ -95,8 +94,7 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
     """One comparison, or a sentence on why there is none."""
     x, y = pair
     names, sides = f"{x.look.label} and {y.look.label}", (x.named(), y.named())
-    table = data.normalised if data.atari else data.main
-    column = SCORE if data.atari else "score"
+    column, table = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
     rows, cut = shared_evaluations(table, *sides, column)
     if rows.is_empty():
         return f"{names} have no evaluation at the same step of the same environment."
@@ -108,16 +106,16 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
     except InvalidInput:
         return f"{names} cannot be compared: no run of one has all evaluations that both have."
     difference, values, what = None, None, "AUC"
-    if data.atari or envs.height == 1:
+    if data.scale is not None or envs.height == 1:
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
         row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
         difference = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
         values = row["value_x"], row["value_y"]
-        what = f"{'IQM of the' if many else 'mean'} {HUMAN if data.atari else 'AUC'}"
+        what = f"{'IQM of the' if many else 'mean'} {data.auc_name}"
     odds = chance.row(0, named=True)
     improvement = Interval(odds["value"], odds["ci95_low"], odds["ci95_high"])
-    first = [BASELINES] if data.atari else []
+    first = [] if data.scale is None else [data.scale.note]
     notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
     return Comparison(x, y, envs, difference, values, improvement, what, notes)
 

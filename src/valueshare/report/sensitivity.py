@@ -20,9 +20,8 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.report.data import report_data
 from valueshare.report.figures import curves
 from valueshare.report.folder import Drawn, Report, write_files
-from valueshare.report.page.about import made_section
-from valueshare.report.page.elements import Picture, bullets, figure, paragraph, section, table
-from valueshare.report.page.results import panel_section, with_panel
+from valueshare.report.page.elements import Picture, section, table
+from valueshare.report.page.study import study_page
 from valueshare.result_files import OWN_LIMIT, SizeLimit
 from valueshare.text import how_many
 
@@ -83,7 +82,7 @@ def write_sweep_report(run_folder: Path, out: Path | None = None) -> dict[str, A
     agents = read_agents(run_folder, SizeLimit(OWN_LIMIT))
     run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
     tables = tabulate(agents, run.table)
-    summary = summarise(tables, _deviations(agents, run))
+    summary = summarise(tables, run_deviations(agents, run))
     by_k = "AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     scale = "Overestimation against k, on the scale of the training rewards."
     gap = curves.relative_action_gap_against_k(tables.relative_action_gap)
@@ -122,13 +121,19 @@ def tabulate(agents: pl.DataFrame, evaluations: pl.DataFrame) -> Tables:
         overestimation=by_k(trained, "overestimation"),
         relative_action_gap=by_k(trained, "relative_action_gap"),
         curves=mean_intervals(evaluations, ["k", "step"], "score"),
-        scores=evaluations.sort("agent", "step").select(
-            *("env", "algorithm"),
-            pl.col("agent", "seed", "step", "episodes").cast(pl.Int32),
-            pl.col("k", "score", "overestimation", "relative_action_gap").cast(pl.Float32),
-            pl.col("diverged_at").cast(pl.Int32),
-        ),
+        scores=score_rows(evaluations),
         diverged=broken.group_by("k").agg(pl.col("diverged_at").sum().alias("diverged")).sort("k"),
+    )
+
+
+def score_rows(evaluations: pl.DataFrame, *settings: str) -> pl.DataFrame:
+    """A row per agent and evaluation, as `scores.parquet` has it; `settings` are columns beside k."""
+    return evaluations.sort("agent", "step").select(
+        *("env", "algorithm"),
+        pl.col("agent", "seed", "step", "episodes").cast(pl.Int32),
+        *settings,
+        pl.col("k", "score", "overestimation", "relative_action_gap").cast(pl.Float32),
+        pl.col("diverged_at").cast(pl.Int32),
     )
 
 
@@ -201,7 +206,8 @@ def _left_out(counts: dict[str, int]) -> str:
     )
 
 
-def _deviations(agents: pl.DataFrame, run: Imported) -> list[str]:
+def run_deviations(agents: pl.DataFrame, run: Imported) -> list[str]:
+    """Where a run of LunarLander departs from the paper, and whether it is unfinished."""
     stored = (run.config or {}).get("settings", {})
     if ENV not in stored:
         return []
@@ -214,32 +220,27 @@ def _deviations(agents: pl.DataFrame, run: Imported) -> list[str]:
 def _page(run: Imported, tables: Tables, summary: dict[str, Any], pictures: Sequence[Picture]) -> str:
     agents, steps = summary["left_out"]["agents"], summary["steps"]
     headings = ("k", "mean", "low", "high", "agents", "left out")
-    settings = dict(next(iter((run.config or {}).get("settings", {}).values()), {}))
-    sections = [
-        section("The result", bullets(summary["verdict"]), name="result"),
-        panel_section(),
-        *(figure(picture.svg, picture.caption) for picture in pictures if picture.caption),
-        section("How to read it", bullets(NOTES)),
-        *(
-            section(heading, table(headings, getattr(tables, name).iter_rows(), name=name.replace("_", "-")))
-            for name, heading in BY_K.items()
-        ),
-        section("Diverged agents", table(("k", "agents"), tables.diverged.iter_rows())),
-        made_section(
-            str((run.provenance or {}).get("command", "unknown")),
-            settings,
-            run.provenance or {},
-            paragraph("Deviations from the paper:"),
-            bullets(summary["deviations"] or ["unknown: the folder has no config.json"]),
-            name="made",
-        ),
-    ]
     lead = (
         f"{how_many(agents, 'agent')}, {how_many(steps, 'step')} each: IB-DQN with "
         f"{how_many(len(tables.auc), 'value')} of k."
     )
-    links = {"result": "The result", "curves": "Curves", "made": "How it was made"}
-    return with_panel(report_data(Results(run.table, (), ())), f"{ENV}: sensitivity to k", lead, sections, links)
+    return study_page(
+        run,
+        report_data(Results(run.table, (), ())),
+        f"{ENV}: sensitivity to k",
+        lead,
+        verdict=summary["verdict"],
+        pictures=pictures,
+        notes=NOTES,
+        tables=[
+            *(
+                section(heading, table(headings, getattr(tables, name).iter_rows(), name=name.replace("_", "-")))
+                for name, heading in BY_K.items()
+            ),
+            section("Diverged agents", table(("k", "agents"), tables.diverged.iter_rows())),
+        ],
+        deviations=summary["deviations"],
+    )
 
 
 def _with_interval(row: dict[str, Any]) -> str:

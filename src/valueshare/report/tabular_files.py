@@ -27,7 +27,7 @@ from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
-from valueshare.schema import Count, Invalid, checked, read_config, read_object
+from valueshare.schema import Count, Invalid, Positive, checked, read_config, read_object
 
 SUMMARY, NORMS, RUNS = "summary.json", "records/norms.parquet", "records/runs.parquet"
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
@@ -43,6 +43,7 @@ class Row(Struct, frozen=True):
     increase_percent: Number | None
     ci95_low: Number | None
     ci95_high: Number | None
+    actions: Positive | None = None  # where the cases differ in their number
 
 
 class StoredSummary(Struct, frozen=True):
@@ -76,7 +77,7 @@ def read_summary(folder: Path) -> Summary:
         values = read_object(folder / SUMMARY)
         stored = checked(values, StoredSummary)
         both = stored.figure, stored.figure_held_out
-        same, other = ({(row.step_reward, row.regime, row.k) for row in rows} for rows in both)
+        same, other = (_keys(rows) for rows in both)
         if same != other:
             raise Invalid("its two figures are not of the same k")
         means = [name for name in values["figure"][0] if name.startswith("mean_")]
@@ -84,9 +85,26 @@ def read_summary(folder: Path) -> Summary:
             raise Invalid("it does not say what was measured")
     except (OSError, Invalid) as error:
         raise _damaged(folder, error) from error
-    types = {name: pl.Int64 if name == "regime" else pl.Float64 for name in Row.__struct_fields__}
+    types = {name: pl.Int64 if name in ("regime", "actions") else pl.Float64 for name in Row.__struct_fields__}
     same_seeds, other_seeds = (pl.DataFrame(msgspec.to_builtins(rows), schema_overrides=types) for rows in both)
+    if same_seeds["actions"].null_count():
+        same_seeds, other_seeds = same_seeds.drop("actions"), other_seeds.drop("actions")
     return Summary(same_seeds, other_seeds, means[0].removeprefix("mean_"), tuple(stored.notes))
+
+
+def _keys(rows: Sequence[Row]) -> set[tuple[float | None, int | None, int, float]]:
+    """The keys of a figure's rows, each there once; all cases have the same regimes, or its panels would not match."""
+    keys = {(row.step_reward, row.actions, row.regime, row.k) for row in rows}
+    if len(keys) < len(rows):
+        raise Invalid("it has a row twice")
+    if len({row.actions is None for row in rows}) > 1:
+        raise Invalid("only some of its rows have a number of actions")
+    regimes: dict[tuple[float | None, int | None], set[int]] = {}
+    for step_reward, actions, regime, _ in keys:
+        regimes.setdefault((step_reward, actions), set()).add(regime)
+    if len({frozenset(own) for own in regimes.values()}) > 1:
+        raise Invalid("its cases have different regimes")
+    return keys
 
 
 def read_norms(folder: Path, limit: SizeLimit) -> pl.DataFrame:

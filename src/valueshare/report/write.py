@@ -24,6 +24,7 @@ from valueshare.report.findings import Verdict, asked_pairs, find_verdict
 from valueshare.report.folder import Drawn, Report, check_out, filled_whole, named_in_errors, write_files
 from valueshare.report.page.about import deviations, short_names, shortened
 from valueshare.report.page.results import results_page
+from valueshare.report.swept_settings import find_tuned
 from valueshare.report.tables import (
     beside_published,
     frame_to_markdown,
@@ -35,6 +36,7 @@ from valueshare.report.tables import (
 )
 from valueshare.report.tabular import redrawn, summary, write_results
 from valueshare.report.tabular_files import StoredShard, find_shards, merged
+from valueshare.report.tuned_text import verdict as tuned_verdict
 from valueshare.result_files import SizeLimit
 from valueshare.runs.directory import results_folder
 from valueshare.runs.storage.copies import reading_copies
@@ -113,12 +115,13 @@ def _write(
         drawn = drawn_from(results, names, data=data)
         texts, table_notes = score_tables(data)
         verdict = find_verdict(data, compare)
+        chosen = find_tuned(data)
         written = Written(
             folder,
             tuple(one.name for one in drawn),
             {} if names else not_allowed(data),
             _notes(results, table_notes, drawn, verdict),
-            (*_warning(results), *verdict.sentences),
+            (*_warning(results), *tuned_verdict(chosen), *verdict.sentences),
         )
         # Folders by their short names, as in the page: full paths are private.
         short = short_names([source.path for source in results.about])
@@ -127,7 +130,7 @@ def _write(
         report = Report(
             drawn,
             {"report.json": _about(named, drawn, sources, deviations(results))},
-            lambda pictures: results_page(results, pictures, data=data, verdict=verdict),
+            lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
             texts=texts,
         )
         write_files(report, filling)

@@ -13,7 +13,9 @@ from torch import nn
 
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
+from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
+from valueshare.expansion import Coefficient, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
 from valueshare.population.evaluate import check_evaluation
@@ -31,7 +33,7 @@ def make_plan(
     env: str | Sequence[str],
     algorithm: str | Sequence[str] = "ib-dqn",
     *,
-    k: float | Sequence[float] = 0.0,
+    k: Coefficient | Sequence[Coefficient] = 0.0,
     seeds: int | Iterable[int] = 8,
     first_seed: int = 0,
     network: NetworkFactory | None = None,
@@ -40,14 +42,17 @@ def make_plan(
     backend: Backend | None = None,
     **settings: Any,
 ) -> Plan:
-    """The plan of a run: presets by environment, overridden by the given settings."""
+    """The plan of a run: presets by environment, overridden by the given settings.
+
+    k = "n" is the number of actions of each environment.
+    """
     for name in settings:
         _check_known("setting", name, SETTINGS)
     envs, algorithms = _names("env", env), _names("algorithm", algorithm)
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
-    coefficients = listed(k)
+    coefficients: list[Coefficient] = listed(k)
     settings |= {name: listed(settings[name]) for name in PER_AGENT if name in settings}
     _check_is_read(algorithms, coefficients, settings)
     network_name = None if network is None else _factory_name(network)
@@ -70,7 +75,13 @@ def make_plan(
     specs = {spec.name: spec for _, spec in chosen}
     shared = {name: preset.settings for name, preset in presets.items()}
     tables = [
-        agent_table(name, algorithms, seeds=seeds, k=coefficients, agent_settings=_combinations(preset, settings))
+        agent_table(
+            name,
+            algorithms,
+            seeds=seeds,
+            k=_resolved(coefficients, specs[name].actions),
+            agent_settings=_combinations(preset, settings),
+        )
         for name, preset in presets.items()
     ]
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -110,7 +121,7 @@ def _environment(
 
 
 def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, EnvironmentSpec]) -> dict[str, str]:
-    """Atari games that can share populations: by game, the first game of its family.
+    """Atari games and MinAtar games that can share populations: by game, the first game of its family.
 
     Games are of one family if all but their names is equal: settings, protocol, frames and actions. Other environments
     share with none: a backend steps one name at a time.
@@ -119,7 +130,7 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
     return {
         env: kinds.setdefault((settings[env], replace(spec, name="")), env)
         for env, spec in specs.items()
-        if spec.backend == "ale"
+        if spec.backend == "ale" or is_minatar(env)
     }
 
 
@@ -225,6 +236,11 @@ def _notes_on_k(plan: Plan) -> list[str]:
     ]
 
 
+def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
+    """Every k as a number; "n" is left out where that number is given too."""
+    return [resolve_k(one, actions) for one in k if one != "n" or actions not in k]
+
+
 def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
     names = [name for name in PER_AGENT if name in given]
     values = [given[name] for name in names]
@@ -255,7 +271,7 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _check_is_read(algorithms: Sequence[str], k: Sequence[float], given: dict[str, Any]) -> None:
+def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], given: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
     with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
     readers_of = {

@@ -11,7 +11,7 @@ from valueshare._version import __version__
 from valueshare.cores import available_cores
 
 DEVIATIONS = "deviations"  # of a study from the paper, one sentence each, if any
-LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "matplotlib")
+LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "jax", "gymnax", "matplotlib")
 
 
 def provenance(command: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from valueshare.tabular.rules import EXPECTED_SARSA, SARSA
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Length = tuple[int, ...] | NDArray[np.bool_]  # its length alone matters
 
 LANES = 16
 RUNNING = -1  # diverged_at of a run that has not
@@ -71,7 +72,7 @@ class Outcomes(NamedTuple):
 
 
 @njit(inline="always")
-def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: tuple[int, ...]) -> tuple[int, float]:
+def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: Length) -> tuple[int, float]:
     """An epsilon-greedy action of lane i in state s, ties broken at random; and sum Z(s, ·).
 
     One half of the draw decides whether to explore, the other picks among all actions or the best ones. Without
@@ -99,7 +100,7 @@ def choose(z: Floats, i: int, s: int, epsilon: float, draw: np.uint64, actions: 
 
 
 @njit(inline="always")
-def best_and_total(z: Floats, i: int, s: int, actions: tuple[int, ...]) -> tuple[float, float]:
+def best_and_total(z: Floats, i: int, s: int, actions: Length) -> tuple[float, float]:
     best = total = z[i, s, 0]
     for a in range(1, len(actions)):
         best = z[i, s, a] if z[i, s, a] > best else best
@@ -118,9 +119,7 @@ def start_state(table: Table, key: np.uint64, step: int) -> int:
 
 
 @njit(inline="always")
-def observe(
-    table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Outcomes, actions: tuple[int, ...]
-) -> None:
+def observe(table: Table, z: Floats, i: int, k: float, run: int, row: int, out: Outcomes, actions: Length) -> None:
     """Errors and norms of one run's values, averaged over the states it can visit."""
     n = len(actions)
     bias = square = norm_q = norm_u = norm_z = 0.0
@@ -154,7 +153,7 @@ def learn(
     record_at: Ints,
     first: int,
     last: int,
-    actions: tuple[int, ...],
+    actions: Length,
     successors: tuple[int, ...],
     residuals: Floats,
     out: Outcomes,
@@ -162,7 +161,8 @@ def learn(
     """Learn runs `first` to `last` - 1, and write their measurements at each of `record_at`.
 
     `actions` and `successors` matter by their length: a tuple's is known when the kernel is compiled, so the loops over
-    them unroll. `residuals` [LANES, S, n] is the working memory; it holds the final Z of the last lanes.
+    them unroll; an array's is not, so one kernel serves any number of actions. `residuals` [LANES, S, n] is the working
+    memory; it holds the final Z of the last lanes.
     """
     n, lanes, z = len(actions), residuals.shape[0], residuals
     # Read once: inside the loop, each access to a tuple of arrays would count references.

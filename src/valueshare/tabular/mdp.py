@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from valueshare.errors import InvalidInput
+from valueshare.tabular.rules import check_tables
 
 Floats = NDArray[np.float64]
 PUBLISHED = ("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4")  # Gymnasium's tables
@@ -163,6 +164,23 @@ class FiniteMDP:
         if continues[np.ix_(mdp.visitable, terminal)].any():
             raise InvalidInput(f"{env_id} has a state that ends only some episodes that enter it")
         return mdp
+
+
+def copied_actions(mdp: FiniteMDP, copies: int) -> FiniteMDP:
+    """The same MDP with every action there `copies` times; action a of it is action a modulo n of the n given.
+
+    Optimal values stay the same. The learner does not know that copies are alike.
+
+        >>> copied_actions(gridworld(), 16).actions
+        64
+    """
+    if copies < 1:
+        raise InvalidInput(f"action-copies = {copies}: at least 1")
+    if copies == 1:
+        return mdp
+    check_tables(mdp.states, mdp.actions, copies)
+    transition, reward = (np.tile(table, (1, copies, 1)) for table in (mdp.transition, mdp.reward))
+    return FiniteMDP(transition, reward, mdp.start, mdp.terminal, mdp.discount, mdp.name)
 
 
 def _make(env_id: str, **options: Any) -> Any:

@@ -5,6 +5,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput
@@ -16,7 +17,8 @@ from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.randomness import run_keys
 from valueshare.tabular.rules import ALGORITHMS, check_learners, check_once, check_rows
 
-TASK_TIMESTEPS = 2_000_000  # about 40 ms of work: short enough for a live bar and for Ctrl-C
+TASK_TIMESTEPS = 2_000_000  # with few actions: about 40 ms of work, short enough for a live bar and for Ctrl-C
+UNROLLED_ACTIONS = 8  # for more, one kernel with loops is as fast, and compiled once for all numbers of actions
 
 
 def sweep(
@@ -101,6 +103,11 @@ def _cumulative(probability: Floats) -> Floats:
     return np.divide(sums, total, out=np.ones_like(sums), where=total > 0)  # terminal rows: 0
 
 
+def action_length(actions: int) -> tuple[int, ...] | NDArray[np.bool_]:
+    """What has the length of the actions for a kernel: a tuple's is compiled in, an array's is not."""
+    return (0,) * actions if actions <= UNROLLED_ACTIONS else np.zeros(actions, np.bool_)
+
+
 def empty_outcomes(runs: int, rows: int) -> Outcomes:
     counts = np.zeros((runs, rows), np.int64)
     return Outcomes(np.full(runs, RUNNING, np.int64), counts, *(np.zeros((runs, rows)) for _ in range(7)))
@@ -111,12 +118,13 @@ def _learn(table: Table, runs: Runs, rule: Rule, record_steps: np.ndarray, threa
     total = len(runs.key)
     outcomes = empty_outcomes(total, len(record_steps))
     states, actions, successors = table.state.shape
-    size = max(LANES, TASK_TIMESTEPS // max(1, int(record_steps[-1])) // LANES * LANES)
+    task_timesteps = TASK_TIMESTEPS // max(1, actions // UNROLLED_ACTIONS)
+    size: int = max(LANES, task_timesteps // max(1, int(record_steps[-1])) // LANES * LANES)
 
     def learn(first: int) -> int:
         last = min(first + size, total)
         lanes = np.empty((min(LANES, last - first), states, actions))
-        lengths = (0,) * actions, (0,) * successors
+        lengths = action_length(actions), (0,) * successors
         kernels.learn(table, runs, rule, record_steps, first, last, *lengths, lanes, outcomes)
         return last - first
 

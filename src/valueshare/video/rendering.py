@@ -4,8 +4,9 @@ The observations, rewards and ends are those of `envs.make_environments` for the
 limits an episode's length. Images come from the environment's own library:
 
 - Atari: the screen in colour, the brighter of a step's last two frames, as the agent sees it in
-  grey. ALE's vector environment has one kind of image, so a second one with the same seed and
+  grayscale. ALE's vector environment has one kind of image, so a second one with the same seed and
   actions runs beside it.
+- MinAtar: the 10 x 10 cells in the colours of MinAtar's own display. Gymnax's other environments have no images here.
 - EnvPool renders CartPole, MountainCar, Acrobot, LunarLander and others by itself.
 - Gymnasium renders with `render_mode="rgb_array"`, which may need pygame or more.
 
@@ -20,9 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs import EnvironmentSpec, atari_game, atari_protocol, make_environments
+from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_options, emulator_seeds
+from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
+from valueshare.envs.gymnax_names import is_minatar
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
@@ -31,13 +35,16 @@ DEFAULT_RATE = 30.0  # steps per second, of environments that have none
 UNLIMITED = 2**30  # steps or frames; no episode is as long
 
 # Gymnasium's own rates and the meaning of actions, of environments that EnvPool has too.
-RATES = {"CartPole": 50.0, "LunarLander": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
+RATES = {"CartPole": 50.0, "LunarLander": 50.0, "LunarLanderContinuous": 50.0, "MountainCar": 30.0, "Acrobot": 15.0}
 NAMES = {
     "CartPole": ("left", "right"),
     "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
     "MountainCar": ("left", "nothing", "right"),
     "Acrobot": ("torque −1", "torque 0", "torque +1"),
 }
+MINATAR_NAMES = ("nothing", "left", "up", "right", "down", "fire")
+MINATAR_RATE = 20.0  # of MinAtar's own display
+CELL_PIXELS = 40
 
 
 class RenderedStep(NamedTuple):
@@ -70,6 +77,8 @@ def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> Ren
         return RenderedAtari(spec, protocol)
     if spec.backend == "envpool":
         return RenderedEnvPool(spec)
+    if spec.backend == "jax":
+        return RenderedGymnax(spec)
     return RenderedGymnasium(spec)
 
 
@@ -120,18 +129,57 @@ class RenderedAtari:
         self.colour.close()
 
 
+class RenderedGymnax:
+    """An environment of Gymnax, with images of MinAtar games."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        minatar = is_minatar(spec.name)
+        self.environments = make_environments(spec.name, 1, backend="jax", episode_limit=UNLIMITED)
+        self.rate, self.actions = (
+            (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec, np.arange(spec.actions)))
+        )
+        self.colours = minatar_colours(spec.name) if minatar else None
+
+    def reset(self, key: int) -> RenderedStep:
+        observation = self.environments.reset([key])[0]
+        return RenderedStep(observation, self._image(observation))
+
+    def step(self, action: int) -> RenderedStep:
+        result = self.environments.step([action])
+        seen, ended = result.final_observation[0], bool(result.terminated[0])
+        return RenderedStep(seen, self._image(seen), float(result.reward[0]), ended, bool(result.truncated[0]))
+
+    def close(self) -> None:
+        self.environments.close()
+
+    def _image(self, observation: NDArray[Any]) -> Frame | None:
+        if self.colours is None:
+            return None
+        # Where several things share a cell, the last channel is shown; cells without any are black.
+        numbers = np.arange(1, len(observation) + 1)[:, None, None]
+        cells: Frame = self.colours[(observation * numbers).max(0)]  # [10, 10, 3]
+        return cells.repeat(CELL_PIXELS, 0).repeat(CELL_PIXELS, 1)
+
+
+def minatar_colours(game: str) -> Frame:
+    """Black, and a colour per channel: those of MinAtar's display, from matplotlib's cubehelix. [channels + 1, 3]."""
+    import matplotlib
+
+    from valueshare.envs.gymnax import minatar_channels
+
+    places = np.linspace(0, 1, minatar_channels(game) + 2)[:-1]
+    colours: Frame = np.rint(255 * matplotlib.colormaps["cubehelix"](places)[:, :3]).astype(np.uint8)
+    return colours
+
+
 class RenderedEnvPool:
     """A pool of one environment that renders."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
-        import envpool
-
         self.spec = spec
         self.rate = RATES.get(_base_name(spec.name), DEFAULT_RATE)
-        self.actions = _names(spec)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.first_action = int(envpool.make_spec(spec.name).action_space.start)
+        self.own_actions = pool_actions(spec.name)
+        self.actions = _names(spec, self.own_actions)
         self.pool: Any = None
         self.renders = True
 
@@ -143,8 +191,7 @@ class RenderedEnvPool:
         return RenderedStep(self._cast(observation), self._image())
 
     def step(self, action: int) -> RenderedStep:
-        chosen = np.array([action + self.first_action], np.int32)
-        observation, reward, terminated, cut, _ = self.pool.step(chosen)
+        observation, reward, terminated, cut, _ = self.pool.step(self.own_actions[[action]])
         ended = bool(terminated[0])
         return RenderedStep(
             self._cast(observation), self._image(), float(np.float32(reward[0])), ended, bool(cut[0]) and not ended
@@ -156,13 +203,14 @@ class RenderedEnvPool:
     def _made(self, seeds: NDArray[np.int32]) -> Any:
         import envpool
 
+        env_id = split_bins(self.spec.name).env_id
         common = {"num_envs": 1, "num_threads": 1, "seed": seeds, "max_episode_steps": UNLIMITED}
         if self.renders:
             try:
-                return envpool.make_gymnasium(self.spec.name, render_mode="rgb_array", **common)
+                return envpool.make_gymnasium(env_id, render_mode="rgb_array", **common)
             except Exception:  # anything, from an environment without images
                 self.renders = False
-        return envpool.make_gymnasium(self.spec.name, **common)
+        return envpool.make_gymnasium(env_id, **common)
 
     def _image(self) -> Frame | None:
         if not self.renders:
@@ -182,8 +230,8 @@ class RenderedGymnasium:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
-        self.actions = _names(spec)
         env, self.renders = _gymnasium_env(spec.name)
+        self.actions = _names(spec, action_table(spec.name, env.action_space))
         known = RATES.get(_base_name(spec.name), DEFAULT_RATE)
         self.rate = float(env.metadata.get("render_fps") or known)
         self.env = CheckedEnvironment(env, spec)
@@ -207,10 +255,11 @@ class RenderedGymnasium:
 
 def _gymnasium_env(env_id: str) -> tuple[gymnasium.Env[Any, Any], bool]:
     """The environment, and whether it renders: tried once, since some fail late."""
+    plain = split_bins(env_id).env_id
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            env: gymnasium.Env[Any, Any] = gymnasium.make(env_id, render_mode="rgb_array", disable_env_checker=True)
+            env: gymnasium.Env[Any, Any] = gymnasium.make(plain, render_mode="rgb_array", disable_env_checker=True)
             env.reset(seed=0)
             if _checked_image(env.render()) is not None:
                 return env, True
@@ -230,7 +279,10 @@ def _base_name(env_id: str) -> str:
     return env_id.rpartition(":")[2].partition("-v")[0]
 
 
-def _names(spec: EnvironmentSpec) -> tuple[str, ...]:
+def _names(spec: EnvironmentSpec, own_actions: NDArray[Any]) -> tuple[str, ...]:
+    """The meaning of each action, its values where it is a bin, or its number."""
+    if own_actions.ndim == 2:
+        return tuple(", ".join(f"{value:.2g}" for value in action) for action in own_actions)
     names = NAMES.get(_base_name(spec.name), ())
     numbers = tuple(f"action {number}" for number in range(spec.actions))
     return names if len(names) == spec.actions else numbers

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 
+from valueshare.envs import environment_spec
+from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
+from valueshare.population.execution.executor import GroupExecutor
+from valueshare.population.execution.groups import make_grouped
 from valueshare.population.execution.learner import Learner, update
+from valueshare.population.loop import Executor
 from valueshare.population.settings import AgentSettings, ReplayDevice, TrainingSettings
-from valueshare.population.state import flat
+from valueshare.population.state import flat, initial_state, make_population
 from valueshare.population.train import train_population
 from valueshare.replay import transitions
 
@@ -153,6 +159,43 @@ def test_memory_is_free_again_after_a_population() -> None:
     gc.collect()
     # cuBLAS keeps a workspace of 33.6 MB for each of PyTorch's 32 streams that it was used on.
     assert torch.cuda.memory_allocated() - before < 2 * 34 * 10**6
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("algorithm", ["ib-dqn", "ib-iqn"])
+def test_environments_on_the_gpu_are_those_of_the_host(algorithm: str, compiled: bool) -> None:
+    gymnax = pytest.importorskip("valueshare.envs.gymnax")
+    games = ["Breakout-MinAtar", "SpaceInvaders-MinAtar", "Breakout-MinAtar", "Asterix-MinAtar"]
+    if not gymnax.GymnaxEnvironments(games, device="cuda").on_gpu:
+        pytest.skip("JAX is installed without CUDA")
+    on_device = pytest.importorskip("valueshare.population.execution.on_device")
+    settings = dataclasses.replace(SETTINGS, hidden=(16,), steps=200, checkpoint_interval=200, eval_interval=200)
+    tables = [agent_table(game, algorithm, seeds=[row], k=[6.0]) for row, game in enumerate(games)]
+    table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+    specs = [environment_spec(game) for game in dict.fromkeys(games)]
+    found = []
+    for device in ("cpu", "cuda"):
+        population = make_population(table, settings, specs, torch.device("cuda"))
+        state = initial_state(population)
+        environments = gymnax.GymnaxEnvironments(games, device=device)
+        executor: Executor
+        if device == "cpu":
+            executor = GroupExecutor(make_grouped(population, state, [environments], compiled=compiled))
+        else:
+            executor = on_device.DeviceExecutor(population, state, environments, compiled=compiled)
+        episodes = TrainingEpisodes(len(games))
+        executor.reset([5, 6, 7, 8])
+        executor.run(range(200), lambda step: None, episodes)
+        numbers = {**flat(state), **state.replay._asdict()}
+        found.append(({name: value.clone() for name, value in numbers.items()}, episodes))
+        assert environments.program.step._cache_size() == 1
+        executor.close()
+    (host, host_episodes), (gpu, gpu_episodes) = found
+    for name, value in host.items():
+        torch.testing.assert_close(gpu[name], value, rtol=0, atol=0, msg=name)
+    assert host_episodes.finished.sum() > 0
+    assert (gpu_episodes.finished == host_episodes.finished).all()
+    assert (gpu_episodes.returns_done == host_episodes.returns_done).all()
 
 
 @pytest.mark.parametrize("compiled", [False, True])

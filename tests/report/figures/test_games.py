@@ -96,6 +96,14 @@ def test_overestimation_is_capped_and_each_seed_is_a_line() -> None:
     assert "Capped at 25; the highest is 60" in words
 
 
+def test_overestimation_of_an_algorithm_that_one_environment_does_not_have() -> None:
+    """k = n differs between environments with different numbers of actions."""
+    rows = [("A-v0", "ib-dqn", 9.0, 0, 1, 2.0), ("B-v0", "ib-dqn", 49.0, 0, 1, 3.0)]
+    panels = shown(games.overestimation_curves(table(rows, "overestimation")))
+    drawn = [[list(np.asarray(line.get_ydata(orig=True))) for line in axes.lines[1::2]] for axes in panels]
+    assert drawn == [[[2.0], []], [[], [3.0]]]
+
+
 def test_fifty_seven_panels() -> None:
     results = synthetic_results(57, 1, 2)
     figure = games.learning_curves(results, smoothing=1, n=18)

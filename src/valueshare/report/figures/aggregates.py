@@ -26,7 +26,9 @@ class Line(NamedTuple):
     reached: Reached
 
 
-def iqm_curves(curves: pl.DataFrame, *, n: int | None = None, title: str = "") -> Figure:
+def iqm_curves(
+    curves: pl.DataFrame, *, n: int | None = None, title: str = "", word: str = "human-normalised"
+) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
     Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at the lines' ends, with
@@ -51,15 +53,15 @@ def iqm_curves(curves: pl.DataFrame, *, n: int | None = None, title: str = "") -
         _label_ends(axes, ends)
         axes.xaxis.set_major_formatter(FuncFormatter(millions))
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set(xlabel="timesteps", ylabel="IQM of the human-normalised score", title=title)
+        axes.set(xlabel="timesteps", ylabel=f"IQM of the {word} score", title=title)
     return figure
 
 
-def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Figure:
+def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: str = "human-normalised") -> Figure:
     """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
 
-    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1, a human's score, and
-    logarithmic beyond. A name has the number of games with it where it is not that of the others.
+    A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1, for example a human's
+    score, and logarithmic beyond. A name has the number of games with it where it is not that of the others.
     """
     most = _most_games(profiles)
     with house_style():
@@ -77,7 +79,7 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None) -> Fig
         axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
         axes.minorticks_off()
         axes.set(xlim=(low, high), ylim=(0, 1))
-        axes.set(xlabel="human-normalised score (logarithmic from 1 on)", ylabel="share of runs above it")
+        axes.set(xlabel=f"{word} score (logarithmic from 1 on)", ylabel="share of runs above it")
         axes.legend(loc="upper right", fontsize=7, labelspacing=0.3)
     return figure
 

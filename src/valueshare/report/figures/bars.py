@@ -22,8 +22,8 @@ INTERVAL = ("ci95_low", "ci95_high")
 GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
 
-def score_change(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
-    """Change of the human-normalised AUC in each game from one algorithm to another, symlog."""
+def score_change(differences: pl.DataFrame, plain: Look, other: Look, word: str = "human-normalised") -> Figure:
+    """Change of the normalised AUC in each game from one algorithm to another, symlog."""
     figure, axes, rows = _bars(_changes(differences), plain, other)
     values = rows["change"].to_numpy()
     low, high = min(-0.1, values.min()), max(0.1, values.max())
@@ -34,7 +34,7 @@ def score_change(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
     axes.set_xticks([*negative, 0, *positive])
     axes.xaxis.set_major_formatter(FuncFormatter(_signed))
     axes.minorticks_off()
-    axes.set_xlabel(f"change of the human-normalised AUC\n{plain.label} → {other.label} (symlog)")
+    axes.set_xlabel(f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)")
     _counted(axes, rows, "better", "worse")
     return figure
 

@@ -4,6 +4,8 @@ The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, c
 beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed), nothing is shaded.
 """
 
+from collections.abc import Sequence
+
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -45,11 +47,11 @@ def relative_action_gap_against_k(table: pl.DataFrame) -> Figure:
     return _against_k(table, "relative action gap", GREEN)
 
 
-def learning_curves(curves: pl.DataFrame) -> Figure:
-    """Evaluation scores along training, a line for each of `curves_shown`."""
+def learning_curves(curves: pl.DataFrame, ks: Sequence[float] = ()) -> Figure:
+    """Evaluation scores along training, a line for each of these k; without any, for each of `curves_shown`."""
     with style.house_style():
         figure, (axes,) = _panels(1)
-        _draw_curves(axes, curves)
+        _draw_curves(axes, curves, ks)
     return figure
 
 
@@ -87,8 +89,8 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, label: str, colour: str) ->
     axes.set(xlabel=K_LABEL, ylabel=label)
 
 
-def _draw_curves(axes: Axes, curves: pl.DataFrame) -> None:
-    for k in curves_shown(curves):
+def _draw_curves(axes: Axes, curves: pl.DataFrame, ks: Sequence[float] = ()) -> None:
+    for k in ks or curves_shown(curves):
         line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
         look = style.look("ib-dqn", k)  # as in every other figure
         style.band(axes, line, "step", look.colour, BAND)
@@ -145,12 +147,12 @@ def cost_against_agents(timings: pl.DataFrame) -> Figure:
     return figure
 
 
-def sensitivity_by_game(auc: pl.DataFrame) -> Figure:
+def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:
     """AUC against k with a line per game; shaded: one standard deviation over seeds.
 
     One row per run: `env, k, seed, value`. A game with one seed has a line and no band.
     """
-    label, value = "AUC, human-normalised", pl.col("value")
+    label, value = f"AUC, {word}", pl.col("value")
     mean, deviation = value.mean(), value.std()
     by_k = auc.filter(value.is_finite()).group_by("env", "k")
     lines = by_k.agg(mean=mean, ci95_low=mean - deviation, ci95_high=mean + deviation).sort("env", "k")

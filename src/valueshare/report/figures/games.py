@@ -73,10 +73,10 @@ def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figur
 
 
 def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """The curves of all seeds as one line with a gap between each two."""
+    """The curves of all seeds as one line with a gap between each two; an empty line where there is no seed."""
     curves = [curve.sort("step") for curve in seeds.partition_by("seed", maintain_order=True)]
     steps, values = (
-        np.concatenate([[*curve[name], np.nan] for curve in curves]) for name in ("step", "overestimation")
+        np.concatenate([[], *([*curve[name], np.nan] for curve in curves)]) for name in ("step", "overestimation")
     )
     return steps, values
 

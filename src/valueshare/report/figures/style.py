@@ -92,7 +92,7 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     Where `n`, the number of actions, is given, k = n is written as the paper does: IB-DQN(n). An algorithm that is not
     ours keeps its own name, and has a colour that depends on its name alone.
     """
-    name, setting = _split_settings(algorithm)
+    name, setting = split_settings(algorithm)
     label = algorithm_label(name, k, n)
     if setting:  # one of several that differ in it
         label = f"{label}, {setting.replace('_', ' ')}"
@@ -110,14 +110,14 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
 
 def place(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
     """A key that sorts algorithms as the paper's table does, others after them by name."""
-    known, name = list(ALGORITHM_NAMES), _split_settings(algorithm)[0]
+    known, name = list(ALGORITHM_NAMES), split_settings(algorithm)[0]
     index = known.index(name) if name in known else len(known)
     return index, algorithm, k or 0.0
 
 
 def family(algorithm: str) -> str:
     """Algorithms that are compared with each other: quantile networks, or the others."""
-    return "iqn" if _split_settings(algorithm)[0].endswith("iqn") else "dqn"
+    return "iqn" if split_settings(algorithm)[0].endswith("iqn") else "dqn"
 
 
 def plain_of(algorithm: str) -> str:
@@ -125,7 +125,7 @@ def plain_of(algorithm: str) -> str:
     return algorithm.removeprefix("ib-")
 
 
-def _split_settings(algorithm: str) -> tuple[str, str]:
+def split_settings(algorithm: str) -> tuple[str, str]:
     """A name and the settings after it: ib-dqn step_size=0.001, but Rainbow DQN is all name."""
     found = _SETTINGS.search(algorithm)
     return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")

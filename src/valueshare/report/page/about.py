@@ -32,6 +32,8 @@ def title(data: ReportData) -> str:
     where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
     if data.atari and len(envs) > 1:
         where = f"{len(envs)} Atari games"
+    if data.minatar and len(envs) > 1:
+        where = f"{len(envs)} MinAtar games"
     who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
@@ -70,7 +72,7 @@ def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
 
 
 def deviations(results: Results) -> list[str]:
-    """Deviations from the paper, as the runs of a study have recorded them."""
+    """Deviations from published settings, as the runs of a study have recorded them."""
     origins = (source.provenance or {} for source in results.about)
     return list(dict.fromkeys(each for origin in origins for each in origin.get(DEVIATIONS, ())))
 
@@ -79,7 +81,7 @@ def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) ->
     """The section on the runs and agents; `names` are short names of the sources."""
     parts = []
     if departures := deviations(results):
-        parts += [elements.paragraph("Deviations from the paper:"), elements.bullets(departures)]
+        parts += [elements.paragraph("Deviations from the published settings:"), elements.bullets(departures)]
     for source in results.about:
         parts += _source(source, names[source.path])
     rows, caption = _by_algorithm(data), "The agents"

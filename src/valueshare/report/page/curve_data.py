@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.resampling import intervals
-from valueshare.analysis.scores import BASELINES
+from valueshare.analysis.scales import ScoreScale
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import Variant, game
@@ -82,9 +82,9 @@ def curve_data(data: ReportData) -> Packed:
     """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
     metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
     pack, notes, views = _Pack(data.variants), list[str](), list[dict[str, Any]]()
-    if data.atari and len(data.envs) > 1:
-        views.append(_all_games(data, pack))
-        notes.append(BASELINES)
+    if data.scale is not None and len(data.envs) > 1:
+        views.append(_all_games(data, data.scale, pack))
+        notes.append(data.scale.note)
     arrays = {env: _arrays(data.main.filter(pl.col("env") == env), list(metrics)) for env in data.envs}
     room = ROOM - pack.size
     with_seeds = set[str]()
@@ -209,8 +209,8 @@ def _all_resamples(n: int) -> tuple[Floats, Floats]:
     return np.array(counts, np.float64), np.array(ways) / n**n
 
 
-def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
-    """The interquartile mean over all games, on the human scale."""
+def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, Any]:
+    """The interquartile mean over all games, on their scale."""
     table = data.curves.table
     steps = table["step"].unique().sort().to_list()
     curves = []
@@ -224,7 +224,7 @@ def _all_games(data: ReportData, pack: _Pack) -> dict[str, Any]:
         curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {
         "label": f"All {len(data.envs)} games",
-        "what": "IQM of the human-normalised score",
+        "what": f"IQM of the {scale.word} score",
         "grid": pack.grid(steps),
         "curves": {"score": curves},
     }

@@ -13,6 +13,9 @@ from valueshare.report.page.about import about_parts, agent_rows, lead, short_na
 from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables
+from valueshare.report.page.tuned import tuned_tables
+from valueshare.report.swept_settings import Tuned, find_tuned
+from valueshare.report.tuned_text import verdict as tuned_verdict
 
 SCRIPTS = ("curves.js", "panel.js", "page.js")
 # Of a page that is served: in its header, and in the page itself.
@@ -38,15 +41,17 @@ def results_page(
     resamples: int = RESAMPLES,
     data: ReportData | None = None,
     verdict: Verdict | None = None,
+    chosen: Sequence[Tuned] | None = None,
     live: Live | None = None,
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for updates.
 
-    `asked` names comparisons, as "ib-dqn:4,dqn"; `data` and `verdict` are those of the results, where they are known
-    already.
+    `asked` names comparisons, as "ib-dqn:4,dqn"; `data`, `verdict` and `chosen` are those of the results, where they
+    are known already.
     """
     data = report_data(results, resamples) if data is None else data
     verdict = find_verdict(data, asked) if verdict is None else verdict
+    chosen = find_tuned(data) if chosen is None else chosen
     found, curves = verdict.found, curve_data(data)
     each = [results.notes, verdict.missing, *(one.notes for one in found)]
     each += [picture.notes for picture in pictures]
@@ -54,14 +59,14 @@ def results_page(
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
-    headlines = (elements.paragraph(text, "headline") for text in verdict.sentences)
+    headlines = (elements.paragraph(text, "headline") for text in (*tuned_verdict(chosen), *verdict.sentences))
     reading = elements.paragraph(" ".join(READING), "small")
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
         ("verdict", "Verdict", "The verdict", (*headlines, *findings(found), reading)),
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
-        ("tables", "Tables", "Tables", (*by_environment(found), *score_tables(data))),
+        ("tables", "Tables", "Tables", (*by_environment(data, found), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
         ("notes", "Notes", "Notes", [elements.bullets(shortened(notes, names))]),
     )

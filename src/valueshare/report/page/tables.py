@@ -8,7 +8,7 @@ import polars as pl
 
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import HUMAN, Comparison, Interval, number, odds, sentence, sides, written
+from valueshare.report.findings import Comparison, Interval, number, odds, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
@@ -31,7 +31,7 @@ def findings(found: Sequence[Comparison]) -> list[str]:
     return [elements.table(columns, rows, name="findings", shape="findings", caption="Findings")]
 
 
-def by_environment(found: Sequence[Comparison]) -> list[str]:
+def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
     """A row per environment, a column per comparison: the difference, and whether it is clear."""
     envs = sorted({env for one in found for env in one.envs["env"]}, key=lambda e: game(e).lower())
     if len(envs) < 2:
@@ -39,8 +39,9 @@ def by_environment(found: Sequence[Comparison]) -> list[str]:
     known = [{row["env"]: row for row in one.envs.to_dicts()} for one in found]
     rows = [[Cell("", game(env)), *(_difference(own.get(env)) for own in known)] for env in envs]
     columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in found)]
-    unit = HUMAN if any(HUMAN in one.what for one in found) else "AUC"
-    text = f"Difference of the mean {unit} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
+    text = (
+        f"Difference of the mean {data.auc_name} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
+    )
     table = elements.table(columns, rows, name="by-environment", caption="By environment", tall=True)
     return ["<h3>By environment</h3>", elements.paragraph(text, "small"), table]
 

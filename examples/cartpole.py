@@ -1,0 +1,46 @@
+"""What the examples share: options, CartPole-v1, and scores as CSV, which `valueshare report` reads."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import gymnasium
+
+ENV = "CartPole-v1"
+OBSERVATION, ACTIONS = 4, 2
+
+
+def coefficient(text: str) -> float | Literal["n"]:
+    return "n" if text == "n" else float(text)
+
+
+def options(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--k", type=coefficient, default="n", help="a number >= 0, or n, the number of actions")
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--eval-interval", type=int, default=2_500)
+    parser.add_argument("--eval-episodes", type=int, default=10)
+    args = parser.parse_args(argv)
+    args.learning_starts = max(64, args.steps // 50)
+    print("environment,algorithm,k,seed,step,score")
+    return args
+
+
+def evaluate(act: Callable[[Any], Any], args: argparse.Namespace, step: int, algorithm: str = "ib-dqn") -> None:
+    """Print the mean return of greedy episodes as a row."""
+    env, total = gymnasium.make(ENV), 0.0
+    for episode in range(args.eval_episodes):
+        observation, _ = env.reset(seed=1_000_000 + episode)
+        done = False
+        while not done:
+            observation, reward, terminated, truncated, _ = env.step(int(act(observation)))
+            total += float(reward)
+            done = terminated or truncated
+    k = ACTIONS if args.k == "n" else args.k
+    print(f"{ENV},{algorithm},{k},{args.seed},{step},{total / args.eval_episodes}", flush=True)
+
+
+def epsilon(step: int, steps: int) -> float:
+    """From 1 to 0.05 in the first tenth of the training."""
+    return max(0.05, 1 - 0.95 * step / (steps / 10))

@@ -1,0 +1,83 @@
+"""A study that is one run: its options, and how it is run, resumed and reported."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from cyclopts import Parameter
+
+from valueshare.cli.arguments import Compile, Device, Out, Tf32, Threads, writable_location
+from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from valueshare.runs.plan import Plan
+
+
+@dataclass(frozen=True)
+class StudyArguments:
+    """Options of every study, besides its scale."""
+
+    eval_episodes: int | None = None
+    """Episodes per evaluation; left out: the scale's own."""
+    seeds: int | None = None
+    """Agents per combination; left out: the scale's own."""
+    out: Out = None
+    """Folder of run, figures and report; left out: results/STUDY-SCALE."""
+    device: Device = "cpu"
+    compile: Compile = False
+    tf32: Tf32 = False
+    threads: Threads = 0
+
+    def of_study(self) -> dict[str, Any]:
+        """Those that the study itself takes."""
+        return {"eval_episodes": self.eval_episodes, "seeds": self.seeds, "tf32": self.tf32}
+
+
+Arguments = Annotated[StudyArguments, Parameter(name="*")]
+DEFAULT = StudyArguments()
+
+
+class StudyRun(NamedTuple):
+    """One run, ready to be started: its agents and settings, and what it is called."""
+
+    name: str  # of the study
+    scale: str
+    plan: "Plan"
+    deviations: tuple[str, ...]
+    options: Mapping[str, Any] = {}  # of the command, besides those of every study
+
+
+def reproduce_study(
+    study: StudyRun,
+    given: StudyArguments,
+    launcher: LauncherOptions,
+    write_report: Callable[[Path], None],
+) -> None:
+    """Run or resume a study; then `write_report` gets its folder, and prints what was found."""
+    training = training_library()
+    from valueshare import starting
+    from valueshare.runs.execution import ExecutionOptions
+    from valueshare.runs.storage.copies import synced_folder
+
+    whole = writable_location(f"results/{study.name}-{study.scale}" if given.out is None else given.out)
+    plan, folder = starting.select_shard(study.plan, whole, launcher)
+    options = {"scale": study.scale, "device": given.device, "eval_episodes": given.eval_episodes, "seeds": given.seeds}
+    flags = {"compile": given.compile or None, "tf32": given.tf32 or None, "shard": launcher.shard}
+    command = command_line(f"reproduce {study.name}", {**options, **study.options, **flags})
+    with stop_on_signals() as stop:
+        execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
+        if holds_run(folder, plan, launcher):
+            work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
+        else:
+            work = partial(starting.start, plan, folder, command, execution, study.deviations)
+        run_and_report(work, folder, stop)
+    if launcher.shard:
+        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        return
+    with synced_folder(folder) as own:
+        write_report(own)

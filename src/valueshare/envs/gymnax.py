@@ -1,0 +1,303 @@
+"""Environments written in JAX: the five MinAtar games, and Gymnax's classic control and bsuite.
+
+All E environments are one compiled program on the CPU or the GPU. It holds one random key per environment,
+folded with the number of steps that this environment has taken: an environment depends on its own seed and
+actions alone. Observations and rewards can stay where the program runs (`*_on_device`).
+
+MinAtar games are made as in Young and Tian (2019, https://arxiv.org/abs/1903.03176): six actions in every game,
+and with probability 0.1 the action before is repeated. All games have ten channels, of which a game leaves those
+empty that it does not use, so that games can be mixed in one population.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
+from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
+from valueshare.errors import InvalidInput, first_line
+from valueshare.extras import install_command
+
+MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
+STICKY = 0.1  # probability that a MinAtar game repeats the action before
+# Steps. MinAtar has none but that of Freeway, which always ends there; to evaluate by episodes, one is needed.
+MINATAR_LIMIT = 10_000
+FREEWAY_LIMIT = 2_501
+
+_log = logging.getLogger(__name__)
+
+Tree = Any  # a pytree of JAX arrays
+
+
+def known_names() -> list[str]:
+    return list(_gymnax().registered_envs)
+
+
+def minatar_channels(game: str) -> int:
+    """Channels that a MinAtar game uses, the first of its ten."""
+    return int(_made(game)[0].obs_shape[-1])
+
+
+def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> EnvironmentSpec:
+    """The spec that these environments share; MinAtar games may be mixed, others not."""
+    games = list(dict.fromkeys(env_ids))
+    if len(games) > 1 and not all(is_minatar(name) for name in games):
+        raise InvalidInput(f"{', '.join(games)} cannot be mixed: only MinAtar games and Atari games can")
+    (env, params), *_ = [_made(name) for name in games]
+    shape: tuple[int, ...] = (MINATAR_CHANNELS, 10, 10)
+    dtype, actions = np.dtype(np.bool_), MINATAR_ACTIONS
+    limit = MINATAR_LIMIT
+    if not is_minatar(games[0]):
+        shape, dtype, actions = _spaces(games[0], env, params)
+        limit = int(params.max_steps_in_episode)
+    return EnvironmentSpec(
+        name="+".join(games),
+        backend="jax",
+        observation_shape=shape,
+        observation_dtype=dtype,
+        actions=actions,
+        episode_limit=checked_limit(episode_limit, limit),
+    )
+
+
+class Batch(NamedTuple):
+    """The environments between two steps; a pytree."""
+
+    states: tuple[Tree, ...]  # of each game, [E of that game, ...]
+    keys: Any  # [E, 2] uint32
+    steps: Any  # [E] uint32: steps that the environment has taken since its seed was given
+    action: Any  # [E] int32: the action before
+    observation: Any  # [E, ...] to act on next
+
+
+class Stepped(NamedTuple):
+    """One step as JAX arrays, like `StepResult`."""
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_observation: Any
+
+
+class GymnaxEnvironments:
+    """E environments as one program, on `device` (cpu, cuda, cuda:1) where JAX has it, else on the CPU."""
+
+    def __init__(self, env_ids: Sequence[str], *, episode_limit: int | None = None, device: str = "cpu") -> None:
+        self.spec = gymnax_spec(env_ids, episode_limit)
+        self.count = len(env_ids)
+        self.program = make_program(tuple(env_ids), episode_limit)
+        self._device = _jax_device(device)
+        self._active = _jax().device_put(np.ones(self.count, np.bool_), self._device)
+        self._batch: Batch | None = None
+        self._stepped: Stepped | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the program runs on a GPU."""
+        return bool(self._device.platform == "gpu")
+
+    def reset(self, seeds: Seeds) -> NDArray[Any]:
+        return np.asarray(self.reset_on_device(seeds))
+
+    def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
+        chosen = np.asarray(actions, dtype=np.int32)
+        if chosen.shape != (self.count,):
+            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        put = _jax().device_put
+        self.send_on_device(put(chosen, self._device), None if active is None else put(active, self._device))
+
+    def receive(self) -> StepResult:
+        return StepResult(*(np.asarray(array) for array in self.receive_on_device()))
+
+    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
+        self.send(actions, active)
+        return self.receive()
+
+    def close(self) -> None:
+        self._batch = self._stepped = None
+
+    def reset_on_device(self, seeds: Seeds) -> Any:
+        """Like `reset`, with a JAX array as its result."""
+        words = as_keys(seeds, self.count).view(np.uint32).reshape(self.count, 2)  # the low word first
+        self._batch, self._stepped = self.program.reset(_jax().device_put(words, self._device)), None
+        return self._batch.observation
+
+    def send_on_device(self, actions: Any, active: Any = None) -> None:
+        """Like `send`, with JAX arrays, actions of int32; returns before the step is computed."""
+        if self._batch is None or self._stepped is not None:
+            raise RuntimeError("send follows reset or receive")
+        mask = self._active if active is None else active
+        self._batch, self._stepped = self.program.step(self._batch, actions, mask)
+
+    def receive_on_device(self) -> Stepped:
+        """Like `receive`, with JAX arrays, which may still be being computed."""
+        if self._stepped is None:
+            raise RuntimeError("receive follows send")
+        stepped, self._stepped = self._stepped, None
+        return stepped
+
+
+class Program(NamedTuple):
+    """Compiled functions: keys [E, 2] -> batch; (batch, actions [E], active [E]) -> (batch, step)."""
+
+    reset: Callable[[Any], Batch]
+    step: Callable[[Batch, Any, Any], tuple[Batch, Stepped]]
+
+
+@cache
+def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> Program:
+    """The program of these environments, in this order."""
+    jax, jnp = _jax(), _jax().numpy
+    spec = gymnax_spec(env_ids, episode_limit)
+    names = np.array(env_ids)
+    games = [_Game(name, np.flatnonzero(names == name), episode_limit) for name in dict.fromkeys(env_ids)]
+    sticky = STICKY if is_minatar(env_ids[0]) else 0.0
+    no_observation = np.zeros((len(env_ids), *spec.observation_shape), spec.observation_dtype)
+
+    def together(parts: Sequence[Any], like: Any) -> Any:
+        """[E of a game, ...] of every game -> [E, ...]."""
+        whole = jnp.zeros_like(like)
+        for game, part in zip(games, parts, strict=True):
+            whole = whole.at[game.rows].set(part.astype(whole.dtype))
+        return whole
+
+    def new_keys(keys: Any, steps: Any) -> Any:
+        """Two keys per environment for one step: of the sticky action, and of the game."""
+        typed = jax.random.wrap_key_data(keys, impl="threefry2x32")
+        return jax.vmap(lambda key, step: jax.random.split(jax.random.fold_in(key, step)))(typed, steps)  # [E, 2]
+
+    def reset(keys: Any) -> Batch:
+        steps = jnp.zeros(len(env_ids), jnp.uint32)
+        game_keys = new_keys(keys, steps)[:, 1]
+        made = [game.reset(game_keys[game.rows]) for game in games]
+        observation = together([game.image(seen) for game, (seen, _) in zip(games, made, strict=True)], no_observation)
+        return Batch(tuple(state for _, state in made), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation)
+
+    def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, Stepped]:
+        steps = batch.steps + active.astype(jnp.uint32)
+        keys = new_keys(batch.keys, steps)
+        repeated = jax.vmap(jax.random.uniform)(keys[:, 0]) < sticky
+        actions = jnp.where(repeated, batch.action, actions)
+        made = [
+            game.step(keys[game.rows, 1], state, actions[game.rows], active[game.rows])
+            for game, state in zip(games, batch.states, strict=True)
+        ]
+        rows = jnp.zeros(len(env_ids), jnp.float32)
+        terminated = together([result.terminated for _, result in made], rows).astype(bool) & active
+        truncated = together([result.truncated for _, result in made], rows).astype(bool) & active & ~terminated
+        seen = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
+        stepped = Stepped(
+            jnp.where(seen, together([r.observation for _, r in made], batch.observation), batch.observation),
+            jnp.where(active, together([r.reward for _, r in made], rows), 0.0),
+            terminated,
+            truncated,
+            jnp.where(seen, together([r.final_observation for _, r in made], batch.observation), batch.observation),
+        )
+        action = jnp.where(active, actions, batch.action)
+        return Batch(tuple(state for state, _ in made), batch.keys, steps, action, stepped.observation), stepped
+
+    return Program(jax.jit(reset), jax.jit(step))
+
+
+class _Game:
+    """The environments of one name: their rows among all, and one function each to reset and to step them."""
+
+    def __init__(self, name: str, rows: NDArray[np.intp], episode_limit: int | None) -> None:
+        self.rows = rows
+        self.env, params = _made(name)
+        limit = MINATAR_LIMIT if episode_limit is None and is_minatar(name) else episode_limit
+        if limit is not None and name == "Freeway-MinAtar":
+            limit = min(limit, FREEWAY_LIMIT)
+        self.params = params if limit is None else params.replace(max_steps_in_episode=limit)
+        self.channels_last = is_minatar(name)
+
+    def image(self, observation: Any) -> Any:
+        """Observations [E, ...] as agents get them: channels first, and as many for all MinAtar games."""
+        if not self.channels_last:
+            return observation
+        jnp, empty = _jax().numpy, MINATAR_CHANNELS - observation.shape[-1]
+        return jnp.pad(jnp.moveaxis(observation, -1, 1), ((0, 0), (0, empty), (0, 0), (0, 0)))
+
+    def reset(self, keys: Any) -> tuple[Any, Tree]:
+        seen, state = _jax().vmap(self.env.reset_env, in_axes=(0, None))(keys, self.params)
+        return seen, _strong(state)
+
+    def step(self, keys: Any, state: Tree, actions: Any, active: Any) -> tuple[Tree, Stepped]:
+        """One step, with a reset where an episode ended; environments that are not active keep their state."""
+        jax = _jax()
+        seen, after, reward, terminated, truncated, info = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))(
+            keys, state, actions, self.params
+        )
+
+        def kept(new: Any, old: Any) -> Any:
+            return jax.numpy.where(active.reshape(-1, *(1,) * (old.ndim - 1)), new, old).astype(old.dtype)
+
+        result = Stepped(self.image(seen), reward, terminated, truncated, self.image(info["final_observation"]))
+        return jax.tree.map(kept, after, state), result
+
+
+def _strong(tree: Tree) -> Tree:
+    """The same arrays with types of their own. JAX's weak types would make it compile a step twice."""
+    return _jax().tree.map(lambda leaf: _jax().lax.convert_element_type(leaf, leaf.dtype), tree)
+
+
+@cache
+def _made(name: str) -> tuple[Any, Any]:
+    """An environment and its default parameters."""
+    try:
+        env, params = _gymnax().make(name, **({"use_minimal_action_set": False} if is_minatar(name) else {}))
+    except Exception as error:  # some download data, others are registered without being there
+        raise InvalidInput(f"Gymnax cannot make {name}: {first_line(error)}") from error
+    return env, params
+
+
+def _spaces(name: str, env: Any, params: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape and type of observations, and the number of actions."""
+    actions, observations = env.action_space(params), env.observation_space(params)
+    for what, space, wanted in (("actions", actions, "Discrete"), ("observations", observations, "Box")):
+        if type(space).__name__ != wanted:
+            raise InvalidInput(f"{name} has {what} {type(space).__name__}: choose one with {wanted} {what}")
+    dtype = np.dtype(observations.dtype if np.dtype(observations.dtype).kind in "iub" else np.float32)
+    return tuple(observations.shape), dtype, int(actions.n)
+
+
+def _jax_device(device: str) -> Any:
+    kind, _, number = device.partition(":")
+    if kind == "cuda":
+        try:
+            return _jax().devices("gpu")[int(number or 0)]
+        except (RuntimeError, IndexError):
+            _log.warning("JAX is installed without CUDA: environments run on the CPU (pip install 'jax[cuda12]')")
+    return _jax().devices("cpu")[0]
+
+
+@cache
+def _jax() -> Any:
+    """The package, imported on first use."""
+    # Without this, JAX takes three quarters of a GPU's memory for itself.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        import jax
+    except ImportError as missing:
+        raise InvalidInput(f"JAX is not installed: {install_command('jax')}") from missing
+    if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # five games take a minute to compile
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+        config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))
+    return jax
+
+
+@cache
+def _gymnax() -> Any:
+    _jax()
+    try:
+        import gymnax
+    except ImportError as missing:
+        raise InvalidInput(f"Gymnax cannot be imported ({missing}): {install_command('jax')}") from missing
+    return gymnax

@@ -1,0 +1,172 @@
+"""Maps of two swept settings: the mean score of every combination as a colour, and as a number where there is room."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import NDArray
+
+from valueshare.errors import InvalidInput
+from valueshare.report.figures.style import GREY, INK, RED, house_style
+from valueshare.text import plain_numbers
+
+ROW, NARROW, WIDE = 0.3, 0.34, 0.62  # inches: the height of a cell, and its widths
+ACROSS = 6.0  # inches that the cells of a row may take
+LARGEST, SMALLEST = 7.0, 4.5  # points of the numbers in cells; where less would fit, there are none
+COLOURS = "viridis"
+EMPTY = "#F2F2F2"
+CONTRAST = 3.0  # colours end this many times as far below the best as the median is
+EM = 0.75  # of its size is the width of a bold digit, at most
+HATCH = "////"
+INSET = 0.04  # of outlines, so that neighbours' do not touch
+
+Floats = NDArray[np.float64]
+
+
+class Map(NamedTuple):
+    """Scores of one algorithm on one environment, by two settings.
+
+    `cells` has a row per combination: the two settings, `mean` (null where no run has a score), `diverged` (how many
+    runs did) and `best` (whether it is the best of its row or column).
+    """
+
+    title: str
+    settings: tuple[str, str]  # columns of `cells`; the first has a best cell for each of its values
+    cells: pl.DataFrame
+    score: str  # what `mean` is the mean of
+
+
+def settings_maps(maps: Sequence[Map]) -> Figure:
+    """A map below the other, each with its own colours; the setting with more values goes along x.
+
+    Outlined: the best of each value of the first setting. A cross: some runs diverged. Hatched: no run has a score. The
+    colours are linear from the best score down; scores far below the median are drawn in the last one.
+    """
+    if not maps or all(one.cells["mean"].is_null().all() for one in maps):
+        raise InvalidInput("no combination of settings has a score: there is nothing to draw")
+    grids = [_axis_order(one) for one in maps]
+    across = [min(WIDE, max(NARROW, ACROSS / one.cells[x].n_unique())) for one, (x, _) in zip(maps, grids, strict=True)]
+    rows = [one.cells[y].n_unique() for one, (_, y) in zip(maps, grids, strict=True)]
+    widths = [wide * one.cells[x].n_unique() for one, wide, (x, _) in zip(maps, across, grids, strict=True)]
+    with house_style():
+        size = max(3.2, 1.7 + max(widths)), 0.2 + sum(0.9 + ROW * count for count in rows)
+        figure = Figure(figsize=size, layout="constrained")
+        ratios = [0.9 + ROW * count for count in rows]
+        for axes, one, (x, y), wide in zip(
+            figure.subplots(len(maps), 1, squeeze=False, height_ratios=ratios)[:, 0], maps, grids, across, strict=True
+        ):
+            _draw(axes, one, x, y, wide)
+        handles = _explained(maps)
+        figure.legend(handles=handles, loc="outside lower center", ncols=max(1, len(handles)), fontsize=7,
+                      handlelength=1.2, columnspacing=1.2, borderaxespad=0.0)  # fmt: skip
+    return figure
+
+
+def _axis_order(one: Map) -> tuple[str, str]:
+    first, second = one.settings
+    longer = one.cells[first].n_unique() >= one.cells[second].n_unique()
+    return (first, second) if longer else (second, first)
+
+
+def _draw(axes: Axes, one: Map, x: str, y: str, wide: float) -> None:
+    xs, ys = (one.cells[name].unique().sort().to_list() for name in (x, y))
+    means = np.full((len(ys), len(xs)), np.nan)
+    place = {(row[x], row[y]): (ys.index(row[y]), xs.index(row[x])) for row in one.cells.to_dicts()}
+    for row in one.cells.to_dicts():
+        if row["mean"] is not None:
+            means[place[row[x], row[y]]] = row["mean"]
+    scale, ends = colour_range(means[np.isfinite(means)])
+    axes.grid(visible=False)
+    axes.set_facecolor(EMPTY)
+    for i, j in np.argwhere(np.isnan(means)):
+        axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=EMPTY, edgecolor="#BFBFBF", hatch=HATCH, lw=0))
+    edges = [np.arange(len(values) + 1) - 0.5 for values in (xs, ys)]
+    mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(means), cmap=COLOURS, norm=scale, edgecolor="white", lw=0.6)
+    best = {place[row[x], row[y]] for row in one.cells.filter("best").to_dicts()}
+    _write_numbers(axes, means, scale, best, wide)
+    inside = 1 - 2 * INSET
+    for colour, width in (("white", 2.6), (INK, 1.3)):  # visible on dark and on light
+        for i, j in best:
+            corner = (j - 0.5 + INSET, i - 0.5 + INSET)
+            axes.add_patch(Rectangle(corner, inside, inside, fill=False, edgecolor=colour, lw=width, zorder=3))
+    crossed = [place[row[x], row[y]] for row in one.cells.filter(pl.col("diverged") > 0).to_dicts()]
+    if crossed:
+        at = np.array(crossed, float)
+        look: dict[str, Any] = {"s": 14, "color": RED, "linewidths": 1.4, "zorder": 4}
+        axes.scatter(at[:, 1] + 0.33, at[:, 0] + 0.27, marker="x", **look)
+    for axis, name, values in ((axes.xaxis, x, xs), (axes.yaxis, y, ys)):
+        labels = plain_numbers(values)
+        axis.set_ticks(range(len(values)), labels)
+        axis.set_label_text(name.replace("_", " "))
+        axis.set_tick_params(length=2)
+    longest = max(len(label.get_text()) for label in axes.get_xticklabels())
+    if longest * 0.075 > wide:
+        axes.tick_params(axis="x", labelrotation=45)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    inch = 1 / (wide * len(xs))
+    bar = axes.figure.colorbar(mesh, ax=axes, extend=ends, pad=0.1 * inch, fraction=0.2 * inch, aspect=12, shrink=0.9)
+    bar.set_label(one.score, fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    bar.outline.set_visible(False)
+    axes.set_title(one.title)
+
+
+def colour_range(scores: Floats) -> tuple[Normalize, Any]:
+    """The scores of the first and last colour, and at which end colours stand for scores beyond.
+
+    From the best down to the worst; but scores much further below than the median end it before: else one failure
+    would leave one colour to all others.
+    """
+    if not scores.size:
+        return Normalize(0.0, 1.0), "neither"
+    high, low, middle = scores.max(), scores.min(), float(np.median(scores))
+    bottom = max(low, high - CONTRAST * (high - middle)) if middle < high else low
+    return Normalize(bottom, high if high > bottom else bottom + 1.0), "min" if bottom > low else "neither"
+
+
+def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[int, int]], wide: float) -> None:
+    """The means in their cells, all in one size, if they can be read in it."""
+    known = means[np.isfinite(means)]
+    if not known.size:
+        return
+    spread = float(scale.vmax or 0.0) - float(scale.vmin or 0.0)
+    decimals = min(4, max(0, 1 - math.floor(math.log10(spread)))) if known.size > 1 and spread > 0 else 1
+    texts = {(i, j): f"{means[i, j]:.{decimals}f}".replace("-", "−") for i, j in np.argwhere(np.isfinite(means))}
+    size = min(LARGEST, 0.9 * 72 * wide / (EM * max(map(len, texts.values()))))
+    if size < SMALLEST:
+        return
+    colours = mpl.colormaps[COLOURS]
+    for (i, j), text in texts.items():
+        red, green, blue, _ = colours(scale(means[i, j]))
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        weight = "bold" if (i, j) in best else "normal"
+        axes.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if dark else INK, weight=weight)
+
+
+def _explained(maps: Sequence[Map]) -> list[Artist]:
+    """The legend: only what is there."""
+    names = dict.fromkeys(one.settings[0].replace("_", " ") for one in maps if one.cells["best"].any())
+    handles: list[Artist] = []
+    if names:
+        handles.append(Patch(facecolor="none", edgecolor=INK, label=f"best of each {' or '.join(names)}"))
+    if any((one.cells["diverged"] > 0).any() for one in maps):
+        look: dict[str, Any] = {"marker": "x", "color": RED, "linestyle": "", "markersize": 4}
+        handles.append(Line2D([], [], label="runs diverged", **look))
+    if any(_lacks_scores(one) for one in maps):
+        handles.append(Patch(facecolor=EMPTY, edgecolor=GREY, hatch=HATCH, lw=0.3, label="no score"))
+    return handles
+
+
+def _lacks_scores(one: Map) -> bool:
+    first, second = (one.cells[name].n_unique() for name in one.settings)
+    return one.cells["mean"].drop_nulls().len() < first * second

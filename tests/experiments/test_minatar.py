@@ -1,0 +1,105 @@
+"""The MinAtar study: its table, its options, the smoke scale from command to page, and reports on DQN's scale."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from valueshare.analysis.importers.results import Results
+from valueshare.cli import main
+from valueshare.errors import InvalidInput
+from valueshare.experiments.minatar import AGENTS, GAMES, minatar_study
+from valueshare.population.presets import minatar
+from valueshare.report.data import report_data
+from valueshare.report.figure_registry import drawn_from
+from valueshare.report.findings import find_verdict
+
+
+def test_the_small_scale_is_ten_seeds_of_eight_agents_on_five_games() -> None:
+    study = minatar_study("small")
+    assert study.agents.height == 8 * 5 * 10
+    assert study.settings == minatar().settings
+    assert study.settings.steps == 1_000_000
+    assert study.agents["env"].unique().sort().to_list() == [f"{game}-MinAtar" for game in GAMES]
+    assert set(study.agents.select("algorithm", "k").iter_rows()) == set(AGENTS)
+    assert study.agents["agent"].to_list() == list(range(400))
+    full = minatar_study("full")
+    assert (full.agents.height, full.settings.steps) == (8 * 5 * 30, 5_000_000)
+
+
+def test_step_sizes_are_tried_on_other_seeds() -> None:
+    sizes = (1e-4, 1e-3)
+    study = minatar_study("small", games=["breakout"], algorithms=["iqn"], step_size=sizes, seeds=3, first_seed=100)
+    assert sorted(study.agents.select("step_size", "seed").iter_rows()) == [
+        (s, n) for s in sizes for n in (100, 101, 102)
+    ]
+    assert study.agents["env"].unique().to_list() == ["Breakout-MinAtar"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"games": ["Pong"]}, "no MinAtar game 'Pong': write one of Asterix"),
+        ({"algorithms": ["sarsa"]}, "the study has no 'sarsa': write one of dqn"),
+        ({"seeds": 1}, "an interval needs at least 2"),
+        ({"first_seed": -1}, "first-seed = -1"),
+        ({"steps": 0}, "steps = 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as refusal:
+        minatar_study("small", **options)
+    assert "\n" not in str(refusal.value)
+
+
+def test_from_the_command_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gymnax")
+    words = [
+        "reproduce",
+        "minatar",
+        "--scale",
+        "smoke",
+        "--algorithms",
+        "dqn",
+        "ib-dqn",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    main(words)
+    out = capsys.readouterr().out
+    assert "12 agents in 1 population" in out  # 3 agents x 2 games x 2 seeds share tensors
+    assert "Of 2 comparisons with DQN" in out
+    assert (tmp_path / "run" / "report" / "report.html").is_file()
+    records = pl.read_parquet(tmp_path / "run" / "records" / "*.parquet")
+    assert records["step"].unique().sort().to_list() == [0, 60, 120]
+    main(words)  # finished already
+    assert "Of 2 comparisons with DQN" in capsys.readouterr().out
+
+
+def results() -> Results:
+    """Two games with different scales; IB-DQN(6) ends with twice DQN's gain in both."""
+    rng, rows = np.random.default_rng(0), []
+    for env, low, gain in (("Breakout-MinAtar", 0.5, 10.0), ("Seaquest-MinAtar", 2.0, 100.0)):
+        for algorithm, k, factor in (("dqn", 0.0, 1.0), ("ib-dqn", 6.0, 2.0)):
+            for seed in range(5):
+                for step in range(5):
+                    score = low + factor * gain * step / 4 * (1 + 0.02 * rng.standard_normal())
+                    rows.append((env, algorithm, k, seed, 1_000 * step, score))
+    names = ["env", "algorithm", "k", "seed", "step", "score"]
+    return Results(pl.DataFrame(rows, names, orient="row"), (), ())
+
+
+def test_games_are_averaged_on_dqns_scale() -> None:
+    data = report_data(results(), 500)
+    (comparison,) = find_verdict(data).found
+    assert comparison.x.look.label == "IB-DQN(n)"
+    assert comparison.what == "IQM of the DQN-normalised AUC"
+    # DQN's final score is the mean of steps 2,000 to 4,000: 3/4 of its gain. Its AUC is 1/2 of the gain, so 2/3.
+    assert comparison.values == pytest.approx((4 / 3, 2 / 3), abs=0.05)
+    assert comparison.direction == 1
+    drawn = {one.name: one for one in drawn_from(results(), ("iqm", "performance-profile", "auc-change"), data=data)}
+    assert drawn["iqm"].figure.axes[0].get_ylabel() == "IQM of the DQN-normalised score"
+    assert "DQN-normalised score" in drawn["performance-profile"].caption
+    assert any("1 the mean final score of DQN" in note for note in drawn["auc-change"].notes)

@@ -1,0 +1,97 @@
+"""The layer by k = "n", in TorchScript, and where it cannot be put."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import valueshare as vs
+from valueshare import MeanExpansion, append_mean_expansion
+
+
+class Dueling(nn.Module):
+    """Its value stream, with one output, is registered last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.advantages, self.value = nn.Linear(6, 4), nn.Linear(6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q: torch.Tensor = self.value(x) + self.advantages(x)
+        return q
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+# k = "n"
+
+
+def test_n_is_the_number_of_outputs() -> None:
+    net, x = network(), torch.randn(5, 6)
+    z = net(x)
+    append_mean_expansion(net, "n")
+    torch.testing.assert_close(net(x), z @ (torch.eye(4) + torch.ones(4, 4)))  # k/n = 1
+    assert "MeanExpansion(k=4)" in repr(net)
+    named = append_mean_expansion(network(), "n", after="0")
+    assert "MeanExpansion(k=16)" in repr(named)
+
+
+def test_n_of_the_layer_alone_is_given() -> None:
+    assert MeanExpansion("n", n=2)(torch.tensor([3.0, 1.0])).tolist() == [7.0, 5.0]  # Figure 1 of the paper
+    assert MeanExpansion(2, n=5).scale == 3  # a number is itself
+    with pytest.raises(
+        vs.InvalidInput, match=r"^k = 'n' is the number of actions, which is not known here: give it as n"
+    ):
+        MeanExpansion("n")
+
+
+@pytest.mark.parametrize("k", ["N", "m", b"n", ""])
+def test_other_texts_are_no_k(k: object) -> None:
+    with pytest.raises(vs.InvalidInput, match=r"^k is given as \w+: write a number, like 4\.0, or 'n'$"):
+        append_mean_expansion(network(), k)  # type: ignore[arg-type]
+
+
+# Value streams.
+
+
+def test_a_layer_with_one_output_is_refused() -> None:
+    structure = repr(Dueling())
+    for module, name in ((nn.Linear(6, 1), ""), (nn.Sequential(nn.Linear(6, 1)), "0"), (dueling := Dueling(), "value")):
+        with pytest.raises(vs.InvalidInput, match=rf"^the linear layer '{name}' has one output: a value stream has no"):
+            append_mean_expansion(module, 2)
+    assert repr(dueling) == structure
+    x = torch.randn(5, 6)
+    expected = dueling.value(x) + vs.expand(dueling.advantages(x), 2)
+    torch.testing.assert_close(append_mean_expansion(dueling, 2, after="advantages")(x), expected)
+
+
+# TorchScript.
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_network_with_the_layer_is_scripted_saved_and_loaded(tmp_path: Path) -> None:
+    net, x = append_mean_expansion(network(), 3), torch.randn(5, 6, requires_grad=True)
+    scripted = torch.jit.script(net)
+    torch.jit.save(scripted, tmp_path / "network.pt")
+    loaded: nn.Module = torch.jit.load(tmp_path / "network.pt")  # type: ignore[no-untyped-call]
+    for compiled in (scripted, loaded):
+        assert torch.equal(compiled(x), net(x))
+        (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
+        (expected,) = torch.autograd.grad(net(x).square().sum(), x)
+        torch.testing.assert_close(found, expected)
+    layer = torch.jit.script(MeanExpansion(3))
+    for shape in ((4,), (2, 4), (2, 3, 4)):
+        z = torch.randn(shape)
+        torch.testing.assert_close(layer(z), z + 3 * z.mean(-1, keepdim=True))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_network_is_refused() -> None:
+    with pytest.raises(
+        vs.InvalidInput, match=r"^this network is compiled by TorchScript: put the layer in first, then"
+    ):
+        append_mean_expansion(torch.jit.script(network()), 2)

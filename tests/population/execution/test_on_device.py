@@ -1,0 +1,69 @@
+"""The executor with environments on the device against the plain loop, to the bit. On a CPU, JAX and PyTorch share
+memory as well; tests/population/execution/test_cuda.py has the same on a GPU."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from valueshare.envs import environment_spec
+from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.population.agents import agent_table
+from valueshare.population.loop import Executor, SerialExecutor
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.state import flat, initial_state, make_population
+
+pytest.importorskip("gymnax")
+
+from valueshare.envs.gymnax import GymnaxEnvironments
+from valueshare.population.execution.on_device import DeviceExecutor
+
+GAMES = ["Breakout-MinAtar", "SpaceInvaders-MinAtar", "Breakout-MinAtar"]
+SETTINGS = TrainingSettings(
+    steps=1_000,
+    checkpoint_interval=1_000,
+    eval_interval=1_000,
+    hidden=(8,),
+    batch_size=4,
+    learning_starts=10,
+    update_interval=4,
+    target_update_interval=6,
+    replay_capacity=50,  # so that rings wrap
+    quantiles=4,
+    target_quantiles=4,
+    acting_quantiles=4,
+)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [
+        ("ib-dqn", {}),
+        ("ib-iqn", {"gradient_steps": 2}),
+        ("dueling-dqn", {"delayed_actor": True}),
+    ],
+)
+def test_the_same_numbers_as_the_plain_loop(algorithm: str, changes: dict[str, Any]) -> None:
+    found = []
+    for kind in (SerialExecutor, DeviceExecutor):
+        table = agent_table(GAMES[0], algorithm, seeds=range(3), k=[2.0] if algorithm.startswith("ib") else [0.0])
+        settings = replace(SETTINGS, **changes)
+        population = make_population(table, settings, environment_spec(GAMES), torch.device("cpu"))
+        state = initial_state(population)
+        environments = GymnaxEnvironments(GAMES)
+        executor: Executor = kind(population, state, environments, compiled=False)
+        episodes = TrainingEpisodes(3)
+        executor.reset([5, 6, 7])
+        for steps in (range(13), range(13, 14), range(14, 120)):
+            executor.run(steps, lambda step: None, episodes)
+        numbers = {**flat(state), **state.replay._asdict()}
+        found.append(({name: value.clone() for name, value in numbers.items()}, episodes))
+        assert environments.program.step._cache_size() == 1  # type: ignore[attr-defined]
+    (serial, serial_episodes), (device, device_episodes) = found
+    assert int(serial["updates"]) > 0
+    for name, value in serial.items():
+        torch.testing.assert_close(device[name], value, rtol=0, atol=0, msg=name)
+    assert serial_episodes.finished.sum() > 0
+    assert (device_episodes.finished == serial_episodes.finished).all()
+    assert (device_episodes.returns_done == serial_episodes.returns_done).all()

@@ -1,0 +1,133 @@
+"""The gridworld with more and more actions: from command to page, again from its files, and in shards."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from valueshare.cli import main
+from valueshare.errors import InvalidInput
+from valueshare.report.tabular import summary as merged_summary
+from valueshare.report.tabular_actions import headlines
+from valueshare.report.tabular_files import find_shards, merged
+from valueshare.report.write import write_report
+
+COMMAND = ["reproduce", "gridworld-actions", "--scale", "smoke"]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "actions"
+    main([*COMMAND, "--out", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def summary(result: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((result / "summary.json").read_text())
+    return read
+
+
+def test_files_and_page(result: Path) -> None:
+    found = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
+    figures = (f"figures/gain-against-actions.{kind}" for kind in ("png", "svg", "pdf"))
+    records = ("records/runs.parquet", "records/norms.parquet")
+    assert found == {"config.json", "provenance.json", "summary.json", "report.html", *records, *figures}
+    page = (result / "report.html").read_text()
+    for words in ("Gridworld: value-sharing with more and more actions", "valueshare " + " ".join(COMMAND), "0, 1, 4"):
+        assert words in page
+
+
+def test_increases_by_loops_over_the_records(result: Path, summary: dict[str, Any]) -> None:
+    """Each half of the seeds at the step size that is best on the other half, with arrays of NumPy alone."""
+    runs = pl.read_parquet(result / "records" / "runs.parquet")
+    rows = summary["figure_held_out"]
+    assert [(row["step_reward"], row["actions"], row["regime"], row["k"]) for row in rows] == [
+        (reward, n, regime, k)
+        for reward in (-1.0, 0.0)
+        for n in (4, 32)
+        for regime in (500, 1_000, 2_500, 5_000)
+        for k in (0.0, 1.0, float(n))
+    ]
+    for row in rows:
+        own = runs.filter(pl.col("step_reward") == row["step_reward"], pl.col("actions") == row["actions"])
+        means = []
+        for k in (0.0, row["k"]):
+            scores: dict[float, list[float | None]] = {}
+            cell = own.filter(pl.col("k") == k, pl.col("step") == row["regime"]).sort("step_size", "seed")
+            for size, episodes in cell.select("step_size", "episodes").iter_rows():
+                scores.setdefault(size, []).append(episodes)
+            kept = [np.array(each, float) for each in scores.values() if None not in each]  # a row per step size
+            halves = np.array(kept).reshape(len(kept), 2, 2)  # step sizes, halves, seeds of a half
+            best = halves.mean(axis=2).argmax(axis=0)  # of each half
+            means.append(np.mean([halves[best[0], 1], halves[best[1], 0]]))
+        assert row["increase_percent"] == pytest.approx(100 * (means[1] / means[0] - 1), abs=1e-9)
+        assert row["mean_episodes"] == pytest.approx(means[1])
+
+
+def test_it_is_drawn_again_from_its_files(result: Path, tmp_path: Path) -> None:
+    written = write_report([result], tmp_path / "again")
+    assert written.figures == ("gain-against-actions",)
+    name = "figures/gain-against-actions.svg"
+    assert (tmp_path / "again" / name).read_bytes() == (result / name).read_bytes()
+    with pytest.raises(InvalidInput, match="of other results: this study has gain-against-actions"):
+        write_report([result], tmp_path / "other", ["iqm"])
+
+
+def damages(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a summary's figure as they cannot be."""
+    first, *rest = rows
+    cases = [(row["step_reward"], row["actions"]) for row in rows]
+    return {
+        "different regimes": [row for row in rows if (row["step_reward"], row["regime"]) != (0.0, 5_000)],
+        "regimes of one": [
+            row for row, case in zip(rows, cases, strict=True) if case != cases[0] or row["regime"] > 500
+        ],
+        "no action": [row | {"actions": 0 if row["actions"] == 4 else row["actions"]} for row in rows],
+        "actions < 0": [first | {"actions": -4}, *rest],
+        "only some": [first | {"actions": None}, *rest],
+        "one missing": [{name: value for name, value in first.items() if name != "actions"}, *rest],
+        "twice": [*rows, first],
+        "another case": [*rows, first | {"step_reward": -2.0}],
+    }
+
+
+@pytest.mark.parametrize("name", damages([{"step_reward": 0.0, "actions": 4, "regime": 5}]))
+def test_a_summary_that_cannot_be_is_refused(
+    name: str, result: Path, summary: dict[str, Any], tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    study = tmp_path / "study"
+    shutil.copytree(result, study)
+    both = {figure: damages(summary[figure])[name] for figure in ("figure", "figure_held_out")}
+    (study / "summary.json").write_text(json.dumps(summary | both))
+    code, _, err = cli("report", str(study), "--out", str(tmp_path / "again"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "study is damaged (" in err
+    assert not (tmp_path / "again").exists()
+
+
+def test_shards_are_the_whole(result: Path, summary: dict[str, Any], tmp_path: Path) -> None:
+    for shard in ("1/2", "2/2"):
+        main([*COMMAND, "--shard", shard, "--out", str(tmp_path)])
+    whole = merged(find_shards([tmp_path]))
+    assert_frame_equal(whole.runs, pl.read_parquet(result / "records" / "runs.parquet"), check_exact=True)
+    assert merged_summary(whole)["figure_held_out"] == summary["figure_held_out"]
+
+
+def test_headlines_name_the_fewest_and_the_most_actions() -> None:
+    rows: list[dict[str, Any]] = [
+        {"step_reward": -1.0, "actions": n, "regime": regime, "k": k, "increase_percent": n + k}
+        | {"ci95_low": None if n == 16 else 0.0, "ci95_high": 99.0}
+        for n in (4, 8, 16)
+        for regime in (500, 1_000)
+        for k in (0.0, 1.0, float(n))
+    ]
+    (line,) = headlines(pl.DataFrame(rows))
+    words = "k = n over k = 0 +8.0 % [0.0, 99.0] with 4 actions, +16.0 % [0.0, 99.0] with 8 actions"
+    assert line == f"-1 per step, 1,000 timesteps: {words}"

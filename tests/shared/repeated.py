@@ -1,0 +1,22 @@
+"""A study's command given a second time."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from valueshare.cli import main
+
+
+def check_repeated(command: Sequence[str], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command makes only the report again; one with other settings is refused."""
+    summary = json.loads((out / "summary.json").read_text())
+    (out / "summary.json").unlink()
+    main(command)
+    assert "this run is finished" in capsys.readouterr().out
+    assert json.loads((out / "summary.json").read_text()) == summary
+    with pytest.raises(SystemExit) as exit_:
+        main([*command, "--seeds", "3"])
+    assert exit_.value.code == 2
+    assert "other settings" in capsys.readouterr().err
