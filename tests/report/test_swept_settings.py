@@ -9,7 +9,7 @@ from valueshare.analysis.importers.results import Results
 from valueshare.report import action_sets, tabular, tabular_actions
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
-from valueshare.report.swept_settings import Tuned, at_best, find_grids, find_tuned, settings_map
+from valueshare.report.swept_settings import find_grids, find_tuned, rows_at_best_setting, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
 FEW = 200  # resamples
@@ -38,7 +38,7 @@ def falling(k: float, size: float) -> float:
     return 50.0 * (k > 0) + 5.0 * (k == 1) - 100.0 * abs(SIZES.index(size) - best)
 
 
-def tuned_of(rows: pl.DataFrame) -> Tuned:
+def tuned_of(rows: pl.DataFrame) -> HeldOutChoice:
     (found,) = find_tuned(report_data(Results(rows, (), ()), FEW))
     return found
 
@@ -160,7 +160,7 @@ def test_divergence_on_the_scored_half_takes_part_in_the_choice() -> None:
 
 
 def test_curves_are_those_of_the_best_step_sizes() -> None:
-    rows, notes = at_best(report_data(Results(table(falling, KS, SIZES), (), ()), FEW))
+    rows, notes = rows_at_best_setting(report_data(Results(table(falling, KS, SIZES), (), ()), FEW))
     assert rows.select("algorithm", "k", "step_size").unique().sort("k").rows() == [
         ("ib-dqn", 0.0, 0.1), ("ib-dqn", 1.0, 0.01), ("ib-dqn", 4.0, 0.001),
     ]  # fmt: skip

@@ -17,7 +17,7 @@ DIFFERENCE = ("difference", "difference_low", "difference_high")
 FROM_BEST = ("from_best", "from_best_low", "from_best_high")
 
 
-class Pair(NamedTuple):
+class ChosenPair(NamedTuple):
     """A k above the smallest with its step size, chosen together, against the smallest k with its own."""
 
     best: tuple[float, float] | None  # k and step size with the highest mean over all seeds
@@ -85,7 +85,7 @@ def tuned_scores(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 
     return pl.DataFrame(rows, columns | dict.fromkeys(("runs", "failed_step_sizes"), pl.Int64))
 
 
-def tuned_pair(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> Pair | None:
+def tuned_pair(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> ChosenPair | None:
     """The best k above the smallest, chosen together with its step size; None where there is one k.
 
     Takes the table of `tuned_scores`. Each half of the seeds chooses one pair of all of them, and the other half scores
@@ -99,7 +99,7 @@ def tuned_pair(runs: pl.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0)
     pairs = runs.join(numbered, on=CELL).with_columns(k=above, step_size="cell")
     row = tuned_scores(pairs, resamples=resamples, seed=seed).row(-1, named=True)
     best, *choices = (None if row[name] is None else cells.row(int(row[name])) for name in CHOICES)
-    return Pair(best, tuple(one for one in choices if one is not None), tuple(row[name] for name in DIFFERENCE))
+    return ChosenPair(best, tuple(one for one in choices if one is not None), tuple(row[name] for name in DIFFERENCE))
 
 
 def _means_at(best: pl.DataFrame, runs: pl.DataFrame) -> dict[float, float]:

@@ -41,7 +41,7 @@ def known_names() -> list[str]:
 
 def minatar_channels(game: str) -> int:
     """Channels that a MinAtar game uses, the first of its ten."""
-    return int(_made(game)[0].obs_shape[-1])
+    return int(_make_env(game)[0].obs_shape[-1])
 
 
 def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> EnvironmentSpec:
@@ -49,7 +49,7 @@ def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> Env
     games = list(dict.fromkeys(env_ids))
     if len(games) > 1 and not all(is_minatar(name) for name in games):
         raise InvalidInput(f"{', '.join(games)} cannot be mixed: only MinAtar games and Atari games can")
-    (env, params), *_ = [_made(name) for name in games]
+    (env, params), *_ = [_make_env(name) for name in games]
     shape: tuple[int, ...] = (MINATAR_CHANNELS, 10, 10)
     dtype, actions = np.dtype(np.bool_), MINATAR_ACTIONS
     limit = MINATAR_LIMIT
@@ -76,7 +76,7 @@ class Batch(NamedTuple):
     observation: Any  # [E, ...] to act on next
 
 
-class Stepped(NamedTuple):
+class StepOutput(NamedTuple):
     """One step as JAX arrays, like `StepResult`."""
 
     observation: Any
@@ -96,7 +96,7 @@ class GymnaxEnvironments:
         self._device = _jax_device(device)
         self._active = _jax().device_put(np.ones(self.count, np.bool_), self._device)
         self._batch: Batch | None = None
-        self._stepped: Stepped | None = None
+        self._stepped: StepOutput | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -136,7 +136,7 @@ class GymnaxEnvironments:
         mask = self._active if active is None else active
         self._batch, self._stepped = self.program.step(self._batch, actions, mask)
 
-    def receive_on_device(self) -> Stepped:
+    def receive_on_device(self) -> StepOutput:
         """Like `receive`, with JAX arrays, which may still be being computed."""
         if self._stepped is None:
             raise RuntimeError("receive follows send")
@@ -148,7 +148,7 @@ class Program(NamedTuple):
     """Compiled functions: keys [E, 2] -> batch; (batch, actions [E], active [E]) -> (batch, step)."""
 
     reset: Callable[[Any], Batch]
-    step: Callable[[Batch, Any, Any], tuple[Batch, Stepped]]
+    step: Callable[[Batch, Any, Any], tuple[Batch, StepOutput]]
 
 
 @cache
@@ -161,7 +161,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
     sticky = STICKY if is_minatar(env_ids[0]) else 0.0
     no_observation = np.zeros((len(env_ids), *spec.observation_shape), spec.observation_dtype)
 
-    def together(parts: Sequence[Any], like: Any) -> Any:
+    def scattered(parts: Sequence[Any], like: Any) -> Any:
         """[E of a game, ...] of every game -> [E, ...]."""
         whole = jnp.zeros_like(like)
         for game, part in zip(games, parts, strict=True):
@@ -177,10 +177,10 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         steps = jnp.zeros(len(env_ids), jnp.uint32)
         game_keys = new_keys(keys, steps)[:, 1]
         made = [game.reset(game_keys[game.rows]) for game in games]
-        observation = together([game.image(seen) for game, (seen, _) in zip(games, made, strict=True)], no_observation)
+        observation = scattered([game.image(seen) for game, (seen, _) in zip(games, made, strict=True)], no_observation)
         return Batch(tuple(state for _, state in made), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation)
 
-    def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, Stepped]:
+    def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, StepOutput]:
         steps = batch.steps + active.astype(jnp.uint32)
         keys = new_keys(batch.keys, steps)
         repeated = jax.vmap(jax.random.uniform)(keys[:, 0]) < sticky
@@ -190,15 +190,15 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
             for game, state in zip(games, batch.states, strict=True)
         ]
         rows = jnp.zeros(len(env_ids), jnp.float32)
-        terminated = together([result.terminated for _, result in made], rows).astype(bool) & active
-        truncated = together([result.truncated for _, result in made], rows).astype(bool) & active & ~terminated
+        terminated = scattered([result.terminated for _, result in made], rows).astype(bool) & active
+        truncated = scattered([result.truncated for _, result in made], rows).astype(bool) & active & ~terminated
         seen = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
-        stepped = Stepped(
-            jnp.where(seen, together([r.observation for _, r in made], batch.observation), batch.observation),
-            jnp.where(active, together([r.reward for _, r in made], rows), 0.0),
+        stepped = StepOutput(
+            jnp.where(seen, scattered([r.observation for _, r in made], batch.observation), batch.observation),
+            jnp.where(active, scattered([r.reward for _, r in made], rows), 0.0),
             terminated,
             truncated,
-            jnp.where(seen, together([r.final_observation for _, r in made], batch.observation), batch.observation),
+            jnp.where(seen, scattered([r.final_observation for _, r in made], batch.observation), batch.observation),
         )
         action = jnp.where(active, actions, batch.action)
         return Batch(tuple(state for state, _ in made), batch.keys, steps, action, stepped.observation), stepped
@@ -211,7 +211,7 @@ class _Game:
 
     def __init__(self, name: str, rows: NDArray[np.intp], episode_limit: int | None) -> None:
         self.rows = rows
-        self.env, params = _made(name)
+        self.env, params = _make_env(name)
         limit = MINATAR_LIMIT if episode_limit is None and is_minatar(name) else episode_limit
         if limit is not None and name == "Freeway-MinAtar":
             limit = min(limit, FREEWAY_LIMIT)
@@ -227,29 +227,29 @@ class _Game:
 
     def reset(self, keys: Any) -> tuple[Any, Tree]:
         seen, state = _jax().vmap(self.env.reset_env, in_axes=(0, None))(keys, self.params)
-        return seen, _strong(state)
+        return seen, _without_weak_types(state)
 
-    def step(self, keys: Any, state: Tree, actions: Any, active: Any) -> tuple[Tree, Stepped]:
+    def step(self, keys: Any, state: Tree, actions: Any, active: Any) -> tuple[Tree, StepOutput]:
         """One step, with a reset where an episode ended; environments that are not active keep their state."""
         jax = _jax()
         seen, after, reward, terminated, truncated, info = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))(
             keys, state, actions, self.params
         )
 
-        def kept(new: Any, old: Any) -> Any:
+        def where_active(new: Any, old: Any) -> Any:
             return jax.numpy.where(active.reshape(-1, *(1,) * (old.ndim - 1)), new, old).astype(old.dtype)
 
-        result = Stepped(self.image(seen), reward, terminated, truncated, self.image(info["final_observation"]))
-        return jax.tree.map(kept, after, state), result
+        result = StepOutput(self.image(seen), reward, terminated, truncated, self.image(info["final_observation"]))
+        return jax.tree.map(where_active, after, state), result
 
 
-def _strong(tree: Tree) -> Tree:
+def _without_weak_types(tree: Tree) -> Tree:
     """The same arrays with types of their own. JAX's weak types would make it compile a step twice."""
     return _jax().tree.map(lambda leaf: _jax().lax.convert_element_type(leaf, leaf.dtype), tree)
 
 
 @cache
-def _made(name: str) -> tuple[Any, Any]:
+def _make_env(name: str) -> tuple[Any, Any]:
     """An environment and its default parameters."""
     try:
         env, params = _gymnax().make(name, **({"use_minimal_action_set": False} if is_minatar(name) else {}))

@@ -25,7 +25,7 @@ from valueshare.report.figures.style import RED, Look, house_style, split_settin
 from valueshare.report.folder import Drawn
 from valueshare.report.settings_map import content as _settings_map
 from valueshare.report.settings_map import has_scores
-from valueshare.report.swept_settings import at_best
+from valueshare.report.swept_settings import rows_at_best_setting
 from valueshare.text import how_many
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
@@ -231,7 +231,7 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The runs whose lines one panel can hold: each k at its best step size, and of many k the paper's choice."""
     if len(data.variants) <= MAX_LINES:
         return data.main, ()
-    rows, notes = at_best(data)
+    rows, notes = rows_at_best_setting(data)
     if rows.select(VARIANT).n_unique() <= MAX_LINES:
         return rows, notes
     shown = curves.curves_shown(data.sweep)

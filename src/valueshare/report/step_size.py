@@ -24,7 +24,7 @@ from valueshare.report.page.study import study_page
 from valueshare.report.page.tuned import tuned_tables
 from valueshare.report.sensitivity import run_deviations, score_rows
 from valueshare.report.settings_map import CAPTION
-from valueshare.report.swept_settings import Tuned, find_grids, settings_map, tuned
+from valueshare.report.swept_settings import HeldOutChoice, find_grids, settings_map, tuned
 from valueshare.result_files import OWN_LIMIT, SizeLimit
 from valueshare.text import how_many
 
@@ -66,7 +66,7 @@ def write_step_size_report(run_folder: Path, out: Path | None = None, *, resampl
     return summary
 
 
-def summarise(found: Sequence[Tuned], departures: Sequence[str] = ()) -> dict[str, Any]:
+def summarise(found: Sequence[HeldOutChoice], departures: Sequence[str] = ()) -> dict[str, Any]:
     """The numbers and the verdict, as plain JSON; `departures` are deviations from the paper."""
     return {
         "verdict": tuned_text.verdict(found),
@@ -76,7 +76,7 @@ def summarise(found: Sequence[Tuned], departures: Sequence[str] = ()) -> dict[st
     }
 
 
-def _map_summary(found: Tuned) -> dict[str, Any]:
+def _map_summary(found: HeldOutChoice) -> dict[str, Any]:
     first, second = found.grid.settings
     names = {"k": first, "best_step_size": f"best_{second}", "failed_step_sizes": f"failed_{second}_values"}
     pair = found.pair
@@ -91,7 +91,7 @@ def _map_summary(found: Tuned) -> dict[str, Any]:
     }
 
 
-def _at_best(rows: pl.DataFrame, found: Tuned) -> pl.DataFrame:
+def _at_best(rows: pl.DataFrame, found: HeldOutChoice) -> pl.DataFrame:
     """The evaluations of each k at its best step size over all seeds."""
     first, second = found.grid.settings
     best = found.table.select(pl.col("k").alias(first), pl.col("best_step_size").alias(second)).drop_nulls()
@@ -99,7 +99,11 @@ def _at_best(rows: pl.DataFrame, found: Tuned) -> pl.DataFrame:
 
 
 def _page(
-    run: Imported, data: ReportData, found: Sequence[Tuned], summary: dict[str, Any], pictures: Sequence[Picture]
+    run: Imported,
+    data: ReportData,
+    found: Sequence[HeldOutChoice],
+    summary: dict[str, Any],
+    pictures: Sequence[Picture],
 ) -> str:
     first, second = (name.replace("_", " ") for name in found[0].grid.settings)
     agents, steps = sum(one.grid.runs.height for one in found), int(run.table["step"].to_numpy().max())

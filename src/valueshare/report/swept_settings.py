@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.held_out import Pair, tuned_pair, tuned_scores
+from valueshare.analysis.held_out import ChosenPair, tuned_pair, tuned_scores
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
 from valueshare.analysis.tuned import best_step_sizes, failed_step_sizes
 from valueshare.report.data import ReportData
-from valueshare.report.figures.heat_map import Map
+from valueshare.report.figures.heat_map import SettingsMap
 from valueshare.report.figures.series import game
 from valueshare.report.figures.style import plain_of, split_settings
 from valueshare.text import ALGORITHM_NAMES
@@ -37,12 +37,12 @@ class Grid(NamedTuple):
         return self.runs.rename(dict(zip(self.settings, ROLES, strict=True)))
 
 
-class Tuned(NamedTuple):
+class HeldOutChoice(NamedTuple):
     """The second setting, chosen for each value of the first on half of the seeds and scored on the other half."""
 
     grid: Grid
     table: pl.DataFrame  # of `tuned_scores`, with the first setting in the role of k
-    pair: Pair | None  # None where the first setting is not k, or has one value
+    pair: ChosenPair | None  # None where the first setting is not k, or has one value
 
 
 def find_grids(data: ReportData) -> list[Grid]:
@@ -75,7 +75,7 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
 
-def at_best(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The runs of a report, of each grid only those at the best second setting of each first one; and notes."""
     rows, notes = _with_base(data), list[str]()
     for grid in find_grids(data):
@@ -102,7 +102,7 @@ def _best(grid: Grid) -> pl.DataFrame:
     return best_step_sizes(runs, failed_step_sizes(runs)).select(ROLES)
 
 
-def settings_map(grid: Grid) -> Map:
+def settings_map(grid: Grid) -> SettingsMap:
     """The grid as a figure draws it."""
     best = _best(grid).with_columns(best=pl.lit(True))
     cells = (
@@ -114,16 +114,16 @@ def settings_map(grid: Grid) -> Map:
         .sort(ROLES)
         .rename(dict(zip(ROLES, grid.settings, strict=True)))
     )
-    return Map(grid.title, grid.settings, cells, f"mean {grid.score}")
+    return SettingsMap(grid.title, grid.settings, cells, f"mean {grid.score}")
 
 
-def find_tuned(data: ReportData) -> list[Tuned]:
+def find_tuned(data: ReportData) -> list[HeldOutChoice]:
     """The choices of every grid."""
     return [tuned(grid, data.resamples) for grid in find_grids(data)]
 
 
-def tuned(grid: Grid, resamples: int) -> Tuned:
+def tuned(grid: Grid, resamples: int) -> HeldOutChoice:
     """The choices of one grid."""
     runs = grid.in_roles()
     pair = tuned_pair(runs, resamples=resamples) if grid.settings[0] == "k" else None
-    return Tuned(grid, tuned_scores(runs, resamples=resamples), pair)
+    return HeldOutChoice(grid, tuned_scores(runs, resamples=resamples), pair)

@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any
 
 from valueshare.report.findings import Interval, number, written
-from valueshare.report.swept_settings import Tuned
+from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.text import plain_number, plain_numbers
 
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
@@ -27,24 +27,24 @@ HEADINGS = (
 )
 
 
-def reading(found: Tuned) -> list[str]:
+def reading(found: HeldOutChoice) -> list[str]:
     """How to read the table and the sentences."""
     return [text.format(**_names(found)) for text in READING]
 
 
-def headings(found: Tuned) -> list[str]:
+def headings(found: HeldOutChoice) -> list[str]:
     """The headings of the table of choices."""
     names = _names(found) | {"plain": plain_number(found.table["k"][0])}
     return [text.format(**names) for text in HEADINGS]
 
 
-def verdict(found: Sequence[Tuned]) -> list[str]:
+def verdict(found: Sequence[HeldOutChoice]) -> list[str]:
     """The sentences of every map, with its name where there are several."""
     several = len(found) > 1
     return [f"{one.grid.title}: {line}" if several else line for one in found for line in sentences(one)]
 
 
-def sentences(found: Tuned) -> list[str]:
+def sentences(found: HeldOutChoice) -> list[str]:
     """Whether sharing value helps with settings of its own, by how much, and how to choose both settings."""
     table = found.table.to_dicts()
     if all(row["best_step_size"] is None for row in table):
@@ -59,7 +59,7 @@ def sentences(found: Tuned) -> list[str]:
     return [*lines, _how_to_choose(found), *_at_plain(found), *_agreement(found), *_edges(found)]
 
 
-def _pair(found: Tuned) -> list[str]:
+def _pair(found: HeldOutChoice) -> list[str]:
     """Whether some k above the smallest is better, where the same seeds choose and do not score."""
     pair, second = found.pair, _names(found)["second"]
     if pair is None or pair.difference[0] is None:
@@ -77,7 +77,7 @@ def _pair(found: Tuned) -> list[str]:
     return [text]
 
 
-def _by_k(found: Tuned) -> list[str]:
+def _by_k(found: HeldOutChoice) -> list[str]:
     """k = 1, 2 and 4 score higher than k = 0, each at its own best step size."""
     plain, *others = found.table.to_dicts()
     sides: dict[int, list[float]] = {1: [], -1: [], 0: []}
@@ -91,7 +91,7 @@ def _by_k(found: Tuned) -> list[str]:
     return [f"{start}({found.grid.score} {_scored(plain)}): {'; '.join(parts)}."] if parts else []
 
 
-def _how_to_choose(found: Tuned) -> str:
+def _how_to_choose(found: HeldOutChoice) -> str:
     """One sentence: the best pair, what does as well, and how the second setting goes with the first."""
     first, second = _names(found).values()
     table = [row for row in found.table.to_dicts() if row["best_step_size"] is not None]
@@ -121,7 +121,7 @@ def _how_to_choose(found: Tuned) -> str:
     return f"{text}; the best {second} lies between {low} and {high} without a trend: search it for each {first}."
 
 
-def _at_plain(found: Tuned) -> list[str]:
+def _at_plain(found: HeldOutChoice) -> list[str]:
     """What the best k loses without a step size of its own."""
     best, plain = _best_row(found), found.table.row(0, named=True)
     if best["mean_at_plain"] is None or best["k"] == plain["k"]:
@@ -133,7 +133,7 @@ def _at_plain(found: Tuned) -> list[str]:
     return [f"{where} scores {number(best['mean_at_plain'])} instead of {number(best['mean'])}."]
 
 
-def _agreement(found: Tuned) -> list[str]:
+def _agreement(found: HeldOutChoice) -> list[str]:
     chosen = [row for row in found.table.to_dicts() if row["first_half_choice"] is not None]
     same = sum(row["first_half_choice"] == row["second_half_choice"] for row in chosen)
     first, second = _names(found).values()
@@ -141,7 +141,7 @@ def _agreement(found: Tuned) -> list[str]:
     return [text] if chosen else []
 
 
-def _edges(found: Tuned) -> list[str]:
+def _edges(found: HeldOutChoice) -> list[str]:
     """A warning where a best value is the first or last that was tried: a better one may lie beyond."""
     second = _names(found)["second"]
     lines = []
@@ -169,7 +169,7 @@ def rank_correlation(values: Sequence[float]) -> float:
     return sum(signs) / unequal if unequal else 0.0
 
 
-def _best_row(found: Tuned) -> dict[str, Any]:
+def _best_row(found: HeldOutChoice) -> dict[str, Any]:
     """The value of the first setting with the highest mean over all seeds, at its best value of the second."""
     table = [row for row in found.table.to_dicts() if row["best_step_size"] is not None]
     return max(table, key=lambda row: row["mean_at_best"])
@@ -185,7 +185,7 @@ def _against_best(others: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
     return {side: sides[side] for side in (0, 1) if side in sides}
 
 
-def _names(found: Tuned) -> dict[str, str]:
+def _names(found: HeldOutChoice) -> dict[str, str]:
     first, second = (name.replace("_", " ") for name in found.grid.settings)
     return {"first": first, "second": second}
 
@@ -194,7 +194,7 @@ def _scored(row: dict[str, Any]) -> str:
     return written(Interval(row["mean"], row["ci95_low"], row["ci95_high"]), sign=False)
 
 
-def _listed(found: Tuned, values: Sequence[float]) -> str:
+def _listed(found: HeldOutChoice, values: Sequence[float]) -> str:
     """k = 1, 2 and 8 to 64: values of the first setting, those next to each other in the grid as a range."""
     tried, runs = found.table["k"].to_list(), list[list[float]]()
     for value in values:

@@ -11,7 +11,7 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.patches import Rectangle
 
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.heat_map import HATCH, Map, colour_range, settings_maps
+from valueshare.report.figures.heat_map import HATCH, SettingsMap, colour_range, settings_maps
 from valueshare.report.figures.style import save
 
 
@@ -20,8 +20,8 @@ def cells(rows: list[tuple[float, float, float | None, int, bool]], first: str =
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def a_map(table: pl.DataFrame, first: str = "k") -> Map:
-    return Map("LunarLander-v3, IB-DQN", (first, "step_size"), table, "mean AUC")
+def a_map(table: pl.DataFrame, first: str = "k") -> SettingsMap:
+    return SettingsMap("LunarLander-v3, IB-DQN", (first, "step_size"), table, "mean AUC")
 
 
 def full(xs: int, ys: int) -> pl.DataFrame:

@@ -32,7 +32,7 @@ INSET = 0.04  # of outlines, so that neighbours' do not touch
 Floats = NDArray[np.float64]
 
 
-class Map(NamedTuple):
+class SettingsMap(NamedTuple):
     """Scores of one algorithm on one environment, by two settings.
 
     `cells` has a row per combination: the two settings, `mean` (null where no run has a score), `diverged` (how many
@@ -45,7 +45,7 @@ class Map(NamedTuple):
     score: str  # what `mean` is the mean of
 
 
-def settings_maps(maps: Sequence[Map]) -> Figure:
+def settings_maps(maps: Sequence[SettingsMap]) -> Figure:
     """A map below the other, each with its own colours; the setting with more values goes along x.
 
     Outlined: the best of each value of the first setting. A cross: some runs diverged. Hatched: no run has a score. The
@@ -71,13 +71,13 @@ def settings_maps(maps: Sequence[Map]) -> Figure:
     return figure
 
 
-def _axis_order(one: Map) -> tuple[str, str]:
+def _axis_order(one: SettingsMap) -> tuple[str, str]:
     first, second = one.settings
     longer = one.cells[first].n_unique() >= one.cells[second].n_unique()
     return (first, second) if longer else (second, first)
 
 
-def _draw(axes: Axes, one: Map, x: str, y: str, wide: float) -> None:
+def _draw(axes: Axes, one: SettingsMap, x: str, y: str, wide: float) -> None:
     xs, ys = (one.cells[name].unique().sort().to_list() for name in (x, y))
     means = np.full((len(ys), len(xs)), np.nan)
     place = {(row[x], row[y]): (ys.index(row[y]), xs.index(row[x])) for row in one.cells.to_dicts()}
@@ -153,7 +153,7 @@ def _write_numbers(axes: Axes, means: Floats, scale: Normalize, best: set[tuple[
         axes.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if dark else INK, weight=weight)
 
 
-def _explained(maps: Sequence[Map]) -> list[Artist]:
+def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:
     """The legend: only what is there."""
     names = dict.fromkeys(one.settings[0].replace("_", " ") for one in maps if one.cells["best"].any())
     handles: list[Artist] = []
@@ -167,6 +167,6 @@ def _explained(maps: Sequence[Map]) -> list[Artist]:
     return handles
 
 
-def _lacks_scores(one: Map) -> bool:
+def _lacks_scores(one: SettingsMap) -> bool:
     first, second = (one.cells[name].n_unique() for name in one.settings)
     return one.cells["mean"].drop_nulls().len() < first * second

@@ -14,7 +14,7 @@ from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables
 from valueshare.report.page.tuned import tuned_tables
-from valueshare.report.swept_settings import Tuned, find_tuned
+from valueshare.report.swept_settings import HeldOutChoice, find_tuned
 from valueshare.report.tuned_text import verdict as tuned_verdict
 
 SCRIPTS = ("curves.js", "panel.js", "page.js")
@@ -41,7 +41,7 @@ def results_page(
     resamples: int = RESAMPLES,
     data: ReportData | None = None,
     verdict: Verdict | None = None,
-    chosen: Sequence[Tuned] | None = None,
+    chosen: Sequence[HeldOutChoice] | None = None,
     live: Live | None = None,
 ) -> str:
     """One HTML file that stands alone; with `live` it asks its server for updates.

@@ -9,11 +9,11 @@ from valueshare.report import tuned_text
 from valueshare.report.findings import Interval, number, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
-from valueshare.report.swept_settings import Tuned
+from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.text import plain_number
 
 
-def tuned_tables(found: Sequence[Tuned], *, explained: bool = True) -> list[str]:
+def tuned_tables(found: Sequence[HeldOutChoice], *, explained: bool = True) -> list[str]:
     """A heading and a table for each map of two swept settings; `explained`: with how to read it."""
     parts = []
     for place, one in enumerate(found):
