@@ -9,7 +9,7 @@ from valueshare.analysis.importers.results import Results
 from valueshare.report import action_sets, tabular, tabular_actions
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
-from valueshare.report.swept_settings import find_grids, find_tuned, rows_at_best_setting, settings_map
+from valueshare.report.swept_settings import HeldOutChoice, find_grids, find_tuned, rows_at_best_setting, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
 FEW = 200  # resamples
