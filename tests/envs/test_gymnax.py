@@ -217,5 +217,6 @@ def test_specs() -> None:
     assert (cartpole.observation_shape, cartpole.actions, cartpole.episode_limit) == ((4,), 2, 500)
     with pytest.raises(InvalidInput, match="Pendulum-v1 has actions Box: choose one with Discrete actions"):
         environment_spec("Pendulum-v1", "jax")
-    with pytest.raises(InvalidInput, match="did you mean Breakout-MinAtar"):
-        environment_spec("Brekout-MinAtar")
+    for name in ("Brekout-MinAtar", "breakout-minatar", "MinAtar/Breakout-v1"):
+        with pytest.raises(InvalidInput, match=f"no environment '{name}': did you mean Breakout-MinAtar"):
+            environment_spec(name)

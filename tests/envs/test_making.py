@@ -35,7 +35,7 @@ def test_envpool_where_it_has_the_id() -> None:
     [
         ("lunarlander-v3", None, "did you mean LunarLander-v3"),
         ("CartPole-v7", "gymnasium", "did you mean CartPole-v1"),
-        ("Xyzzyq", None, "envpool and gymnasium and ale know none"),
+        ("Xyzzyq", None, "no name of envpool or gymnasium or ale or jax is near"),
         ("LunarLanderContinuous-v3", None, "with Discrete actions"),
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
         ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box observations"),

@@ -129,7 +129,7 @@ def _reproduce(
                 work = partial(resume, whole / run.name, should_stop=stop)
             else:
                 work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
-            well &= run_and_report(work, run.folder, stop, in_study=True)
+            well &= run_and_report(work, run.folder, stop, in_study=True, others_follow=True)
     if not well:
         sys.exit(FAILED)
     if launcher.shard:

@@ -75,7 +75,7 @@ def reproduce_study(
             work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
         else:
             work = partial(starting.start, plan, folder, command, execution, study.deviations)
-        run_and_report(work, folder, stop)
+        run_and_report(work, folder, stop, in_study=True)
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return

@@ -127,10 +127,18 @@ def resume(
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)
 
 
-def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopRequest, *, in_study: bool = False) -> bool:
+def run_and_report(
+    work: "Callable[[], Run]",
+    folder: Location,
+    stop: StopRequest,
+    *,
+    in_study: bool = False,
+    others_follow: bool = False,
+) -> bool:
     """Run, then report how it ended; a run that can be resumed has an exit code of its own.
 
-    In a study others follow: populations that failed do not end the program, but return False.
+    A study is resumed by its own command, which writes its report too. If others follow in it, populations that failed
+    do not end the program, but return False.
     """
     from valueshare.runs.storage.copies import finished_phases
 
@@ -153,7 +161,7 @@ def run_and_report(work: "Callable[[], Run]", folder: Location, stop: StopReques
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
         line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
-        if not in_study:
+        if not others_follow:
             exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
         return False

@@ -8,7 +8,7 @@ from typing import get_args
 from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
-from valueshare.envs.gymnax_names import has_gymnax_name, is_minatar
+from valueshare.envs.gymnax_names import MINATAR_GAMES, has_gymnax_name, is_minatar
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
 
@@ -150,7 +150,12 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     if backend is None:  # games by their short names, of which the ids are variants
         names = {of: [name for name in known if not is_atari(name)] for of, known in names.items()}
         names["ale"] = atari_games.known_names()
-    raise InvalidInput(f"there is no environment {plain!r}{_nearest(plain, names)}")
+        names.setdefault("jax", [f"{game}-MinAtar" for game in MINATAR_GAMES])
+        if "minatar" in env_id.lower():  # Breakout is near too, and another game
+            meant = [name for name in MINATAR_GAMES if name.lower() in env_id.lower()]
+            names = {"jax": [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]}
+            plain = f"{meant[0]}-MinAtar" if meant else plain
+    raise InvalidInput(f"there is no environment {env_id!r}{_nearest(plain, names)}")
 
 
 def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
@@ -158,7 +163,7 @@ def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
     near = [by_lower[match] for match in get_close_matches(env_id.lower(), by_lower)]
     if near:
         return f": did you mean {' or '.join(near)}?"
-    return f": {' and '.join(names)} know none that is near"
+    return f": no name of {' or '.join(names)} is near"
 
 
 def _either(names: Sequence[str]) -> str:

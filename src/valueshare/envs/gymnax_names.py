@@ -1,5 +1,6 @@
 """Names of Gymnax's environments, known without importing JAX."""
 
+MINATAR_GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 MINATAR_ACTIONS = 6  # of every game: no-op, left, up, right, down, fire
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from valueshare.envs.gymnax_names import MINATAR_ACTIONS
+from valueshare.envs.gymnax_names import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.deviations import changed_settings
 from valueshare.population.agents import agent_table
@@ -18,7 +18,7 @@ from valueshare.population.presets import minatar
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.setting import counted
 
-GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+GAMES = MINATAR_GAMES
 AGENTS = (
     ("dqn", 0.0),
     ("double-dqn", 0.0),
