@@ -11,7 +11,8 @@ from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
-from valueshare.population.evaluate import Scores, Tally, eval_env_count, evaluate, first_counter, make_evaluator
+from valueshare.population.evaluate import Scores, StepOutcome, Tally, eval_env_count, evaluate, first_counter
+from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import train_population
@@ -37,7 +38,7 @@ def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0
     population = make_population(table, settings, environment_spec(env), torch.device("cpu"))
     lanes = len(seeds) * eval_env_count(settings)
     environments = make_environments(env, lanes, episode_limit=settings.eval_episode_limit)
-    evaluator = make_evaluator(population, initial_state(population), environments, compiled=False)
+    evaluator = HostEvaluator(population, initial_state(population), environments, compiled=False)
     found = evaluate(population, evaluator, step, never)
     assert first_counter(step) < int(evaluator.counter) < first_counter(step + 1)
     return found
@@ -66,11 +67,12 @@ def test_the_tally_is_the_definition_of_overestimation() -> None:
     # Two agents with two copies each; episodes of different lengths, terminated and truncated.
     generator = np.random.default_rng(0)
     discount = np.array([[0.9], [0.5]])
-    tally = Tally((2, 2), discount)
+    settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=14, reward_scale=1.0)
+    tally = Tally(settings, torch.tensor(discount[:, 0]))
     lengths = {(0, 0): [3, 4], (0, 1): [7], (1, 0): [1, 1, 5], (1, 1): [2, 5]}
     expected: dict[int, list[float]] = {0: [], 1: []}
     returns: dict[int, list[float]] = {0: [], 1: []}
-    steps = []  # (q, reward, ended, truncated, final value) by tick, [2, 2] each
+    steps = []  # (q, reward, terminated, truncated, final value) by tick, [2, 2] each
     columns = {}
     for copy, episodes in lengths.items():
         column = []
@@ -81,19 +83,18 @@ def test_the_tally_is_the_definition_of_overestimation() -> None:
             expected[copy[0]].append(overestimation(q, r, gamma, final).mean())
             returns[copy[0]].append(r.sum())
             ends = [False] * (length - 1) + [True]
-            column += [(q[t], r[t], ends[t], ends[t] and i % 2 == 0, final) for t in range(length)]
+            column += [(q[t], r[t], ends[t] and i % 2 > 0, ends[t] and i % 2 == 0, final) for t in range(length)]
         columns[copy] = column
     for t in range(7):
         tick = np.zeros((5, 2, 2))
         for copy, column in columns.items():
             tick[(slice(None), *copy)] = column[t]
         steps.append(tick)
-    active = np.ones((2, 2), bool)
-    for values, reward, ended, truncated, beyond in steps:
-        tally.values += values
-        tally.step(reward, reward, active)
-        tally.bootstrap(beyond, truncated.astype(bool))
-        tally.end(ended.astype(bool))
+    tally.reset()
+    for values, reward, terminated, truncated, beyond in map(torch.tensor, steps):
+        assert tally.active.all()
+        tally.add(StepOutcome(values, reward, terminated.bool(), truncated.bool(), beyond))
+    assert not tally.active.any()
     found = tally.scores()
     assert found.episodes.tolist() == [3, 5]
     np.testing.assert_allclose(found.overestimation, [np.mean(expected[p]) for p in (0, 1)])

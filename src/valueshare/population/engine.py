@@ -12,8 +12,9 @@ from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
-from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count, make_evaluator
+from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count
 from valueshare.population.execution.cuda_driver import can_wait
+from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
 from valueshare.population.loop import Executor, SerialExecutor
@@ -99,7 +100,13 @@ def make_engine(
             executor = SerialExecutor(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
-        evaluator = None if playing is None else make_evaluator(population, state, playing, compiled=compiled)
+        evaluator: Evaluator | None = None
+        if playing is not None and _stays_on_device(playing, population):
+            from valueshare.population.execution.on_device import DeviceEvaluator
+
+            evaluator = DeviceEvaluator(population, state, playing, compiled=compiled)
+        elif playing is not None:
+            evaluator = HostEvaluator(population, state, playing, compiled=compiled)
         on_failure.pop_all()
     return Engine(population, state, executor, evaluator)
 

@@ -6,22 +6,19 @@ favoured because they finish first. By timesteps, each plays its share of steps,
 that the end cuts off is discarded. An agent without a finished episode has no score.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from valueshare.envs.base import Environments, EnvironmentSpec
 from valueshare.errors import InvalidInput
-from valueshare.learning.losses import select_action_values
-from valueshare.learning.randomness import integers, stream_key, uniform
-from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
-from valueshare.population.execution.buffers import StagingBuffer
-from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
+from valueshare.learning.randomness import stream_key
 from valueshare.population.loop import OnStep
 from valueshare.population.settings import TrainingSettings
-from valueshare.population.state import Population, State, torch_dtype
+from valueshare.population.state import Population
 from valueshare.population.store import training_reward
 
 Floats = NDArray[np.float64]
@@ -35,17 +32,20 @@ class Scores(NamedTuple):
     overestimation: Floats  # mean over an episode's steps, then over episodes
 
 
-class Evaluator(NamedTuple):
-    """The environments of an evaluation, and the device's side: tensors that never move, and the steps over them."""
+class Evaluator(Protocol):
+    """The environments of an evaluation, and the agents that play in them."""
 
-    environments: Environments
-    observation: StagingBuffer  # [P, E, ...]  the newest frame of stacks
-    first: StagingBuffer | None  # [P, E]  of stacks: whether the frame is an episode's first
-    action: StagingBuffer  # [P, E]
-    value: StagingBuffer  # [P, E]  of the action, or of the best one
-    counter: torch.Tensor  # []  of the random streams
-    play: GraphedStep  # observation -> action, value; counts, and shifts stacks
-    best: GraphedStep  # observation -> value
+    tally: "Tally"
+    steps_per_check: int  # steps between two checks of whether all have finished
+
+    @property
+    def environments(self) -> Environments: ...
+
+    def reset(self, seeds: NDArray[np.int64], counter: int) -> None:
+        """Start new episodes everywhere; `counter` is that of the random streams at the first step."""
+
+    def step(self) -> None:
+        """One step of the environments that have not finished, added to the tally."""
 
 
 def eval_env_count(settings: TrainingSettings) -> int:
@@ -53,80 +53,17 @@ def eval_env_count(settings: TrainingSettings) -> int:
     return min(settings.eval_envs, settings.eval_episodes or settings.eval_envs)
 
 
-def make_evaluator(population: Population, state: State, environments: Environments, *, compiled: bool) -> Evaluator:
-    """The steps of evaluation; on CUDA they are captured here."""
-    settings, keys, env = population.settings, population.keys, population.env
-    count, device = eval_env_count(settings), population.device
-    shape = (population.size, count)
-    observation = StagingBuffer((*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device)
-    first = StagingBuffer(shape, torch.bool, device) if env.stack else None
-    action = StagingBuffer(shape, torch.int64, device)
-    value = StagingBuffer(shape, torch.float32, device)
-    counter = torch.zeros((), dtype=torch.int64, device=device)
-
-    obs = observation.tensor  # what agents see: that, or a stack of frames
-    if env.stack:
-        obs = torch.zeros((*shape, *env.network_shape), dtype=obs.dtype, device=device)
-
-    @torch.no_grad()
-    def action_values(now: torch.Tensor) -> torch.Tensor:
-        tau = acting_taus(keys.evaluation_quantiles, counter, count, population.algorithm.quantile_counts)
-        return population.q_values(state.online, now, tau)  # [P, E, A]
-
-    def current() -> torch.Tensor:
-        return obs if first is None else stack_frames(obs, observation.tensor, first.tensor)
-
-    def play() -> None:
-        now = current()
-        q = action_values(now)
-        draws = uniform(keys.evaluation, counter, count)
-        choices = integers(keys.evaluation_action, counter, count, env.actions)
-        action.tensor.copy_(epsilon_greedy(q, settings.eval_epsilon, draws, choices))
-        value.tensor.copy_(select_action_values(q, action.tensor))
-        if first is not None:
-            obs.copy_(now)
-        counter.add_(1)
-
-    def best() -> None:
-        value.tensor.copy_(action_values(current()).amax(-1))
-
-    steps = [GraphedStep(function, device, compiled=compiled) for function in (play, best)]
-    capture_all(steps, device)
-    return Evaluator(environments, observation, first, action, value, counter, *steps)
-
-
 def evaluate(population: Population, evaluator: Evaluator, step: int, on_step: OnStep) -> Scores:
     """Let every agent play as it is after `step` steps; `on_step` gets that number at every evaluation step."""
-    settings, environments = population.settings, evaluator.environments
-    shape = (population.size, eval_env_count(settings))
-    stream = f"evaluation-environment/{step}"
-    seeds = np.array([stream_key(s, f"{stream}/{e}") for s in population.seeds for e in range(shape[1])])
-    observation = environments.reset(seeds)
-    evaluator.counter.fill_(first_counter(step))
-    tally = Tally(shape, population.agents["discount"].to_numpy()[:, None])
-    left = _shares(settings, shape)
-    first = np.ones(shape, np.bool_)
-    while (active := left > 0).any():
-        on_step(step)
-        _show(evaluator, observation, first)
-        evaluator.play()
-        actions, values = evaluator.action.get(), evaluator.value.get()
-        environments.send(actions.reshape(-1), active.reshape(-1))
-        tally.values += np.where(active, values, 0.0)
-        result = environments.receive()
-        observation = result.observation
-        reward = result.reward.reshape(shape)
-        scaled = training_reward(settings, torch.from_numpy(reward.astype(np.float64))).numpy()
-        tally.step(reward, scaled, active)
-        terminated, truncated = result.terminated.reshape(shape), result.truncated.reshape(shape)
-        if truncated.any():
-            _show(evaluator, result.final_observation, np.zeros(shape, np.bool_))
-            evaluator.best()
-            tally.bootstrap(evaluator.value.get(), truncated)
-        first = ended = terminated | truncated
-        tally.end(ended)
-        left -= ended if settings.eval_episodes else active
-    return tally.scores()
+    stream, count = f"evaluation-environment/{step}", eval_env_count(population.settings)
+    seeds = np.array([stream_key(seed, f"{stream}/{e}") for seed in population.seeds for e in range(count)])
+    evaluator.tally.reset()
+    evaluator.reset(seeds, first_counter(step))
+    while evaluator.tally.left.any():
+        for _ in range(evaluator.steps_per_check):
+            on_step(step)
+            evaluator.step()
+    return evaluator.tally.scores()
 
 
 def first_counter(step: int) -> int:
@@ -142,47 +79,74 @@ def first_counter(step: int) -> int:
     return -(2**63) + (step - 2**32 << 23)
 
 
-def _show(evaluator: Evaluator, observation: NDArray[Any], first: NDArray[np.bool_]) -> None:
-    evaluator.observation.put(observation.reshape(evaluator.observation.array.shape))
-    if evaluator.first is not None:
-        evaluator.first.put(first)
+class StepOutcome(NamedTuple):
+    """One step of an evaluation, [P, E] each. Environments that have finished have reward 0 and no ending."""
+
+    value: Tensor  # of the action chosen
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    final_value: Tensor  # of the best action in the final observation; used where an episode is truncated
 
 
 class Tally:
-    """Running sums of the episodes under way and of those finished, [P, E] each.
+    """Running sums of the episodes under way and of those finished, [P, E] each, changed in place.
 
     Overestimation needs no history. The sum over an episode's steps of its discounted returns is
     sum_s r_s·w_s with w_s = 1 + γ + ... + γ^s, because r_s counts γ^(s-t) in the return of each
     step t <= s; and a value V beyond the last step T-1 adds V·γ·w_(T-1) in the same way.
     """
 
-    def __init__(self, shape: tuple[int, int], discount: Floats) -> None:
-        self.discount = discount  # [P, 1]
-        zeros = (np.zeros(shape) for _ in range(7))
-        self.score, self.values, self.returns, self.weight, self.length, *done = zeros
-        self.scores_done, self.over_done = done
-        self.episodes = np.zeros(shape, np.int64)
+    def __init__(self, settings: TrainingSettings, discount: Tensor) -> None:
+        """Discounts [P]; the sums are on their device."""
+        self.settings, self.discount = settings, discount.double().unsqueeze(-1)
+        total, count = settings.eval_episodes or settings.eval_timesteps, eval_env_count(settings)
+        share = total // count + (torch.arange(count, device=discount.device) < total % count)
+        self._shares = share.expand(len(discount), count)  # episodes, or timesteps, that each environment has to play
+        self.left = self._shares.clone()
+        self.score, self.values, self.returns, self.weight, self.length, self.scores_done, self.over_done = (
+            torch.zeros_like(self.left, dtype=torch.float64) for _ in range(7)
+        )
+        self.episodes = torch.zeros_like(self.left)
 
-    def step(self, reward: NDArray[Any], training_reward: NDArray[Any], active: NDArray[Any]) -> None:
-        self.weight = np.where(active, self.discount * self.weight + 1, self.weight)
-        self.returns += np.where(active, training_reward * self.weight, 0.0)
-        self.score += np.where(active, reward, 0.0)
-        self.length += active
+    @property
+    def active(self) -> Tensor:
+        """Environments that have not finished, [P, E]."""
+        return self.left > 0
 
-    def bootstrap(self, value: NDArray[Any], truncated: NDArray[Any]) -> None:
-        self.returns += np.where(truncated, value * self.discount * self.weight, 0.0)
+    def reset(self) -> None:
+        self.left.copy_(self._shares)
+        for sums in (*self._running, self.scores_done, self.over_done, self.episodes):
+            sums.zero_()
 
-    def end(self, ended: NDArray[Any]) -> None:
-        self.scores_done[ended] += self.score[ended]
-        self.over_done[ended] += (self.values - self.returns)[ended] / self.length[ended]
-        self.episodes += ended
-        for running in (self.score, self.values, self.returns, self.weight, self.length):
-            running[ended] = 0.0
+    def add(self, step: StepOutcome) -> None:
+        """Count a step of the active environments."""
+        active = self.active
+        self.values.add_(torch.where(active, step.value.double(), 0.0))
+        self.weight.copy_(torch.where(active, self.discount * self.weight + 1, self.weight))
+        reward = step.reward.double()
+        self.returns.add_(torch.where(active, training_reward(self.settings, reward) * self.weight, 0.0))
+        self.score.add_(torch.where(active, reward, 0.0))
+        self.length.add_(active)
+        beyond = step.final_value.double() * self.discount * self.weight
+        self.returns.add_(torch.where(step.truncated, beyond, 0.0))
+        ended = step.terminated | step.truncated
+        self.scores_done.add_(torch.where(ended, self.score, 0.0))
+        self.over_done.add_(torch.where(ended, (self.values - self.returns) / self.length, 0.0))
+        self.episodes.add_(ended)
+        for sums in self._running:
+            sums.masked_fill_(ended, 0.0)
+        self.left.sub_((ended if self.settings.eval_episodes else active).to(self.left.dtype))
 
     def scores(self) -> Scores:
-        episodes = self.episodes.sum(1)
+        sums = self.episodes, self.scores_done, self.over_done
+        episodes, score, over = (each.cpu().numpy().sum(1) for each in sums)
         count = np.where(episodes > 0, episodes, np.nan)
-        return Scores(self.scores_done.sum(1) / count, episodes, self.over_done.sum(1) / count)
+        return Scores(score / count, episodes, over / count)
+
+    @property
+    def _running(self) -> tuple[Tensor, ...]:
+        return self.score, self.values, self.returns, self.weight, self.length
 
 
 def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
@@ -198,10 +162,3 @@ def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
             f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = {count}: make it one, so that "
             "all environments of an agent play equally long"
         )
-
-
-def _shares(settings: TrainingSettings, shape: tuple[int, int]) -> NDArray[np.int64]:
-    """Episodes, or timesteps, that each of an agent's environments has to play, [P, E]."""
-    total, count = settings.eval_episodes or settings.eval_timesteps, shape[1]
-    share = total // count + (np.arange(count) < total % count)
-    return np.broadcast_to(share, shape).astype(np.int64)

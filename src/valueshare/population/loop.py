@@ -81,13 +81,12 @@ class SerialExecutor:
             state.step.fill_(t)
             self.act()
             self.environments.send(self._step.action.numpy())
-            if t >= settings.learning_starts:
-                if t % settings.target_update_interval == 0:
-                    self.update_target()
-                if t % settings.update_interval == 0:
-                    self._sync_actor()
-                    for _ in range(settings.gradient_steps):
-                        self.learn()
+            if settings.updates_target_at(t):
+                self.update_target()
+            if settings.learns_at(t):
+                self._sync_actor()
+                for _ in range(settings.gradient_steps):
+                    self.learn()
             result = self.environments.receive()
             self._arrays.fill(result)
             self.store()

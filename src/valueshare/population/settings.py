@@ -151,6 +151,14 @@ class TrainingSettings:
         """The step at which the first update is due."""
         return -(-self.learning_starts // self.update_interval) * self.update_interval
 
+    def learns_at(self, t: int) -> bool:
+        """Whether step t has updates, `gradient_steps` of them."""
+        return t >= self.learning_starts and t % self.update_interval == 0
+
+    def updates_target_at(self, t: int) -> bool:
+        """Whether the target network is copied at step t; before the updates of that step."""
+        return t >= self.learning_starts and t % self.target_update_interval == 0
+
     @property
     def evaluations(self) -> int:
         """How many evaluations of a run: before its first step, and after some of its phases."""

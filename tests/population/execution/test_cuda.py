@@ -14,6 +14,8 @@ from valueshare.envs import environment_spec
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
+from valueshare.population.evaluate import evaluate
+from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
 from valueshare.population.execution.learner import Learner, update
@@ -174,7 +176,7 @@ def test_environments_on_the_gpu_are_those_of_the_host(algorithm: str, compiled:
     table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
     specs = [environment_spec(game) for game in dict.fromkeys(games)]
     found = []
-    for device in ("cpu", "cuda"):
+    for compilations, device in enumerate(("cpu", "cuda"), 1):
         population = make_population(table, settings, specs, torch.device("cuda"))
         state = initial_state(population)
         environments = gymnax.GymnaxEnvironments(games, device=device)
@@ -188,7 +190,7 @@ def test_environments_on_the_gpu_are_those_of_the_host(algorithm: str, compiled:
         executor.run(range(200), lambda step: None, episodes)
         numbers = {**flat(state), **state.replay._asdict()}
         found.append(({name: value.clone() for name, value in numbers.items()}, episodes))
-        assert environments.program.step._cache_size() == 1
+        assert environments.program.step._cache_size() == compilations  # one for each device
         executor.close()
     (host, host_episodes), (gpu, gpu_episodes) = found
     for name, value in host.items():
@@ -196,6 +198,28 @@ def test_environments_on_the_gpu_are_those_of_the_host(algorithm: str, compiled:
     assert host_episodes.finished.sum() > 0
     assert (gpu_episodes.finished == host_episodes.finished).all()
     assert (gpu_episodes.returns_done == host_episodes.returns_done).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scores_on_the_gpu_are_those_of_the_host(compiled: bool) -> None:
+    gymnax = pytest.importorskip("valueshare.envs.gymnax")
+    game, rows = "Breakout-MinAtar", ["Breakout-MinAtar"] * 6
+    if not gymnax.GymnaxEnvironments(rows, device="cuda").on_gpu:
+        pytest.skip("JAX is installed without CUDA")
+    on_device = pytest.importorskip("valueshare.population.execution.on_device")
+    settings = dataclasses.replace(SETTINGS, hidden=(16,), eval_episodes=7, eval_envs=3, eval_epsilon=0.2)
+    table = agent_table(game, "ib-iqn", seeds=[0, 1], k=[6.0])
+    population = make_population(table, settings, environment_spec(game), torch.device("cuda"))
+    state = initial_state(population)
+    found = []
+    for device, kind in (("cpu", HostEvaluator), ("cuda", on_device.DeviceEvaluator)):
+        environments = gymnax.GymnaxEnvironments(rows, device=device, episode_limit=20)
+        evaluator = kind(population, state, environments, compiled=compiled)
+        found += [evaluate(population, evaluator, step, lambda step: None) for step in (0, 40)]
+    for host, gpu in zip(found[:2], found[2:], strict=True):
+        assert host.episodes.tolist() == gpu.episodes.tolist() == [7, 7]
+        assert host.score.tolist() == gpu.score.tolist()
+        assert gpu.overestimation == pytest.approx(host.overestimation, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

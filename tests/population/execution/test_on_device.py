@@ -4,6 +4,7 @@ memory as well; tests/population/execution/test_cuda.py has the same on a GPU.""
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,9 @@ from valueshare.population.state import flat, initial_state, make_population
 pytest.importorskip("gymnax")
 
 from valueshare.envs.gymnax import GymnaxEnvironments
-from valueshare.population.execution.on_device import DeviceExecutor
+from valueshare.population.evaluate import Evaluator, evaluate
+from valueshare.population.execution.evaluators import HostEvaluator
+from valueshare.population.execution.on_device import DeviceEvaluator, DeviceExecutor
 
 GAMES = ["Breakout-MinAtar", "SpaceInvaders-MinAtar", "Breakout-MinAtar"]
 SETTINGS = TrainingSettings(
@@ -67,3 +70,27 @@ def test_the_same_numbers_as_the_plain_loop(algorithm: str, changes: dict[str, A
     assert serial_episodes.finished.sum() > 0
     assert (device_episodes.finished == serial_episodes.finished).all()
     assert (device_episodes.returns_done == serial_episodes.returns_done).all()
+
+
+def test_the_same_scores_as_with_environments_on_the_host() -> None:
+    games, rows, limit = GAMES[:2], [game for game in GAMES[:2] for _ in range(3)], 30
+    by_episodes: dict[str, Any] = {"eval_episodes": 5}  # shares of 2, 2 and 1; most of them are truncated
+    by_timesteps: dict[str, Any] = {"eval_episodes": 0, "eval_timesteps": 150}
+    for algorithm, changes in (("ib-dqn", by_episodes), ("ib-iqn", by_timesteps)):  # one test: JAX compiles once
+        settings = replace(
+            SETTINGS, eval_envs=3, eval_episode_limit=limit, eval_epsilon=0.2, reward_scale=0.5, **changes
+        )
+        table = agent_table(games[0], algorithm, seeds=range(2), k=[2.0])
+        population = make_population(table, settings, environment_spec(games), torch.device("cpu"))
+        state = initial_state(population)
+        found = []
+        for kind in (HostEvaluator, DeviceEvaluator):
+            environments = GymnaxEnvironments(rows, episode_limit=limit)
+            evaluator: Evaluator = kind(population, state, environments, compiled=False)
+            for step in (0, 1_000):  # the second starts where the first has finished
+                found.append(evaluate(population, evaluator, step, lambda step: None))
+        for host, device in zip(found[:2], found[2:], strict=True):
+            assert host.episodes.sum() > 3
+            for expected, numbers in zip(host, device, strict=True):
+                np.testing.assert_array_equal(numbers, expected)
+        assert (found[0].overestimation != found[1].overestimation).any()

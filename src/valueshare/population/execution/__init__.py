@@ -6,4 +6,6 @@ group run while the device works for another. Groups wait for each other only at
     threaded       a thread per group; for CPUs with several groups, and for GPUs
     asynchronous   a process of environments per group, and all GPU work launched ahead of them
     on_device      environments in JAX on the same GPU: one group, and nothing passes through the host
+
+`evaluators` and `on_device` have the two evaluators in the same way.
 """

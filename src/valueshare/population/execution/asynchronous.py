@@ -72,7 +72,7 @@ def _update(grouped: GroupedPopulation, streams: Streams, t: int) -> None:
     the weights learned before, and the update begins when all have. They wait for it at the next.
     """
     learner, settings = grouped.learner, grouped.population.settings
-    for group in grouped.groups if t % settings.update_interval == 0 else ():
+    for group in grouped.groups if settings.learns_at(t) else ():
         if group.sync_actor is not None:
             streams.switch(group)
             streams.after_learning()

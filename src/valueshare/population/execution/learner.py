@@ -54,8 +54,7 @@ class Learner(NamedTuple):
 
 def is_due(settings: TrainingSettings, t: int) -> bool:
     """Whether step t has an update, of the weights or of the target network."""
-    learning = t >= settings.learning_starts
-    return learning and (t % settings.update_interval == 0 or t % settings.target_update_interval == 0)
+    return settings.learns_at(t) or settings.updates_target_at(t)
 
 
 def update_due(
@@ -65,11 +64,11 @@ def update_due(
 
     `on_release` is called as soon as agents may act and store again.
     """
-    if t % settings.target_update_interval == 0:
+    if settings.updates_target_at(t):
         if learner.sample_on_host is not None:
             learner.sample_on_host("measure", t)
         learner.update_target()
-    if t % settings.update_interval == 0:
+    if settings.learns_at(t):
         first, last = t * settings.gradient_steps, (t + 1) * settings.gradient_steps - 1
         for counter in range(first, last):
             update(learner, counter)

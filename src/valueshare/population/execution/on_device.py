@@ -12,14 +12,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.step_arrays import step_fields
 from valueshare.population.act import act
+from valueshare.population.evaluate import StepOutcome, Tally, eval_env_count
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
+from valueshare.population.execution.evaluators import players
 from valueshare.population.learn import copy_weights, learn, update_target
 from valueshare.population.loop import OnStep
 from valueshare.population.state import Population, State, flat, load_, torch_dtype, with_delayed_actor
@@ -69,13 +73,12 @@ class DeviceExecutor:
             state.step.fill_(t)
             self.act()
             self.environments.send_on_device(_as_jax(self._sent))
-            if t >= settings.learning_starts:
-                if t % settings.target_update_interval == 0:
-                    self.update_target()
-                if t % settings.update_interval == 0:
-                    self._sync_actor()
-                    for _ in range(settings.gradient_steps):
-                        self.learn()
+            if settings.updates_target_at(t):
+                self.update_target()
+            if settings.learns_at(t):
+                self._sync_actor()
+                for _ in range(settings.gradient_steps):
+                    self.learn()
             self._receive()
             self.store()
         if steps:
@@ -114,6 +117,63 @@ class DeviceExecutor:
     def _sync_actor(self) -> None:
         """Copy the online weights to those that act; without `delayed_actor` they are the same tensors."""
         copy_weights(self.state.online.parameters, self.actor.online.parameters)
+
+
+class DeviceEvaluator:
+    """Plays in environments on the device. The host asks only now and then whether all have finished."""
+
+    steps_per_check = 64
+
+    def __init__(
+        self, population: Population, state: State, environments: GymnaxEnvironments, *, compiled: bool
+    ) -> None:
+        self.environments, device, env = environments, population.device, population.env
+        shape = (population.size, eval_env_count(population.settings))
+        self.tally = Tally(population.settings, torch.tensor(population.agents["discount"].to_numpy(), device=device))
+        self.counter = torch.zeros((), dtype=torch.int64, device=device)
+
+        def zeros(dtype: torch.dtype, *rest: int) -> torch.Tensor:
+            return torch.zeros((*shape, *rest), dtype=dtype, device=device)
+
+        self._observation = zeros(torch_dtype(env.observation_dtype), *env.observation_shape)
+        self._final_observation = torch.zeros_like(self._observation)
+        number, flag = torch.float32, torch.bool
+        self._outcome = outcome = StepOutcome(*map(zeros, (number, number, flag, flag, number)))
+        self._sent, self._active = zeros(torch.int32), zeros(torch.bool)  # as JAX takes them
+        action = zeros(torch.int64)
+        choose, best_value = players(population, state, self.counter)
+
+        def play() -> None:
+            choose(self._observation, action, outcome.value)
+            self._sent.copy_(action)
+            self._active.copy_(self.tally.active)
+
+        def count() -> None:
+            outcome.final_value.copy_(best_value(self._final_observation))
+            self.tally.add(outcome)
+
+        self._play, self._count = (GraphedStep(step, device, compiled=compiled) for step in (play, count))
+        capture_all([self._play, self._count], device)
+
+    def reset(self, seeds: NDArray[np.int64], counter: int) -> None:
+        self.counter.fill_(counter)
+        _copy(self.environments.reset_on_device(seeds), self._observation)
+
+    def step(self) -> None:
+        self._play()
+        self.environments.send_on_device(_as_jax(self._sent.view(-1)), _as_jax(self._active.view(-1)))
+        stepped, outcome = self.environments.receive_on_device(), self._outcome
+        _copy(stepped.observation, self._observation)
+        _copy(stepped.final_observation, self._final_observation)
+        _copy(stepped.reward, outcome.reward)
+        _copy(stepped.terminated, outcome.terminated)
+        _copy(stepped.truncated, outcome.truncated)
+        self._count()
+
+
+def _copy(array: Any, tensor: torch.Tensor) -> None:
+    """The numbers of a JAX array [P·E, ...] into a tensor [P, E, ...]."""
+    tensor.copy_(_as_tensor(array).view(tensor.shape))
 
 
 def _as_tensor(array: Any) -> torch.Tensor:
