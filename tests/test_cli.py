@@ -15,7 +15,8 @@ import pytest
 
 import valueshare
 from valueshare import extras
-from valueshare.cli import COMMANDS, main
+from valueshare.cli import COMMANDS, main, make_app
+from valueshare.cli.messages import OTHER_NAMES
 from valueshare.extras import install_command
 
 QUICK = ("--k", "0", "1.6", "--step-sizes", "0.1", "0.3", "--seeds", "2", "--steps", "200")
@@ -216,6 +217,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --no-compile", r"train has no option --no-compile: did you mean --compile"),
         ("bench layer now", r"bench layer takes no 'now': leave it out"),
         ("train --env A --steps 1.5", r"--steps: cannot read '1\.5': write a whole number"),
+        ("train --env A --steps 1e400", r"--steps: cannot read '1e400': write a whole number"),
+        ("train --env A --learning-rate 3", r"train has no option --learning-rate: it is called --step-size here"),
+        ("train --env A --gamma=3", r"train has no option --gamma: it is called --discount here"),
+        ("tabular --gamma=3", r"tabular has no option --gamma: it is called --discount here"),
+        (
+            "train --env my/Env-v0",
+            r"no environment 'my/Env-v0': put its module before its name, like",
+        ),
         ("train --env A --k 0 x", r"--k: cannot read 'x': write a number or n"),
         ("train --env A --reward-scale x", r"--reward-scale: cannot read 'x': write a number"),
         ("train --env A --loss l3", r"--loss: cannot read 'l3': write one of half-squared, huber"),
@@ -261,6 +270,23 @@ def test_more_bad_input(
     assert (ended.value.code, said) == (2, "")
     assert re.fullmatch(rf"valueshare: .*{message}.*\n", complaint)
     assert contents(tmp_path) == {}
+
+
+def test_names_of_other_libraries_lead_to_options_of_train() -> None:
+    options = {name for one in make_app()["train"].assemble_argument_collection() for name in one.names}
+    others = [name for names in OTHER_NAMES.values() for name in names]
+    assert set(OTHER_NAMES) <= options
+    assert len(others) == len(set(others))
+    assert not options & set(others)
+
+
+def test_numbers_and_names_as_others_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "train --env CartPole-v1 --steps 1e3 --eval-interval 2.5E2 --algorithm DQN IB_DQN --k 2 --seeds 2 --plan"
+    main([*words.split(), "--out", str(tmp_path / "run")])
+    said = capsys.readouterr().out
+    assert "4 agents" in said
+    assert "1,000 steps" in said
+    assert "ib-dqn" in said
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Heavy libraries are imported by the commands that need them.
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
@@ -129,9 +130,17 @@ def _shown_default(value: Any) -> str | None:
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
-    """The parser's own conversion, which would round 1.5 where a whole number is wanted."""
+    """The parser's own conversion; a whole number may also be written as 1e5, and 1.5 is none."""
     if kind in (int, tuple[int, ...]):
-        for token in tokens:
-            if "." in token.value:
-                raise CoercionError(token=token, target_type=int)
+        tokens = [_whole(token) for token in tokens]
     return convert(kind, tokens)
+
+
+def _whole(token: Token) -> Token:
+    """A token of a whole number without exponent and point."""
+    if not any(sign in token.value for sign in ".eE"):
+        return token
+    with suppress(ValueError, OverflowError):
+        if (number := float(token.value)).is_integer() and abs(number) < 2**53:
+            return token.evolve(value=str(int(number)))
+    raise CoercionError(token=token, target_type=int)

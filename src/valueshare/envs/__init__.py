@@ -160,6 +160,8 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
 
 def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
     by_lower = {name.lower(): name for known in names.values() for name in known}
+    if "/" in env_id:  # of Gymnasium's namespaces: known once its package is imported
+        return f": put its module before its name, like my_package:{env_id}"
     near = [by_lower[match] for match in get_close_matches(env_id.lower(), by_lower)]
     if near:
         return f": did you mean {' or '.join(near)}?"

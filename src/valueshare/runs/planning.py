@@ -48,7 +48,8 @@ def make_plan(
     """
     for name in settings:
         _check_known("setting", name, SETTINGS)
-    envs, algorithms = _names("env", env), _names("algorithm", algorithm)
+    envs = _names("env", env)
+    algorithms = [name.lower().replace("_", "-") for name in _names("algorithm", algorithm)]  # DQN, IB_DQN
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
