@@ -52,14 +52,14 @@ def adam_(
     """
     moments.updates.add_(active.to(torch.int64))
     t = moments.updates.clamp(min=1).to(step_size.dtype)  # 0 only where frozen from the start
-    rate = step_size / _one_minus_exp(t * _log(beta1))  # [P]
     root = _one_minus_exp(t * _log(beta2)).sqrt()  # [P]
+    # The same with numerator and denominator times the root of 1 - beta2^t, which takes fewer passes.
+    rate = (step_size * root / _one_minus_exp(t * _log(beta1))).masked_fill(~active, 0.0)  # [P]
+    least = (epsilon * root).masked_fill(~active, 1.0)  # [P]
     for name, p in parameters.items():
         m, v = moments.first[name], moments.second[name]
         _accumulate_(m, v, gradients[name], active, beta1, beta2)
-        change = v.sqrt().div_(_rows(root, p)).add_(epsilon)
-        change.reciprocal_().mul_(m).mul_(_rows(rate, p))
-        p.sub_(change.masked_fill_(_rows(~active, p), 0.0))
+        p.addcdiv_(m * _rows(rate, p), v.sqrt().add_(_rows(least, p)), value=-1.0)
 
 
 @torch.no_grad()
@@ -97,7 +97,7 @@ def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1:
     """
     g = gradient.masked_fill(_rows(~active, m), 0.0)
     one = torch.ones_like(active, dtype=m.dtype)  # [P]
-    m.mul_(_rows(one.masked_fill(active, decay1), m)).add_(g, alpha=1 - decay1)
+    m.lerp_(g, _rows(one.mul(1 - decay1).masked_fill(~active, 0.0), m))
     v.mul_(_rows(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
 
 
