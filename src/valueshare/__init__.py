@@ -29,7 +29,7 @@ from valueshare.expansion import (
 
 if TYPE_CHECKING:
     from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
-    from valueshare.runs.run_folder import open_run
+    from valueshare.runs.run import open_run
     from valueshare.tabular.mdp import FiniteMDP, gridworld
     from valueshare.tabular.planning import optimal_values
     from valueshare.tabular.sweep import sweep
@@ -69,7 +69,7 @@ _LATE = {
     "sweep": "valueshare.tabular.sweep",
     "train": "valueshare.training",
     "resume": "valueshare.training",
-    "open_run": "valueshare.runs.run_folder",
+    "open_run": "valueshare.runs.run",
 }
 
 

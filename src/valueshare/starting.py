@@ -22,7 +22,7 @@ from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import described, in_full
-from valueshare.runs.run_folder import Run
+from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
 from valueshare.runs.storage.leases import leased

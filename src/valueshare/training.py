@@ -15,7 +15,7 @@ from valueshare.population.settings import show_settings
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.planning import default_folder, make_plan
-from valueshare.runs.run_folder import Run
+from valueshare.runs.run import Run
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.starting import check_launcher, resume_run, select_shard, start
 

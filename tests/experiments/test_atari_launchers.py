@@ -15,7 +15,7 @@ from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import Shard
-from valueshare.runs.run_folder import open_run
+from valueshare.runs.run import open_run
 from valueshare.runs.shards import shard_plans
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -12,6 +12,7 @@ from valueshare import starting
 from valueshare.errors import InvalidInput
 from valueshare.runs import directory, locks, run_folder
 from valueshare.runs.launch import launch
+from valueshare.runs.run import Run
 
 
 def is_held(folder: Path) -> bool:
@@ -43,7 +44,7 @@ def test_a_resumption_is_noted_and_run_under_one_hold(
         log.append("noted")
         note(*args)
 
-    def logged_launch(*args: Any) -> run_folder.Run:
+    def logged_launch(*args: Any) -> Run:
         log.append("launched")
         return launch(*args)
 
@@ -64,7 +65,7 @@ def test_a_new_run_is_held_when_it_appears(
         move(staging, target)
         seen.append(is_held(folder))  # nobody can come between this and the first step
 
-    def logged_launch(*args: Any) -> run_folder.Run:
+    def logged_launch(*args: Any) -> Run:
         seen.append(is_held(folder))
         return launch(*args)
 

@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions, Shard, parse_shard, shard_folder
 from valueshare.runs.plan import Plan, config, from_config, split
 from valueshare.runs.planning import make_plan
-from valueshare.runs.run_folder import Run
+from valueshare.runs.run import Run
 from valueshare.runs.shards import end_times, longest_first, shard_plan
 
 Cli = Callable[..., tuple[int, str, str]]

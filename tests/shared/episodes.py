@@ -7,9 +7,10 @@ from torch import nn
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
+from valueshare.runs.policies import read_policy
 from valueshare.runs.run_folder import read_weights
 from valueshare.video.rendering import make_rendered_env
-from valueshare.video.rollouts import RolloutStep, load_agent, rollout
+from valueshare.video.rollouts import RolloutStep, rollout
 
 ALGORITHMS_PLAYED = ("ib-dqn", "dueling-dqn", "rdq", "ib-iqn")
 HIDDEN = (16, 16)
@@ -34,7 +35,7 @@ def network_of(folder: Path, agent: int, algorithm: str) -> nn.Module:
 
 
 def episode(folder: Path, agent: int, **options: Any) -> list[RolloutStep]:
-    trained = load_agent(folder, agent)
+    trained = read_policy(folder, agent)
     env = trained.population.env
     rendered = make_rendered_env(env, trained.population.settings.atari_protocol)
     given = {"episodes": 1, "seed": 3, "epsilon": 0.0, "max_steps": None, **options}

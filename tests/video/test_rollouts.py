@@ -11,8 +11,9 @@ from episodes import ALGORITHMS_PLAYED, K, episode, network_of
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
+from valueshare.runs.policies import read_policy
 from valueshare.runs.run_folder import read_weights
-from valueshare.video.rollouts import load_agent, values_of
+from valueshare.video.rollouts import values_of
 
 # What is drawn
 
@@ -62,7 +63,7 @@ def test_numbers_are_those_of_the_layers(cartpole: Path) -> None:
 def test_quantile_networks_are_shown_by_their_means(cartpole: Path) -> None:
     """8 random quantiles per action: their mean is near that of 2,000 evenly spaced ones."""
     module = network_of(cartpole, 3, "ib-iqn")
-    assert load_agent(cartpole, 3).population.algorithm.quantile_counts.act == 8
+    assert read_policy(cartpole, 3).population.algorithm.quantile_counts.act == 8
     tau = (torch.arange(2_000) + 0.5) / 2_000
     for taken in episode(cartpole, 3)[:10]:
         with torch.no_grad():

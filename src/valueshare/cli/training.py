@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from valueshare.runs.plan import Plan
-    from valueshare.runs.run_folder import Run
+    from valueshare.runs.run import Run
 
 FAILED = 1
 

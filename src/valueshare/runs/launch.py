@@ -11,7 +11,7 @@ from valueshare.runs.display import Display, say
 from valueshare.runs.events import Events
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome
 from valueshare.runs.plan import Plan
-from valueshare.runs.run_folder import Run
+from valueshare.runs.run import Run
 
 
 def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Console, launcher: Launcher) -> Run:

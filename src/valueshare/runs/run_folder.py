@@ -15,9 +15,9 @@ each file whole or not at all.
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,54 +41,14 @@ from valueshare.runs.locks import LOCK, held
 from valueshare.runs.plan import KIND, Plan, config, difference, from_config
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.provenance import DEVIATIONS, provenance
-from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.leases import LEASE
-from valueshare.runs.storage.locations import Location, resolve_location
-from valueshare.runs.storage.remote import AGENTS, PLAN_FILES, PROVENANCE
-from valueshare.runs.variants import label, shown_score, variant_scores
+from valueshare.runs.storage.locations import Location
+from valueshare.runs.storage.remote import AGENTS, PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
-from valueshare.setting import whole
-from valueshare.text import how_many
 
 # Everything that a run writes, at an address too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE)
 WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
-ROWS = 10  # of scores in the repr of a run
-
-
-@dataclass(eq=False, repr=False)
-class Run:
-    """A training run on disk or at an address: finished, or as far as it got."""
-
-    folder: Location
-    agents: pl.DataFrame  # the table
-    records: pl.DataFrame  # one row per agent and evaluation
-    finished: bool
-    failures: Mapping[str, str] = field(default_factory=dict)  # why populations failed, by name
-
-    def __repr__(self) -> str:
-        """The folder, how far it is, and the last score of every variant."""
-        agents = how_many(self.agents.height, "agent")
-        state = "finished" if self.finished else "not finished"
-        if self.failures:
-            state += f", {how_many(len(self.failures), 'population')} failed"
-        rows = variant_scores(self.agents, self.records).to_dicts()
-        lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
-        more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
-        head = f"Run({str(self.folder)!r}, {agents}, {state})"
-        return "\n".join([f"{head}; last scores:", *lines, *more])
-
-    def weights(self, agent: int) -> dict[str, Tensor]:
-        """The state dictionary of one agent's network, as of the last finished phase."""
-        agent = whole("agent", agent)
-        if isinstance(self.folder, Path):
-            return read_weights(self.folder, agent)
-        with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name in PLAN_FILES)
-            for spec in open_plan(copy.folder).populations.values():
-                if agent in spec.agents["agent"]:
-                    copy.pull_weights(spec.name)
-            return read_weights(copy.folder, agent)
 
 
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
@@ -173,16 +133,6 @@ def open_plan(folder: Path) -> Plan:
     if table_digest(agents) != digest:
         raise InvalidInput(f"{folder / AGENTS} is not the table of this run: start the run again")
     return plan
-
-
-def open_run(folder: str | Path) -> Run:
-    """The run in a folder or at an address, with its records so far."""
-    location = resolve_location(folder)
-    with reading_copies([location]) as copies:
-        (own,) = copies.folders
-        plan = open_plan(own)
-        finished = is_finished(own, plan, copied=own != location)
-        return Run(location, plan.agents, read_records(own), finished)
 
 
 def note_resumption(folder: Path, command: str, device: str, tensorboard: bool = False) -> None:

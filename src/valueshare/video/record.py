@@ -12,12 +12,14 @@ from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.files import make_parents, reason, remove_empty, remove_leftovers, temporary_file
 from valueshare.population.networks import NetworkFactory
+from valueshare.population.policy import Policy
 from valueshare.runs.directory import refuse_links_in_run
+from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
 from valueshare.text import algorithm_label, how_many
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
-from valueshare.video.rollouts import BAND, Agent, RolloutStep, load_agent, rollout, step_limit
+from valueshare.video.rollouts import BAND, RolloutStep, rollout, step_limit
 
 SUFFIXES = (".mp4", ".gif")
 LEFT_SECONDS = 3_600.0  # without a write: another process may be writing the same video now
@@ -79,7 +81,7 @@ def play(
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
-    trained = load_agent(place, agent, network, say)
+    trained = read_policy(place, agent, network, say)
     step_limit(trained, max_steps)  # or refuse, before anything is made
     check_target(path, overwrite=overwrite)
     settings, env = trained.population.settings, trained.population.env
@@ -200,12 +202,12 @@ def _av() -> Any:
     return av
 
 
-def _captions(agent: Agent, actions: tuple[str, ...]) -> Captions:
+def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     env, algorithm = agent.population.env, agent.population.algorithm
     streams = {"dueling": "b = mean(q), the baseline stream", "baseline-residual": "b, the baseline stream"}
     baseline = streams.get(algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}")
     low, high = (100 * share for share in BAND)
     values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
-    name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.name, agent.k)
+    name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)
     title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

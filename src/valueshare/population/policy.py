@@ -1,0 +1,102 @@
+"""A trained agent as an object: a function from observations to actions, and a plain network to take along."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from valueshare.errors import InvalidInput, first_line
+from valueshare.learning.algorithms import Algorithm
+from valueshare.population.networks import Tensors, drawn_network, network_shape
+from valueshare.population.state import Population, torch_dtype
+
+FORMATS = {".onnx": "ONNX", ".pt2": "torch.export", ".pt": "TorchScript"}
+
+
+class ActionValues(nn.Module):
+    """A network with what turns its outputs into action-values. Shapes: obs [B, ...] -> q [B, A].
+
+    A quantile network is asked at the midpoints (i + 1/2) / K, instead of K random quantiles.
+    """
+
+    tau: Tensor
+
+    def __init__(self, network: nn.Module, algorithm: Algorithm, quantiles: int) -> None:
+        super().__init__()
+        self.network, self._algorithm, self._quantiles = network, algorithm, quantiles
+        self.register_buffer("tau", (torch.arange(quantiles) + 0.5) / max(quantiles, 1), persistent=False)  # [K]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        inputs = (obs, self.tau.expand(obs.shape[0], -1)) if self._quantiles else (obs,)
+        q: Tensor = self._algorithm.q_values(self.network(*inputs))
+        return q
+
+
+class Policy:
+    """One agent of a run: `policy(observation)` is its greedy action.
+
+    `network` is the plain module with the agent's weights, as the algorithm or the caller's factory makes it.
+    Observations are what the network sees: those of the environment, or stacks of frames.
+    """
+
+    def __init__(self, population: Population, tensors: Tensors, steps: int) -> None:
+        """`population` has this agent alone; `tensors` are the parameters and buffers of its network by name."""
+        row = population.agents.row(0, named=True)
+        self.number, self.env, self.algorithm, self.k = (row[name] for name in ("agent", "env", "algorithm", "k"))
+        self.steps = steps  # that it has learned for
+        self.population = population
+        settings, env = population.settings, population.env
+        self.network = drawn_network(population.factory, network_shape(settings, env), self.k, seed=0)
+        self.network.eval().requires_grad_(False)
+        own = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
+        if {name: t.shape for name, t in own.items()} != {name: t.shape for name, t in tensors.items()}:
+            raise InvalidInput(f"the weights of agent {self.number} are of another network than the one given")
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+        self._values = ActionValues(self.network, population.algorithm, population.algorithm.quantile_counts.act)
+
+    def __repr__(self) -> str:
+        coefficient = f", k={self.k:g}" if self.population.algorithm.uses_k else ""
+        return f"Policy(agent {self.number}: {self.algorithm}{coefficient} on {self.env}, {self.steps:,} steps)"
+
+    def __call__(self, observation: Any) -> Any:
+        """The greedy action of one observation, an int, or of a batch of them, an array [B]."""
+        actions = self.q_values(observation).argmax(-1)
+        return actions if actions.ndim else int(actions)
+
+    @torch.no_grad()
+    def q_values(self, observation: Any) -> NDArray[np.float32]:
+        """Action-values of one observation [A], or of a batch of them [B, A]."""
+        shape, dtype = self.population.env.network_shape, torch_dtype(self.population.env.observation_dtype)
+        obs = torch.as_tensor(np.asarray(observation)).to(dtype)
+        if obs.shape[-len(shape) :] != shape or obs.ndim > len(shape) + 1:
+            raise InvalidInput(
+                f"an observation of shape {list(obs.shape)}: this agent sees {list(shape)}, or a batch of them"
+            )
+        q: NDArray[np.float32] = self._values(obs if obs.ndim > len(shape) else obs[None]).numpy()
+        return q if obs.ndim > len(shape) else q[0]
+
+    def export(self, path: str | Path) -> None:
+        """Write the network from observations [B, ...] to action-values [B, A], to be loaded without valueshare.
+
+        NAME.onnx is ONNX, NAME.pt2 is loaded by `torch.export.load`, NAME.pt by `torch.jit.load`.
+        """
+        path, env = Path(path), self.population.env
+        if path.suffix not in FORMATS:
+            known = ", ".join(f"{suffix} ({name})" for suffix, name in FORMATS.items())
+            raise InvalidInput(f"{path.name!r} names no format: end it with {known}")
+        example = torch.zeros((2, *env.network_shape), dtype=torch_dtype(env.observation_dtype))
+        if path.suffix == ".pt":
+            torch.jit.trace(self._values, example).save(str(path))  # type: ignore[no-untyped-call]
+            return
+        program = torch.export.export(self._values, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        if path.suffix == ".pt2":
+            torch.export.save(program, path)
+            return
+        try:
+            torch.onnx.export(program, f=path, input_names=["observation"], output_names=["q"], verbose=False)
+        except ModuleNotFoundError as missing:
+            raise InvalidInput(f"ONNX: {first_line(missing)}: pip install onnx onnxscript") from missing

@@ -1,0 +1,50 @@
+"""Trained agents of a run folder as policies."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from valueshare.envs import announced_imports, environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.population.checkpoints.files import CheckpointPaths
+from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.networks import NetworkFactory
+from valueshare.population.policy import Policy
+from valueshare.population.state import make_population
+from valueshare.runs.run_folder import open_plan, read_weights
+
+
+def read_policy(
+    folder: Path, agent: int, network: NetworkFactory | None = None, say: Callable[[str], object] = lambda line: None
+) -> Policy:
+    """An agent of the run in a folder, as of its last finished phase.
+
+    `network` is the run's own factory, if it has one. `say` gets a line before a module that the run names is imported.
+    """
+    plan = open_plan(folder)
+    part = next((part for part in plan.populations.values() if agent in part.agents["agent"]), None)
+    if part is None:
+        numbers = plan.agents["agent"].to_list()
+        raise InvalidInput(
+            f"there is no agent {agent} in {folder}: its agents are {min(numbers)} to "
+            f"{max(numbers)}, see agents.parquet there"
+        )
+    if (plan.network is None) != (network is None):
+        raise InvalidInput(
+            f"the run in {folder} has no network of its own: leave network out"
+            if plan.network is None
+            else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
+        )
+    tensors = read_weights(folder, agent)
+    table = part.agents.filter(part.agents["agent"] == agent)
+    env = table["env"][0]
+    for line in announced_imports([env]):
+        say(line)
+    spec = environment_spec(env, part.backend, part.settings.atari_protocol)
+    population = make_population(table, part.settings, spec, torch.device("cpu"), network)
+    state = newest_state(CheckpointPaths(folder, part.name))
+    assert state is not None  # the weights are from there
+    with safe_open(state, "pt") as stored:
+        return Policy(population, tensors, int(stored.get_tensor("step")))

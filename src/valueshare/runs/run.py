@@ -1,0 +1,104 @@
+"""A training run as an object: its table, its records, and its trained agents."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+from torch import Tensor
+
+from valueshare.errors import InvalidInput
+from valueshare.population.networks import NetworkFactory
+from valueshare.population.policy import Policy
+from valueshare.runs.policies import read_policy
+from valueshare.runs.run_folder import is_finished, open_plan, read_records, read_weights
+from valueshare.runs.storage.copies import reading_copies, working_copy
+from valueshare.runs.storage.locations import Location, resolve_location
+from valueshare.runs.storage.remote import PLAN_FILES
+from valueshare.runs.variants import label, shown_score, variant_scores
+from valueshare.setting import whole
+from valueshare.text import how_many
+
+ROWS = 10  # of scores in the repr of a run
+
+
+@dataclass(eq=False, repr=False)
+class Run:
+    """A training run on disk or at an address: finished, or as far as it got."""
+
+    folder: Location
+    agents: pl.DataFrame  # the table
+    records: pl.DataFrame  # one row per agent and evaluation
+    finished: bool
+    failures: Mapping[str, str] = field(default_factory=dict)  # why populations failed, by name
+
+    def __repr__(self) -> str:
+        """The folder, how far it is, and the last score of every variant."""
+        agents = how_many(self.agents.height, "agent")
+        state = "finished" if self.finished else "not finished"
+        if self.failures:
+            state += f", {how_many(len(self.failures), 'population')} failed"
+        rows = variant_scores(self.agents, self.records).to_dicts()
+        lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
+        more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
+        head = f"Run({str(self.folder)!r}, {agents}, {state})"
+        return "\n".join([f"{head}; last scores:", *lines, *more])
+
+    def weights(self, agent: int) -> dict[str, Tensor]:
+        """The state dictionary of one agent's network, as of the last finished phase."""
+        agent = whole("agent", agent)
+        if isinstance(self.folder, Path):
+            return read_weights(self.folder, agent)
+        with self._copied_weights(agent) as folder:
+            return read_weights(folder, agent)
+
+    def agent(self, number: int, *, network: NetworkFactory | None = None) -> Policy:
+        """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
+        number = whole("agent", number)
+        if isinstance(self.folder, Path):
+            return read_policy(self.folder, number, network)
+        with self._copied_weights(number) as folder:
+            return read_policy(folder, number, network)
+
+    def best(
+        self,
+        algorithm: str | None = None,
+        *,
+        k: float | None = None,
+        env: str | None = None,
+        network: NetworkFactory | None = None,
+    ) -> Policy:
+        """The agent with the highest score in its last evaluation, of all or of some.
+
+        The best of many agents is partly luck: its score in new episodes will be lower.
+        """
+        scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
+        found = self.agents.join(scores.select("agent", "score"), on="agent")
+        for column, value in (("algorithm", algorithm), ("k", k), ("env", env)):
+            if value is not None:
+                found = found.filter(pl.col(column) == value)
+        if found.is_empty():
+            raise InvalidInput("no agent of this run fits and has a score: see its agents and records")
+        return self.agent(found.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
+
+    @contextmanager
+    def _copied_weights(self, agent: int) -> Iterator[Path]:
+        """A copy of what one agent's weights need, of a run at an address."""
+        assert not isinstance(self.folder, Path)
+        with working_copy(self.folder) as copy:
+            copy.pull(lambda name: name in PLAN_FILES)
+            for spec in open_plan(copy.folder).populations.values():
+                if agent in spec.agents["agent"]:
+                    copy.pull_weights(spec.name)
+            yield copy.folder
+
+
+def open_run(folder: str | Path) -> Run:
+    """The run in a folder or at an address, with its records so far."""
+    location = resolve_location(folder)
+    with reading_copies([location]) as copies:
+        (own,) = copies.folders
+        plan = open_plan(own)
+        finished = is_finished(own, plan, copied=own != location)
+        return Run(location, plan.agents, read_records(own), finished)

@@ -1,0 +1,97 @@
+"""Trained agents as policies: their numbers against NumPy, their files without this package."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from episodes import SHORT
+
+import valueshare
+from valueshare import InvalidInput
+from valueshare.runs.run import Run
+
+K = 3.0
+OBSERVATIONS = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("policies") / "run"
+    algorithms = ["ib-dqn", "rdq", "ib-iqn"]  # agents 0 and 1, 2 and 3, 4 and 5
+    sizes: dict[str, Any] = {"hidden": (8, 6), "acting_quantiles": 3, "quantiles": 4, "target_quantiles": 4}
+    return valueshare.train("CartPole-v1", algorithms, k=K, seeds=2, out=out, **SHORT, **sizes)
+
+
+def test_values_and_actions_by_hand(run: Run) -> None:
+    w = {name: tensor.double().numpy() for name, tensor in run.weights(1).items()}
+
+    def stream(observation: np.ndarray, name: str) -> np.ndarray:
+        x = np.maximum(observation * w["torso.0.scale"] @ w["torso.1.weight"].T + w["torso.1.bias"], 0)
+        hidden = np.maximum(x @ w[f"{name}.hidden.weight"].T + w[f"{name}.hidden.bias"], 0)
+        outputs: np.ndarray = hidden @ w[f"{name}.output.weight"].T + w[f"{name}.output.bias"]
+        return outputs
+
+    policy = run.agent(1)
+    z = stream(OBSERVATIONS, "head.stream")
+    q = z + K * z.mean(-1, keepdims=True)
+    np.testing.assert_allclose(policy.q_values(OBSERVATIONS), q, rtol=1e-4, atol=1e-5)
+    assert policy(OBSERVATIONS).tolist() == q.argmax(-1).tolist()
+    w = {name: tensor.double().numpy() for name, tensor in run.weights(2).items()}
+    q = stream(OBSERVATIONS[0], "head.residual") + stream(OBSERVATIONS[0], "head.baseline")
+    np.testing.assert_allclose(run.agent(2).q_values(OBSERVATIONS[0]), q, rtol=1e-4, atol=1e-5)
+    action = run.agent(2)(OBSERVATIONS[0].tolist())
+    assert (type(action), action) == (int, q.argmax())
+    assert repr(policy) == "Policy(agent 1: ib-dqn, k=3 on CartPole-v1, 120 steps)"
+    assert repr(run.agent(2)) == "Policy(agent 2: rdq on CartPole-v1, 120 steps)"
+
+
+def test_a_quantile_network_is_asked_at_midpoints(run: Run) -> None:
+    policy = run.agent(5)
+    tau = torch.tensor([1 / 6, 3 / 6, 5 / 6]).expand(5, -1)
+    quantiles = policy.network(torch.from_numpy(OBSERVATIONS), tau)  # [B, N, A]
+    np.testing.assert_allclose(policy.q_values(OBSERVATIONS), quantiles.mean(1), rtol=1e-5)
+
+
+def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
+    last = run.records.filter(step=120).sort("agent")["score"].to_list()
+    assert run.best().number == last.index(max(last))
+    assert run.best("ib-iqn", k=K).number == 4 + int(last[5] > last[4])
+    with pytest.raises(InvalidInput, match="no agent of this run fits"):
+        run.best("ib-dqn", k=7)
+
+
+def test_files_hold_the_same_values_without_this_package(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "seen.npy", OBSERVATIONS)
+    run.agent(0).export(tmp_path / "plain.pt")
+    run.agent(4).export(tmp_path / "quantiles.pt2")
+    program = """
+import sys
+sys.modules["valueshare"] = None
+import numpy as np, torch
+seen = torch.from_numpy(np.load("seen.npy"))
+np.save("plain.npy", torch.jit.load("plain.pt")(seen).detach().numpy())
+np.save("quantiles.npy", torch.export.load("quantiles.pt2").module()(seen).detach().numpy())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=300)
+    for number, name in ((0, "plain"), (4, "quantiles")):
+        expected = run.agent(number).q_values(OBSERVATIONS)
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
+    policy = run.agent(0)
+    with pytest.raises(InvalidInput, match=r"'agent.bin' names no format: end it with \.onnx"):
+        policy.export("agent.bin")
+    with pytest.raises(InvalidInput, match=r"observation of shape \[3\]: this agent sees \[4\], or a batch"):
+        policy([0.0, 1.0, 2.0])
+    with pytest.raises(InvalidInput, match=r"there is no agent 9 .*its agents are 0 to 5"):
+        run.agent(9)
+    if find_spec("onnxscript") is None:
+        with pytest.raises(InvalidInput, match="pip install onnx onnxscript"):
+            policy.export(tmp_path / "agent.onnx")
+        assert list(tmp_path.iterdir()) == []
