@@ -321,7 +321,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
     assert "ib-dqn: 120 agents in 8 populations of at most 15" in text
     # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 per second.
     hours = 120 * (50_000_000 + 201 * 125_000) / 10_000 / 3_600
-    assert f"120 agents in all, {hours:,.1f} hours, on cpu" in text
+    assert f"120 agents in all, {hours:,.1f} hours" in text
 
 
 # Bad input: one line, exit code 2
