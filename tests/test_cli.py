@@ -214,7 +214,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --hidden 8 x", r"--hidden: cannot read 'x': write a whole number"),
         ("train --env A --tf32 x", r"train takes no 'x': leave it out"),
         ("train --env A --tf32=x", r"--tf32: cannot read 'x': write True or False"),
-        ("train --env A --no-compile", r"train has no option --no-compile: did you mean --compile"),
+        ("train --env A --no-tensorboard", r"train has no option --no-tensorboard: did you mean --tensorboard"),
         ("bench layer now", r"bench layer takes no 'now': leave it out"),
         ("train --env A --steps 1.5", r"--steps: cannot read '1\.5': write a whole number"),
         ("train --env A --steps 1e400", r"--steps: cannot read '1e400': write a whole number"),

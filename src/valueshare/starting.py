@@ -1,7 +1,7 @@
 """Starting and resuming the run of a plan: checks, the folder or address, the launcher, and what is printed."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from rich.console import Console
 
 from valueshare.envs import announced_imports
 from valueshare.errors import InvalidInput
-from valueshare.population.compilation import check_compiler
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
+from valueshare.resources import Prepared, cluster_for, prepare
 from valueshare.runs import run_folder
 from valueshare.runs.display import say
 from valueshare.runs.events import Events, require_tensorboard
-from valueshare.runs.execution import ExecutionOptions, Launcher
+from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
-from valueshare.runs.plan import Plan
+from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.planning import described, in_full
 from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
@@ -29,7 +29,6 @@ from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
 from valueshare.text import how_many
 
 
@@ -67,13 +66,13 @@ def start(
         if work.copy is not None:
             check_free(work.copy)
         run_folder.check_absent(work.folder, plan, copied=work.copied)
-        _check_compiler(plan, execution.launcher)
         _poll_stop(execution)
-        with launcher_for(execution.launcher) as launcher:
-            plan = launcher.split(plan)
-            _announce(console, plan, work, execution, launcher, begun=False)
-            with run_folder.created(work.folder, plan, command, tensorboard=events, deviations=deviations):
-                return _launch(plan, work, execution, console, launcher, lambda: check_unfilled(work.copy))
+        with cluster_for(execution.launcher) as cluster:
+            made = prepare(plan, execution, cluster, location)
+            _announce(console, made, work, execution, begun=False)
+            own = made.resources.to_json()
+            with run_folder.created(work.folder, made.plan, command, own, tensorboard=events, deviations=deviations):
+                return _launch(made, work, execution, console, lambda: check_unfilled(work.copy))
 
 
 def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
@@ -81,26 +80,18 @@ def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
 
     A plan that does not fit is refused after its lines. Nothing is written.
     """
-    with launcher_for(execution.launcher) as launcher:
-        plan = launcher.split(plan)
+    with cluster_for(execution.launcher) as cluster:
+        made = prepare(plan, execution, cluster, compiles=False)
+        lines = [*in_full(made.plan), "", *made.lines]
         try:
-            memory = launcher.check(plan, execution)
+            memory = made.launcher.check(made.plan, execution)
         except DoesNotFit:
-            yield from in_full(plan)
+            yield from lines
             raise
-        estimate = launcher.estimate(plan, None, measure=True)
-    yield from (*in_full(plan), f"memory: {memory}")
+        estimate = made.launcher.estimate(made.plan, None, measure=True)
+    yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
-
-
-def launcher_for(options: LauncherOptions) -> AbstractContextManager[Launcher]:
-    """The launcher that the options name; it leaves a cluster when the context ends."""
-    if options.launcher == "local":
-        return nullcontext(LocalLauncher(options) if options.workers == 1 else ProcessLauncher(options))
-    from valueshare.runs.workers.ray import connected
-
-    return connected(options)
 
 
 def summary(run: Run) -> list[str]:
@@ -121,7 +112,7 @@ def summary(run: Run) -> list[str]:
 
 def check_device(plan: Plan, launcher: LauncherOptions) -> None:
     """Refuse a device that is not here; the nodes of a cluster may have it."""
-    if launcher.launcher == "local":
+    if launcher.launcher == "local" and plan.device != AUTO:
         checked_device(plan.device)
 
 
@@ -145,21 +136,21 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
                 f"the run in {folder} is on {plan.device}, and there is no such device here: "
                 "resume it on a machine that has one"
             ) from error
-        _check_compiler(plan, execution.launcher)
         events = execution.tensorboard or _has_events(folder, console)
         execution = execution._replace(tensorboard=events)
         _poll_stop(execution)
-        with launcher_for(execution.launcher) as launcher, held(folder):
-            _announce(console, plan, work, execution, launcher, begun=True)
+        with cluster_for(execution.launcher) as cluster, held(folder):
+            made = prepare(plan, execution, cluster, location, begun=True)
+            _announce(console, made, work, execution, begun=True)
 
             def begin() -> None:
                 if copy is None:
                     run_folder.remove_old_checkpoints(folder, plan)
                 else:
                     copy.pull(is_small)  # another process may have resumed it meanwhile
-                run_folder.note_resumption(folder, command, plan.device, events)
+                run_folder.note_resumption(folder, command, made.resources.to_json(), events)
 
-            return _launch(plan, work, execution, console, launcher, begin)
+            return _launch(made, work, execution, console, begin)
 
 
 class _Workspace(NamedTuple):
@@ -199,12 +190,7 @@ def _finished(plan: Plan, work: _Workspace, execution: ExecutionOptions, console
 
 
 def _launch(
-    plan: Plan,
-    work: _Workspace,
-    execution: ExecutionOptions,
-    console: Console,
-    launcher: Launcher,
-    begin: Callable[[], None],
+    made: Prepared, work: _Workspace, execution: ExecutionOptions, console: Console, begin: Callable[[], None]
 ) -> Run:
     """Run the plan; at an address, with its lease held and all new files sent there.
 
@@ -213,7 +199,7 @@ def _launch(
     copy = work.copy
     if copy is None:
         begin()
-        return launch(plan, work.folder, execution, console, launcher)
+        return launch(made.plan, work.folder, execution, console, made.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// is of one process alone: leave out workers")
     with leased(copy.store, lambda line: say(console, line)) as lease:
@@ -221,7 +207,7 @@ def _launch(
         copy.push()
         stop = execution.should_stop or (lambda: False)
         execution = execution._replace(url=copy.url, should_stop=lambda: lease.lost or stop())
-        run = launch(plan, work.folder, execution, console, launcher)
+        run = launch(made.plan, work.folder, execution, console, made.launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
@@ -230,15 +216,14 @@ def _launch(
         return replace(run, folder=copy.url)
 
 
-def _announce(
-    console: Console, plan: Plan, work: _Workspace, execution: ExecutionOptions, launcher: Launcher, *, begun: bool
-) -> None:
+def _announce(console: Console, made: Prepared, work: _Workspace, execution: ExecutionOptions, *, begun: bool) -> None:
     """Refuse a plan that cannot be run; print what will be, and how long it will take."""
     if execution.tensorboard:
         require_tensorboard()
+    plan, launcher = made.plan, made.launcher
     memory = launcher.check(plan, execution)
     warning = launcher.check_location(work.location)
-    say(console, *described(plan), f"memory: {memory}", f"run folder: {work.location}")
+    say(console, *described(plan), *made.lines, f"memory: {memory}", f"run folder: {work.location}")
     if warning is not None:
         say(console, f"note: {warning}")
     estimate = launcher.estimate(plan, work.folder if begun else None, measure=False)
@@ -252,12 +237,6 @@ def check_launcher(launcher: LauncherOptions) -> None:
             f"launcher is given as {type(launcher).__name__}: write LauncherOptions(...) of "
             "valueshare.runs.launcher_options, like LauncherOptions(workers=2)"
         )
-
-
-def _check_compiler(plan: Plan, launcher: LauncherOptions) -> None:
-    """Refuse to compile without a compiler; the nodes of a cluster may have one."""
-    if plan.compiled and launcher.launcher == "local":
-        check_compiler(checked_device(plan.device))
 
 
 def _check_stored(folder: Path, plan: Plan, execution: ExecutionOptions) -> None:

@@ -32,8 +32,8 @@ def train(
     first_seed: int = 0,
     out: str | Path | None = None,
     network: NetworkFactory | None = None,
-    device: str = "cpu",
-    compile: bool = False,  # noqa: A002 (the name of the option)
+    device: str = "auto",
+    compile: bool | None = None,  # noqa: A002 (the name of the option)
     backend: Backend | None = None,
     threads: int | None = None,
     tensorboard: bool = False,
@@ -50,7 +50,8 @@ def train(
     many, from `first_seed` on, or which. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `should_stop` is called at every step, with several workers ten times a second; a run that it ends
     is not `finished`, and `resume` resumes it. `threads` are those of the environments, and `groups` of agents step
-    independently (None: chosen automatically). `launcher` says where populations run, and which.
+    independently (None: chosen automatically). `launcher` says where populations run, and which. `device` "auto" is
+    CUDA where there is one; `compile` None: where the run is long enough to repay it.
     """
     plan = make_plan(
         env,

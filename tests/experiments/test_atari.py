@@ -321,7 +321,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, cli: Cli, monkeypa
     assert "ib-dqn: 120 agents in 8 populations of at most 15" in text
     # 120 agents x (50,000,000 + 201 x 125,000) / 10,000 per second.
     hours = 120 * (50_000_000 + 201 * 125_000) / 10_000 / 3_600
-    assert f"120 agents in all, {hours:,.1f} hours, on cpu" in text
+    assert f"120 agents in all, {hours:,.1f} hours" in text
 
 
 # Bad input: one line, exit code 2
@@ -376,7 +376,7 @@ def test_more_agents_than_fit_are_refused_with_the_number_that_would(
     assert (code, last) == (2, err)
     assert "dqn: 855 agents in 54 populations of at most 16" in plan
     assert "memory: does not fit" in plan
-    assert "atari57: 855 agents in all, on cpu" in plan
+    assert "atari57: 855 agents in all" in plan
     code, plan, _ = cli(*words, "--plan", "--rate", "1000")
     assert (code, "at 1,000 agent-steps/s, given" in plan) == (2, True)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 4 * 10**9)

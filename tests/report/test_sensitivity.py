@@ -213,7 +213,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     by_hand = scores.filter(pl.col("k") == 0)["score"].mean()  # equally many points a seed
     assert summary["auc"][0]["mean"] == pytest.approx(by_hand, rel=1e-6)
     provenance = json.loads((out / "provenance.json").read_text())
-    assert provenance["command"] == "valueshare reproduce lunarlander --scale smoke --device cpu"
+    assert provenance["command"] == "valueshare reproduce lunarlander --scale smoke"
     assert str(tmp_path) not in (out / "report.html").read_text()
 
     check_repeated(command, out, capsys)

@@ -59,7 +59,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     summary = json.loads((out / "summary.json").read_text())
     assert [line for line in summary["verdict"] if line not in said] == []
     provenance = json.loads((out / "provenance.json").read_text())
-    assert provenance["command"] == "valueshare reproduce lunarlander-step-size --scale smoke --device cpu"
+    assert provenance["command"] == "valueshare reproduce lunarlander-step-size --scale smoke"
     page = (out / "report.html").read_text()
     assert str(tmp_path) not in page
     assert "2 step sizes instead of 0.001 alone" in page

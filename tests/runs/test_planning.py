@@ -45,7 +45,7 @@ def test_games_of_one_kind_share_a_population() -> None:
     assert described(made) == [
         "Pong and 2 more: 6 agents in 2 populations, 1,000 steps each",
         "note: ib-dqn with k = 0 is dqn: to share value across actions, give a k above 0",
-        "6 agents, 6,000 agent-steps in all, on cpu",
+        "6 agents, 6,000 agent-steps in all",
     ]
 
 

@@ -129,7 +129,7 @@ def test_a_pipe_is_not_waited_for(name: str, folder: Path, cli: Cli) -> None:
 
 def test_provenance_that_is_nested_too_deeply_begins_anew(folder: Path) -> None:
     (folder / "provenance.json").write_text(DEEP)
-    note_resumption(folder, "valueshare resume", "cpu")
+    note_resumption(folder, "valueshare resume", {"device": "cpu"})
     stored = json.loads((folder / "provenance.json").read_text())
     assert [origin["command"] for origin in stored["resumed"]] == ["valueshare resume"]
 
@@ -224,5 +224,5 @@ def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> No
     (tmp_path / "provenance.json").write_text(f'{{"resumed": [], "machine": {{"cores": {number}}}}}')
     with pytest.raises(Invalid, match="is no number"):
         read_object(tmp_path / "provenance.json")
-    note_resumption(tmp_path, "valueshare resume run", "cpu")  # begins anew
+    note_resumption(tmp_path, "valueshare resume run", {"device": "cpu"})  # begins anew
     assert len(read_object(tmp_path / "provenance.json")["resumed"]) == 1

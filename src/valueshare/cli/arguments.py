@@ -29,11 +29,18 @@ GROUPS = {
 }
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
-Device = Annotated[str, _execution(help="cpu, cuda or cuda:0.")]
-AutoDevice = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
+Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
 Compile = Annotated[
     bool,
-    _execution(help="Compile the agents' step with torch.compile: takes about a minute, then each step is faster."),
+    _execution(help="Compile the agents' step with torch.compile: takes a minute or two, then each step is faster."),
+]
+AutoCompile = Annotated[
+    bool | None,
+    _execution(
+        negative="--no-compile",
+        help="Compile the agents' step with torch.compile: takes a minute or two, then each step is faster; left out: "
+        "where the run is long enough.",
+    ),
 ]
 Tf32 = Annotated[
     bool, _execution(help="CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")

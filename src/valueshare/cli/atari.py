@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import GROUPS, LOCAL, LauncherArguments, persistent_location, writable_location
 from valueshare.cli.atari_plan import StudyExecution, StudyRun, print_plan
-from valueshare.cli.training import FAILED, command_line, holds_run, run_and_report, training_library
+from valueshare.cli.training import FAILED, command_line, held_plan, run_and_report, training_library
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
@@ -96,6 +96,7 @@ def _reproduce(
     from valueshare import starting
     from valueshare.experiments.atari import atari_study
     from valueshare.report.write import write_report
+    from valueshare.resources import cluster_for, prepare
     from valueshare.result_files import OWN_LIMIT
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
@@ -114,8 +115,9 @@ def _reproduce(
         execution = ExecutionOptions(
             threads=running.threads or None, should_stop=stop, groups=running.groups or None, launcher=launcher
         )
-        with starting.launcher_for(launcher) as runs:
-            print_plan(study, study_runs, options, running, execution, runs)
+        with cluster_for(launcher) as cluster:
+            made = [prepare(run.plan, execution, cluster, begun=run.begun, compiles=False) for run in study_runs]
+            print_plan(study, study_runs, options, running, execution, made)
         if running.plan:
             return
         usual = asdict(DEFAULT)
@@ -155,8 +157,8 @@ def _study_runs(study: "AtariStudy", whole: Location, launcher: LauncherOptions,
     for run, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
             folder = shard_folder(whole / run.name, launcher.own_shard)
-            begun = look and holds_run(folder, plan, launcher)
-            if look and not begun and isinstance(folder, Path):
+            held = held_plan(folder, plan, launcher) if look else None
+            if look and held is None and isinstance(folder, Path):
                 check_absent(folder, plan)
-            study_runs.append(StudyRun(run.name, plan, folder, begun))
+            study_runs.append(StudyRun(run.name, held or plan, folder, begun=held is not None))
     return study_runs

@@ -12,7 +12,8 @@ from valueshare.text import how_many
 
 if TYPE_CHECKING:
     from valueshare.experiments.atari import AtariStudy
-    from valueshare.runs.execution import ExecutionOptions, Launcher
+    from valueshare.resources import Prepared
+    from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
 
 
@@ -45,7 +46,7 @@ def print_plan(
     options: AtariOptions,
     running: StudyExecution,
     execution: "ExecutionOptions",
-    runs: "Launcher",
+    prepared: "Sequence[Prepared]",
 ) -> None:
     """What will be run: agents, populations, memory and hours; what cannot be is refused.
 
@@ -55,11 +56,11 @@ def print_plan(
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
 
-    plans = [runs.split(run.plan) for run in study_runs]
-    needs, refusal = _memory(plans, execution, runs, at_once=not running.plan)
+    needs, refusal = _memory(prepared, execution, at_once=not running.plan)
     resumed = any(run.begun for run in study_runs)
     seconds = 0.0
-    for run, plan, memory in zip(study_runs, plans, needs, strict=True):
+    for run, made, memory in zip(study_runs, prepared, needs, strict=True):
+        plan = made.plan
         populations = list(plan.populations.values())
         sizes = [spec.agents.height for spec in populations]
         settings = populations[0].settings
@@ -69,11 +70,11 @@ def print_plan(
             f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
             f"{evaluation_steps(settings):,} of evaluation"
         )
-        print(f"  memory: {memory}")
+        print(*(f"  {line}" for line in (*made.lines, f"memory: {memory}")), sep="\n")
         if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
             continue
         if execution.launcher.launcher == "ray":  # each run says so itself when it begins
-            if running.plan and (line := runs.estimate(plan, None, measure=True)) is not None:
+            if running.plan and (line := made.launcher.estimate(plan, None, measure=True)) is not None:
                 print(f"  {line}")
             continue
         rate = running.rate or _measured(plan, running)
@@ -81,10 +82,10 @@ def print_plan(
         seconds += sum(sizes) * each / rate
         words = "given" if running.rate else "measured in this process"
         print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
-    agents = how_many(sum(plan.agents.height for plan in plans), "agent")
+    agents = how_many(sum(made.plan.agents.height for made in prepared), "agent")
     in_all = f", {_duration(seconds)}" if seconds else ""
     share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
-    print(f"{study.name}: {agents} in all{share}{in_all}, on {options.device}")
+    print(f"{study.name}: {agents} in all{share}{in_all}")
     print(*atari_protocol(options.atari_protocol).described(), sep="\n")
     print(*_departures(study, options, in_full=running.plan), sep="\n", flush=True)
     if refusal:
@@ -102,27 +103,29 @@ def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) ->
 def _measured(plan: "Plan", running: StudyExecution) -> float:
     """Agent-steps per second of the first population on this machine."""
     from valueshare.benchmarks.training_loop import loop_rate
+    from valueshare.population.compilation import compiler_problem
+    from valueshare.population.train import checked_device
 
     return loop_rate(
         next(iter(plan.populations.values())),
         plan.device,
-        plan.compiled,
+        bool(plan.compiled) and compiler_problem(checked_device(plan.device)) is None,
         threads=running.threads or None,
         groups=running.groups or None,
     )
 
 
 def _memory(
-    plans: "Sequence[Plan]", execution: "ExecutionOptions", runs: "Launcher", *, at_once: bool
+    prepared: "Sequence[Prepared]", execution: "ExecutionOptions", *, at_once: bool
 ) -> tuple[list[str], InvalidInput | None]:
     """A line of memory for each plan, and the first refusal if one is not to be `at_once`."""
     from valueshare.population.memory import DoesNotFit
 
     lines: list[str] = []
     refusal: InvalidInput | None = None
-    for plan in plans:
+    for made in prepared:
         try:
-            lines.append(runs.check(plan, execution))
+            lines.append(made.launcher.check(made.plan, execution))
         except DoesNotFit as error:
             fewer = ", or a smaller agents-at-once" if error.one_fits else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")

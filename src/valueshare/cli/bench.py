@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from valueshare.benchmarks.atari_options import AtariBench
-from valueshare.cli.arguments import AutoDevice, Compile, Tf32, Threads
+from valueshare.cli.arguments import Compile, Device, Tf32, Threads
 from valueshare.cli.training import training_library
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
@@ -42,7 +42,7 @@ def bench_population(
     agents: int = 64,
     preset: str = "generic",
     env: str = "LunarLander-v3",
-    device: AutoDevice = "auto",
+    device: Device = "auto",
     compile: Compile = False,  # noqa: A002 (the name of the option)
     seconds: float = 10.0,
     threads: Threads = 0,
@@ -64,7 +64,7 @@ def bench_population(
 def bench_atari(
     *,
     bench: Annotated[AtariBench, Parameter(name="*")] = DEFAULT,
-    device: AutoDevice = "auto",
+    device: Device = "auto",
     compile: Compile = False,  # noqa: A002 (the name of the option)
     tf32: Tf32 = False,
     threads: Threads = 0,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import Compile, Device, Out, Tf32, Threads, writable_location
-from valueshare.cli.training import command_line, holds_run, run_and_report, training_library
+from valueshare.cli.arguments import AutoCompile, Device, Out, Tf32, Threads, writable_location
+from valueshare.cli.training import command_line, held_plan, run_and_report, training_library
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.signals import stop_on_signals
 
@@ -28,8 +28,8 @@ class StudyArguments:
     """Agents per combination; left out: the scale's own."""
     out: Out = None
     """Folder of run, figures and report; left out: results/STUDY-SCALE."""
-    device: Device = "cpu"
-    compile: Compile = False
+    device: Device = "auto"
+    compile: AutoCompile = None
     tf32: Tf32 = False
     threads: Threads = 0
 
@@ -66,12 +66,13 @@ def reproduce_study(
 
     whole = writable_location(f"results/{study.name}-{study.scale}" if given.out is None else given.out)
     plan, folder = starting.select_shard(study.plan, whole, launcher)
-    options = {"scale": study.scale, "device": given.device, "eval_episodes": given.eval_episodes, "seeds": given.seeds}
-    flags = {"compile": given.compile or None, "tf32": given.tf32 or None, "shard": launcher.shard}
+    device = None if given.device == "auto" else given.device
+    options = {"scale": study.scale, "device": device, "eval_episodes": given.eval_episodes, "seeds": given.seeds}
+    flags = {"compile": given.compile, "tf32": given.tf32 or None, "shard": launcher.shard}
     command = command_line(f"reproduce {study.name}", {**options, **study.options, **flags})
     with stop_on_signals() as stop:
         execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
-        if holds_run(folder, plan, launcher):
+        if held_plan(folder, plan, launcher) is not None:
             work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
         else:
             work = partial(starting.start, plan, folder, command, execution, study.deviations)

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from valueshare.cli.arguments import (
     GROUPS,
     LOCAL,
     AgentGroups,
-    Compile,
+    AutoCompile,
     Device,
     LauncherArguments,
     Out,
@@ -56,8 +57,8 @@ def train(
     first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
     out: Out = None,
     plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False,
-    device: Device = "cpu",
-    compile: Compile = False,  # noqa: A002 (the name of the option)
+    device: Device = "auto",
+    compile: AutoCompile = None,  # noqa: A002 (the name of the option)
     threads: Threads = 0,
     groups: AgentGroups = 0,
     tensorboard: TensorBoard = False,
@@ -87,9 +88,9 @@ def train(
         from valueshare.runs.planning import default_folder, make_plan
 
         given = {name: value for name, value in settings.items() if value is not None}
-        given |= {"k": k, "seeds": seeds, "first_seed": first_seed, "device": device}
+        given |= {"k": k, "seeds": seeds, "first_seed": first_seed}
         own_backend = None if backend == "auto" else backend
-        made = make_plan(env, algorithm, compiled=compile, backend=own_backend, **given)
+        made = make_plan(env, algorithm, device=device, compiled=compile, backend=own_backend, **given)
         chosen = default_folder(made) if out is None else out
         place = persistent_location(chosen) if plan else writable_location(chosen)
         made, folder = starting.select_shard(made, place, launcher)
@@ -100,7 +101,8 @@ def train(
             for line in starting.plan_lines(made, execution):
                 print(line, flush=True)  # before a refusal
             return
-        named = {"env": env, "algorithm": algorithm, **given, "compile": compile or None}
+        own_device = None if device == "auto" else device
+        named = {"env": env, "algorithm": algorithm, **given, "device": own_device, "compile": compile}
         command = command_line("train", {**named, "backend": backend, "shard": launcher.shard})
         run_and_report(partial(starting.start, made, folder, command, execution), folder, stop)
 
@@ -176,20 +178,20 @@ def run_and_report(
     return True
 
 
-def holds_run(place: Location, plan: "Plan", launcher: LauncherOptions) -> bool:
-    """Whether a run of this very plan is there, finished or not; another one is refused."""
+def held_plan(place: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
+    """The plan with the device and compilation of the run of it that is there, finished or not; another is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
     from valueshare.starting import check_device
 
     stored = stored_config(place)
     if stored is None or stored.get("kind") != KIND:
-        return False
+        return None
     other = difference(stored, config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
         raise InvalidInput(f"{place} holds a run with other settings ({other}): choose another --out")
-    return True
+    return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 
 def _is_there(place: Location) -> bool:

@@ -42,8 +42,9 @@ class AtariOptions:
     """Most agents per population; it does not change results."""
     atari_protocol: Annotated[str, _help("atari_protocol")] = "machado-2018"
     delayed_actor: Annotated[bool, _help("delayed_actor")] = False
-    device: str = "cpu"
-    """cpu, cuda or cuda:0."""
-    compile: bool = False
-    """Compile the agents' step with torch.compile: takes about a minute, then each step is faster."""
+    device: str = "auto"
+    """cpu, cuda or cuda:0; auto: the GPU if there is one."""
+    compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None
+    """Compile the agents' step with torch.compile: takes a minute or two, then each step is faster; left out: where the
+    run is long enough."""
     tf32: Annotated[bool, _help("tf32")] = False

@@ -1,6 +1,13 @@
 """Compilation of the steps of a population with `torch.compile`."""
 
+import os
+import shlex
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,13 +24,28 @@ def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = T
     """
     if not compiled:
         return function
+    _allow_spaces()
     options: dict[str, Any] = {} if tuned else dict.fromkeys(_TUNING, False)
     step: Callable[[], None] = torch.compile(function, fullgraph=True, dynamic=False, options=options)
     return step
 
 
 def check_compiler(device: torch.device) -> None:
-    """Refuse where nothing can be compiled: compiles one sum, which takes seconds."""
+    """Refuse where nothing can be compiled."""
+    if (problem := compiler_problem(device)) is not None:
+        raise InvalidInput(f"nothing can be compiled here ({problem}): leave compile out")
+
+
+def compiler_problem(device: torch.device, *, try_it: bool = True) -> str | None:
+    """The reason why nothing can be compiled here, if so: compiles one sum, which takes seconds.
+
+    Without `try_it`, it is only looked for a C++ compiler.
+    """
+    name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")  # as PyTorch finds it
+    if device.type == "cpu" and sys.platform != "win32" and shutil.which(name) is None:
+        return f"there is no C++ compiler {name}"
+    if not try_it:
+        return None
     from torch._dynamo.exc import TorchDynamoException
     from torch._inductor import config
 
@@ -36,7 +58,25 @@ def check_compiler(device: torch.device) -> None:
         with config.patch(compile_threads=1):
             compiled_if(True, add)()
     except TorchDynamoException as error:
-        reason = first_line(error)
-        if " " in torch.__file__:
-            reason += "; PyTorch is in a path with a space, which its compiler may not support"
-        raise InvalidInput(f"nothing can be compiled here ({reason}): leave compile out") from error
+        spaces = " " in torch.__file__ or " " in tempfile.gettempdir()
+        return first_line(error) + ("; a path with a space may be the reason" if spaces else "")
+    return None
+
+
+@cache
+def _allow_spaces() -> None:
+    """Let PyTorch compile for a CPU where it, Python or its cache is in a path with a space.
+
+    PyTorch up to 2.13 splits its compiler's command at spaces, without quotes around folders of libraries and around
+    its own files, which are in the temporary folder.
+    """
+    from torch._inductor import config, cpp_builder
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    libraries = cpp_builder.BuildOptionsBase.get_libraries_dirs
+    quoted = lambda self: [shlex.quote(name) for name in libraries(self)]  # noqa: E731 (a method)
+    cpp_builder.BuildOptionsBase.get_libraries_dirs = quoted  # type: ignore[method-assign]
+    if " " in cache_dir() or " " in tempfile.gettempdir():
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "valueshare" / "torchinductor")
+        config.cpp_cache_precompile_headers = False  # they would be in the temporary folder

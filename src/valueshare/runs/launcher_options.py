@@ -15,7 +15,7 @@ from valueshare.files import refuse_link
 from valueshare.runs.storage.locations import Location
 
 _MOST_SHARDS = 100_000
-_LEAST = {"workers": 1, "ray_cpus": 0, "ray_retries": 0, "population_agents": 0}
+_LEAST = {"workers": 0, "ray_cpus": 0, "ray_retries": 0, "population_agents": 0}
 
 
 class Shard(NamedTuple):
@@ -34,8 +34,8 @@ class LauncherOptions:
 
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: on a cluster."""
-    workers: int = 1
-    """Worker processes on a CPU, about one per core; if there are fewer populations than workers, they are split."""
+    workers: int = 0
+    """Worker processes on a CPU, which share the agents; 0: one per core, and one for a short run or on CUDA."""
     ray_address: str = "auto"
     """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
     ray_cpus: int = 0

@@ -22,6 +22,8 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
 
 KIND = "training"
+AUTO = "auto"  # a device that is chosen when the run starts
+LEFT_OPEN = ("device", "compile")  # may be: `resources` chooses them
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Plan:
     agents: pl.DataFrame  # the table, one row per agent
     settings: dict[str, TrainingSettings]  # by environment
     backends: dict[str, Backend]  # by environment
-    device: str = "cpu"
-    compiled: bool = False
+    device: str = "cpu"  # or AUTO
+    compiled: bool | None = False  # None: chosen when the run starts
     network: str | None = None  # the name of the caller's own factory
     # Environments that share populations: the family's name by environment. Others are families of their own. Stored,
     # so that a folder can be read where the environments are not installed.
@@ -75,8 +77,9 @@ class Plan:
 
 
 def config(plan: Plan) -> dict[str, Any]:
-    """A plan as plain JSON values."""
+    """A plan as plain JSON values; without a device or compilation that is left open."""
     optional = {"families": plan.families, "chunks": plan.chunks, "shard": plan.shard}
+    is_open = {"device": plan.device == AUTO, "compile": plan.compiled is None}
     named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
     values = {
         "format": FORMAT,
@@ -91,7 +94,8 @@ def config(plan: Plan) -> dict[str, Any]:
         **{name: value for name, value in optional.items() if value},
         **({"protocols": {env: _protocol(name) for env, name in named.items()}} if named else {}),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
+    closed = {name: value for name, value in values.items() if not is_open.get(name)}
+    plain: dict[str, Any] = json.loads(json.dumps(closed))  # tuples become lists
     return plain
 
 
@@ -150,7 +154,7 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
     if there != here:
         return f"env is {', '.join(there)} there and {', '.join(here)} here"
-    before, now = _flat(stored), _flat(wanted)
+    before, now = _flat(stored), _flat({name: stored[name] for name in LEFT_OPEN} | wanted)
     if "protocols" not in stored:  # written before there was a digest: the name is a setting
         now.pop("protocols", None)
     for name in (*now, *before):

@@ -38,7 +38,7 @@ def make_plan(
     first_seed: int = 0,
     network: NetworkFactory | None = None,
     device: str = "cpu",
-    compiled: bool = False,
+    compiled: bool | None = False,
     backend: Backend | None = None,
     **settings: Any,
 ) -> Plan:
@@ -165,7 +165,7 @@ def described(plan: Plan) -> list[str]:
             )
     agents = how_many(plan.agents.height, "agent")
     in_all = how_many(sum(spec.agent_steps for spec in specs), "agent-step")
-    return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all, on {plan.device}"]
+    return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all"]
 
 
 def in_full(plan: Plan) -> list[str]:

@@ -15,7 +15,7 @@ each file whole or not at all.
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import LOCK, held
-from valueshare.runs.plan import KIND, Plan, config, difference, from_config
+from valueshare.runs.plan import KIND, LEFT_OPEN, Plan, config, difference, from_config
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.leases import LEASE
@@ -76,14 +76,21 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
     """Whether a folder holds a run of this plan, however split, without a finished phase."""
     stored = read_config(folder, skip_damaged=True) or {}
     ignored = {name: stored[name] for name in ("chunks", "valueshare") if name in stored}
-    if not stored or stored != config(plan) | ignored:
+    left_open = {name: stored[name] for name in LEFT_OPEN if name in stored}
+    if not stored or stored != left_open | config(plan) | ignored:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))
 
 
 @contextmanager
 def created(
-    folder: Path, plan: Plan, command: str, *, tensorboard: bool = False, deviations: Sequence[str] = ()
+    folder: Path,
+    plan: Plan,
+    command: str,
+    resources: Mapping[str, Any],
+    *,
+    tensorboard: bool = False,
+    deviations: Sequence[str] = (),
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
@@ -95,7 +102,7 @@ def created(
             plan.agents.write_parquet(staging / AGENTS)
             (staging / RECORDS).mkdir()
             (staging / CHECKPOINTS).mkdir()
-            about = {**_origin(command, plan.device), **_events(tensorboard), "resumed": []}
+            about = {**_origin(command, resources), **_events(tensorboard), "resumed": []}
             if deviations:
                 about[DEVIATIONS] = list(deviations)
             write_json(staging / PROVENANCE, about)
@@ -135,7 +142,7 @@ def open_plan(folder: Path) -> Plan:
     return plan
 
 
-def note_resumption(folder: Path, command: str, device: str, tensorboard: bool = False) -> None:
+def note_resumption(folder: Path, command: str, resources: Mapping[str, Any], tensorboard: bool = False) -> None:
     """Add to `provenance.json` that the run resumes, on which machine and with which versions.
 
     One that cannot be read is started anew: no number depends on it.
@@ -145,7 +152,7 @@ def note_resumption(folder: Path, command: str, device: str, tensorboard: bool =
         before = list(stored["resumed"])
     except (OSError, Invalid, KeyError, TypeError):
         stored, before = {}, []
-    now = {**stored, **_events(tensorboard), "resumed": [*before, _origin(command, device)]}
+    now = {**stored, **_events(tensorboard), "resumed": [*before, _origin(command, resources)]}
     remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
     write_json(folder / PROVENANCE, now)
 
@@ -212,9 +219,11 @@ def _events(tensorboard: bool) -> dict[str, bool]:
     return {"tensorboard": True} if tensorboard else {}
 
 
-def _origin(command: str, device: str) -> dict[str, Any]:
+def _origin(command: str, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """`resources` are the device, the worker processes and whether it is compiled, as they were chosen."""
     about = provenance(command)
-    about["started"] = about.pop("finished")
+    about["started"], device = about.pop("finished"), resources.get("device", "cpu")
+    about["resources"] = dict(resources)
     if device.startswith("cuda") and torch.cuda.is_available():  # a cluster's driver may have none
         about["machine"]["gpu"] = torch.cuda.get_device_name(device)
     return about

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import valueshare
-from valueshare import starting
+from valueshare import resources, starting
 from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.runs.execution import ExecutionOptions
@@ -87,8 +87,7 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
         assert list(tmp_path.iterdir()) == []
         return err
 
-    assert "workers = 0: write a number >= 1" in refused(*TRAIN, "--workers", "0")
-    assert "workers = -2: write a number >= 1" in refused(*TRAIN, "--workers", "-2")
+    assert "workers = -2: write a number >= 1, or leave it out" in refused(*TRAIN, "--workers", "-2")
     assert "--workers" in refused(*TRAIN, "--workers", "two")
     assert "is for the local launcher" in refused(*TRAIN, *TWO, "--launcher", "ray")
     assert "leave out --workers" in refused("tabular", *TWO)
@@ -97,6 +96,6 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)
     )
-    for module in (local, starting):
+    for module in (local, resources, starting):
         monkeypatch.setattr(module, "checked_device", torch.device)  # as if there were a GPU
     assert "one batched program already" in refused(*TRAIN, *TWO, "--device", "cuda")

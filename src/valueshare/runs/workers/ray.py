@@ -60,6 +60,10 @@ class RayLauncher(Launcher):
         self._rates: dict[str, float] = {}  # agent-steps per second, by population
         self._host_bytes: dict[str, int] = {}  # of memory, by population
 
+    @property
+    def has_gpus(self) -> bool:
+        return any(node.gpus for node in self._nodes)
+
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of one population."""
         if plan.network is not None:

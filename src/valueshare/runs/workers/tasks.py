@@ -85,7 +85,7 @@ def run_population(
                     return True
                 if copy is not None:
                     copy.pull_population(spec.name)
-                return _train(task, spec, folder, copy, callbacks, network, compiled=plan.compiled)
+                return _train(task, spec, folder, copy, callbacks, network, compiled=bool(plan.compiled))
         except Taken as error:
             raise InvalidInput(f"{spec.name} of {folder} is being trained by another process: let it end") from error
 
@@ -189,7 +189,7 @@ def measured_speed(values: dict[str, Any]) -> float:
         spec.agents,
         settings,
         device=plan.device,
-        compiled=plan.compiled,
+        compiled=bool(plan.compiled),
         backend=spec.backend,
         threads=values["threads"],
         should_stop=lambda: len(marks) > 1 and marks[-1][0] - marks[0][0] >= MEASURE_SECONDS,

@@ -1,0 +1,211 @@
+"""Device, worker processes and compilation of a run: chosen where they are left out, with the reasons in one line.
+
+None of them changes an agent's random numbers; a CUDA device and compilation change rounding, so both are stored with
+the run. What changes results more, like TensorFloat-32, stays as it is set: a hint names it where it would pay.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from valueshare.cores import available_cores
+from valueshare.errors import InvalidInput, first_line
+from valueshare.population.compilation import compiler_problem
+from valueshare.population.memory import DoesNotFit
+from valueshare.population.train import checked_device
+from valueshare.runs.execution import ExecutionOptions, Launcher
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.plan import AUTO, Plan
+from valueshare.runs.storage.locations import Location, Url
+from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
+from valueshare.text import how_many
+
+if TYPE_CHECKING:
+    from valueshare.runs.workers.ray import RayLauncher
+
+
+class Speedup(NamedTuple):
+    """Seconds that compilation takes per population, and saves per step and per step of one agent."""
+
+    compile_seconds: float
+    per_step: float
+    per_agent_step: float
+
+
+# From docs/speed.md. CPU, 64 agents in 2 processes: 7,738 and compiled 17,498 agent-steps per second, so 0.14 ms of a
+# process per agent-step. Compiling LunarLander's DQN took 106 s of CPU time with an empty cache, 4 s with a full one
+# (2 cores, loaded, PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17, of 2,040 agents 11.10 and
+# 4.67 ms; compiling takes about a minute.
+SPEEDUPS = {"cpu": Speedup(100.0, 0.0, 0.14e-3), "cuda": Speedup(60.0, 0.55e-3, 2.9e-6)}
+# A worker process takes about 5 s to start, and two save 0.035 ms per agent-step (6,084 and 7,738 per second, there).
+SHORT_RUN = 150_000  # agent-steps
+TF32_CAPABILITY = 8  # of Ampere and later GPUs
+
+
+class RunSize(NamedTuple):
+    """How much there is to compute; at most `most_workers` can share it."""
+
+    agent_steps: int
+    steps: int  # of all populations, one after the other
+    populations: int
+    most_workers: int
+
+
+class Choice(NamedTuple):
+    """A value and its reason."""
+
+    value: Any
+    reason: str = "given"
+
+
+class Resources(NamedTuple):
+    """Device, worker processes and compilation; "auto", 0 and None are left to `choose`."""
+
+    device: Choice = Choice(AUTO)
+    workers: Choice = Choice(0)
+    compiled: Choice = Choice(None)
+
+    @property
+    def line(self) -> str:
+        processes = "1 process" if self.workers.value == 1 else f"{self.workers.value} worker processes"
+        words = (self.device.value, processes, "compiled" if self.compiled.value else "not compiled")
+        return "resources: " + ", ".join(f"{word} ({one.reason})" for word, one in zip(words, self, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
+
+
+def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
+    """What is given, and the rest chosen for a run of this size on a machine with so many cores."""
+    device, workers, compiled = given
+    if device.value == AUTO:
+        device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")
+    kind = device.value.partition(":")[0]
+    if not workers.value:
+        if kind != "cpu":
+            workers = Choice(1, "one batched program")
+        elif size.agent_steps < SHORT_RUN:
+            workers = Choice(1, "a short run")
+        elif size.most_workers < cores:
+            workers = Choice(size.most_workers, "no more can share the agents")
+        else:
+            workers = Choice(cores, how_many(cores, "core"))
+    if compiled.value is None:
+        speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
+        saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
+        repaid = saved >= populations * speedup.compile_seconds
+        count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
+        each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
+        verb = "repay" if repaid else "do not repay"
+        compiled = Choice(repaid, f"{count} agent-steps {verb} about {speedup.compile_seconds:.0f} s{each}")
+    return Resources(device, workers, compiled)
+
+
+class Prepared(NamedTuple):
+    """A plan with its resources chosen and its populations split, and the launcher that runs it."""
+
+    plan: Plan
+    launcher: Launcher
+    resources: Resources
+    lines: list[str]  # what was chosen, and a hint
+
+
+def cluster_for(options: LauncherOptions) -> "AbstractContextManager[RayLauncher | None]":
+    """The cluster that the options name, until the context ends; None for this machine."""
+    if options.launcher == "local":
+        return nullcontext()
+    from valueshare.runs.workers.ray import connected
+
+    return connected(options)
+
+
+def prepare(
+    plan: Plan,
+    execution: ExecutionOptions,
+    cluster: "RayLauncher | None",
+    location: Location | None = None,
+    *,
+    begun: bool = False,
+    compiles: bool = True,
+) -> Prepared:
+    """Choose the resources of a plan and split its populations for them; those of a run that has `begun` stay.
+
+    Without `compiles`, nothing is compiled to try it: it is only looked for a compiler.
+    """
+    if cluster is None and plan.device != AUTO:
+        checked_device(plan.device)
+    origin, specs = "stored" if begun else "given", plan.populations.values()
+    given = Resources(Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin))
+    size = RunSize(
+        agent_steps=sum(spec.agent_steps for spec in specs),
+        steps=sum(spec.settings.steps for spec in specs),
+        populations=len(specs),
+        most_workers=len(specs) if begun else plan.agents.height,
+    )
+    if cluster is not None:
+        given = given._replace(workers=Choice(1, "per population, by Ray"))
+        if plan.compiled is None:  # every population would compile, on nodes that are not known here
+            given = given._replace(compiled=Choice(False, "on Ray only with --compile"))
+    elif not given.workers.value and plan.network is not None:
+        given = given._replace(workers=Choice(1, "a network of your own"))
+    elif not given.workers.value and isinstance(location, Url) and location.scheme == "memory":
+        given = given._replace(workers=Choice(1, "memory:// is of one process"))
+    automatic = not given.workers.value
+    while True:
+        cuda = _has_cuda() if cluster is None else cluster.has_gpus
+        chosen = choose(given, size, cores=available_cores(), cuda=cuda)
+        launcher = cluster or _local(replace(execution.launcher, workers=chosen.workers.value))
+        split = replace(plan, device=chosen.device.value)
+        split = split if begun else launcher.split(split)
+        if not automatic or chosen.workers.value == 1:
+            break
+        try:
+            launcher.check(split, execution)
+            break
+        except DoesNotFit:
+            given = given._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
+        except InvalidInput as error:
+            given = given._replace(workers=Choice(1, first_line(error)))
+    if cluster is None:
+        chosen = _compilable(chosen, automatic=plan.compiled is None, begun=begun, compiles=compiles)
+    split = replace(split, compiled=chosen.compiled.value)
+    return Prepared(split, launcher, chosen, [chosen.line, *([] if begun else _hints(split))])
+
+
+def _local(options: LauncherOptions) -> Launcher:
+    return LocalLauncher(options) if options.workers == 1 else ProcessLauncher(options)
+
+
+def _compilable(chosen: Resources, *, automatic: bool, begun: bool, compiles: bool) -> Resources:
+    """Not compiled where nothing can be compiled, if that was chosen here; else it is refused."""
+    if not chosen.compiled.value or not (automatic or compiles):
+        return chosen
+    problem = compiler_problem(checked_device(chosen.device.value), try_it=compiles)
+    if problem is None:
+        return chosen
+    if not automatic:
+        instead = "this run is compiled: resume it where there is a compiler" if begun else "leave compile out"
+        raise InvalidInput(f"nothing can be compiled here ({problem}): {instead}")
+    return chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
+
+
+def _has_cuda() -> bool:
+    try:
+        checked_device("cuda")
+    except InvalidInput:
+        return False
+    return True
+
+
+def _hints(plan: Plan) -> list[str]:
+    """Settings that change results and would pay here, in one line."""
+    if not plan.device.startswith("cuda") or not torch.cuda.is_available():  # a cluster's driver may have none
+        return []
+    found, settings = [], plan.settings.values()
+    if torch.cuda.get_device_capability(plan.device)[0] >= TF32_CAPABILITY and not all(s.tf32 for s in settings):
+        found.append("--tf32 makes matrix products faster on this GPU; results differ by rounding of about 1e-3")
+    if any(plan.backends[env] == "ale" and not s.delayed_actor for env, s in plan.settings.items()):
+        found.append("--delayed-actor lets agents act while they learn, with weights from before the last update")
+    return [f"hint: {'; '.join(found)}"] if found else []
