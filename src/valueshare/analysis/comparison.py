@@ -26,7 +26,7 @@ def probability_of_improvement(
         (a[:, None] > b) + 0.5 * (a[:, None] == b)  # [runs of x, runs of y]
         for a, b in zip(pair.x.by_env(), pair.y.by_env(), strict=True)
     ]
-    weights = np.concatenate([won.ravel() / (won.size * len(wins)) for won in wins])
+    weights = [won / (won.size * len(wins)) for won in wins]
     drawn = pair_means(weights, (pair.x.sizes, pair.y.sizes), resamples=resamples, seed=seed)
     low, high = bounds(drawn) if pair.varied else (None, None)
     value = float(np.mean([won.mean() for won in wins]))

@@ -21,13 +21,15 @@ class ScoreScale(NamedTuple):
     zero: dict[str, float]
     one: dict[str, float]
 
-    def normalise(self, table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
-        """The table with a column `normalised`: (score - zero) / (one - zero)."""
-        require(table, "env", column)
-        env = pl.col("env").cast(pl.String)
-        zero, one = (env.replace_strict(bound, return_dtype=pl.Float64) for bound in (self.zero, self.one))
+    def normalise(
+        self, table: pl.DataFrame, column: str = "score", *, env: str = "env", to: str = NORMALISED
+    ) -> pl.DataFrame:
+        """The table with a column `to`: (score - zero) / (one - zero), by the environment in the column `env`."""
+        require(table, env, column)
+        envs = pl.col(env).cast(pl.String)
+        zero, one = (envs.replace_strict(bound).cast(pl.Float64) for bound in (self.zero, self.one))
         score = pl.col(column).cast(pl.Float64)
-        return table.with_columns(((score - zero) / (one - zero)).alias(NORMALISED))
+        return table.with_columns(((score - zero) / (one - zero)).alias(to))
 
 
 def human_scale(envs: Sequence[str]) -> ScoreScale:
@@ -36,6 +38,18 @@ def human_scale(envs: Sequence[str]) -> ScoreScale:
     bounds = {env: known[game_name(env)] for env in envs}
     zero, one = ({env: both[i] for env, both in bounds.items()} for i in (0, 1))
     return ScoreScale("human-normalised", BASELINES, zero, one)
+
+
+def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
+    """The table with a column `human_normalized`: 0 is random play, 1 a human's score.
+
+    (score - random) / (human - random). The game is in `env` or `game`, as Pong, ALE/Pong-v5 or PongNoFrameskip-v4. Say
+    `BASELINES` beside the numbers.
+    """
+    env = "env" if "env" in table.columns else "game"
+    require(table, env, column)
+    scale = human_scale([str(name) for name in table[env].unique()])
+    return scale.normalise(table, column, env=env, to="human_normalized")
 
 
 def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:

@@ -158,6 +158,11 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     return ReportData(table, resamples, all(protocol.full_actions for protocol in known))
 
 
+def diverged(table: pl.DataFrame) -> pl.Expr:
+    """Whether the agent of a row had diverged."""
+    return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
+
+
 def is_synthetic(results: Results) -> bool:
     """Whether any of the results are made up."""
     marked = any((source.config or {}).get(SYNTHETIC) for source in results.about)

@@ -57,31 +57,32 @@ class Drawn(NamedTuple):
         return Picture(self.name, as_svg(self.figure) if svg is None else svg, self.caption, self.notes)
 
 
-class Report(NamedTuple):
-    """A report before it is written; files are named relative to its folder."""
+def write_files(
+    folder: Path,
+    figures: Sequence[Drawn],
+    values: Mapping[str, Any],
+    page: Callable[[list[Picture]], str] | None = None,
+    *,
+    tables: Mapping[str, pl.DataFrame] = {},
+    texts: Mapping[str, str] = {},
+) -> None:
+    """Write a report into a folder that is there; files are named relative to it.
 
-    figures: Sequence[Drawn]
-    values: Mapping[str, Any]  # JSON files
-    page: Callable[[list[Picture]], str] | None = None  # HTML, from the figures
-    tables: Mapping[str, pl.DataFrame] = {}  # Parquet files
-    texts: Mapping[str, str] = {}
-
-
-def write_files(report: Report, folder: Path) -> None:
-    """Write tables, texts, figures/, report.html and JSON files into a folder that is there."""
-    for name in (*report.tables, *report.texts):
+    `values` are JSON files and `tables` Parquet files; `page` makes report.html from the figures.
+    """
+    for name in (*tables, *texts):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    for name, table in report.tables.items():
+    for name, table in tables.items():
         write_table(folder / name, table)
-    for name, text in report.texts.items():
+    for name, text in texts.items():
         write_whole(folder / name, [text.encode()])
     pictures = []
-    for drawn in report.figures:
+    for drawn in figures:
         _, svg, _ = save(drawn.figure, folder / "figures", drawn.name)
         pictures.append(drawn.picture(svg.read_bytes()))
-    if report.page is not None:
-        write_whole(folder / "report.html", [report.page(pictures).encode()])
-    for name, value in report.values.items():
+    if page is not None:
+        write_whole(folder / "report.html", [page(pictures).encode()])
+    for name, value in values.items():
         write_json(folder / name, value)
 
 

@@ -11,7 +11,7 @@ from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.tidy import AGENT_SETTINGS
-from valueshare.report.data import ReportData
+from valueshare.report.data import ReportData, diverged
 from valueshare.report.figures.series import game, millions, seed_count
 from valueshare.report.figures.style import look
 from valueshare.report.findings import Interval, number, written
@@ -107,7 +107,7 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     ended = table.group_by(run).agg(
         *(pl.col(name).first() for name in own),
         pl.col("step").max().alias("last step"),
-        _diverged(table).any().alias("diverged"),
+        diverged(table).any().alias("diverged"),
     )
     auc, final = (
         make(table).table.select(*run, pl.col("score").alias(name))
@@ -128,8 +128,13 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
 def _by_algorithm(data: ReportData) -> list[list[Any]]:
     """A row per environment and algorithm, with means over seeds and their intervals."""
     by, table = ["env", "algorithm", "k"], data.main
-    seeds, diverged = pl.col("seed").n_unique(), pl.col("seed").filter(_diverged(table)).n_unique()
-    rows = table.group_by(by).agg(seeds=seeds, last=pl.col("step").max(), diverged=diverged)
+    seed = pl.col("seed")
+    counts = {
+        "seeds": seed.n_unique(),
+        "last": pl.col("step").max(),
+        "diverged": seed.filter(diverged(table)).n_unique(),
+    }
+    rows = table.group_by(by).agg(**counts)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
         interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)
@@ -153,11 +158,6 @@ def _mean(mean: float | None, low: float | None, high: float | None) -> Cell:
         return Cell(number(mean), mean)
     value, _, ends = written(Interval(mean, low, high), sign=False).partition(" ")
     return Cell(f'<span class="number">{value}</span><small>{ends}</small>', mean)
-
-
-def _diverged(table: pl.DataFrame) -> pl.Expr:
-    known = "diverged_at" in table.columns
-    return pl.col("diverged_at").is_not_null() if known else pl.lit(False)
 
 
 def _source(source: Source, name: str) -> list[str]:
@@ -191,8 +191,7 @@ def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]
 
 
 def _algorithms(data: ReportData) -> list[str]:
-    names = (look(v.algorithm).label.removesuffix("(0)") for v in data.variants)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(look(v.algorithm, None).label for v in data.variants))
 
 
 def _finite(value: Any) -> Any:

@@ -237,7 +237,7 @@ def _variants(data: ReportData) -> list[dict[str, Any]]:
     return [
         {
             "label": variant.look.label,
-            "group": look(variant.algorithm).label.removesuffix("(0)"),
+            "group": look(variant.algorithm, None).label,
             "chip": f"k = {variant.k:g}",
             "colour": variant.look.colour,
             "dashed": variant.look.dashed,
