@@ -1,6 +1,5 @@
 """Scales on which scores of different games can be averaged: two known scores of each game are 0 and 1."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -60,28 +59,19 @@ def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:
     """
     first = finite(table.filter(pl.col("step") == 0), "score").drop_nulls("score")
     last = final_scores(dqn).table.drop_nulls("score") if not dqn.is_empty() else first.clear()
-    zero, one = dict[str, float](), dict[str, float]()
-    for env in table["env"].unique():
-        before = first.filter(pl.col("env") == env)["score"]
-        after = last.filter(pl.col("env") == env).partition_by("algorithm")
-        if before.is_empty() or not after:
-            return None
-        best = max((rows["score"] for rows in after), key=_mean)
-        if _mean(best) - _mean(before) <= 2 * math.hypot(_standard_error(before), _standard_error(best)):
-            return None
-        zero[env], one[env] = _mean(before), _mean(best)
+    envs, score = table.select("env").unique(), pl.col("score")
+    error = (score.std() / score.count().sqrt()).fill_null(0.0)  # of the mean; of one score nothing is known
+    begins = first.group_by("env").agg(zero=score.mean(), zero_error=error)
+    ends = last.group_by("env", "algorithm").agg(one=score.mean(), one_error=error)
+    best = ends.sort("one").group_by("env").last()
+    known = envs.join(begins, on="env").join(best, on="env")
+    learned = (pl.col("one") - pl.col("zero")) ** 2 > 4 * (pl.col("zero_error") ** 2 + pl.col("one_error") ** 2)
+    known = known.filter(pl.col("one") > pl.col("zero"), learned)
+    if known.height < envs.height:
+        return None
+    zero, one = (dict(known.select("env", name).iter_rows()) for name in ("zero", "one"))
     note = (
         "DQN-normalised scores: 0 is the mean score before training, 1 the mean final score of DQN in these results, "
         "at its best setting where it has several. Intervals take this scale as known."
     )
     return ScoreScale("DQN-normalised", note, zero, one)
-
-
-def _mean(scores: pl.Series) -> float:
-    return float(scores.to_numpy().mean())
-
-
-def _standard_error(scores: pl.Series) -> float:
-    """Of the mean; 0 for one score, of which nothing is known."""
-    values = scores.to_numpy()
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -31,6 +31,7 @@ MAX_GAMES = 10  # with a line each in one panel
 TOP_LEAST, TOP_MOST = 2.0, 100.0  # normalised scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
+GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
 
 
@@ -82,10 +83,6 @@ def _mark_synthetic(figure: Figure) -> None:
     position = "bottom" if figure.get_layout_engine() is None else "top"
     with house_style():
         figure.text(0.995, 0.002, text, ha="right", va=position, fontsize=6, color=RED)
-
-
-def _geometry(data: ReportData) -> Content:
-    return geometry(), "How the layer turns residuals z into action-values q, in the plane of two actions.", ()
 
 
 def _iqm(data: ReportData) -> Content:
@@ -300,5 +297,5 @@ FIGURES: dict[str, FigureKind] = {
     action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
-    "geometry": FigureKind(_geometry),
+    "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ())),
 }

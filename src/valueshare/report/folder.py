@@ -113,16 +113,16 @@ def filled_whole(target: Path) -> Iterator[Path]:
     staging: Path | None = None
     with ExitStack() as stack:
         try:
-            with _refused(target):
+            with named_in_errors(target):
                 made = make_parents(target)
                 remove_leftovers(target)
                 place = target / "report" if target.is_dir() else target
                 remove_leftovers_beside(place)
                 staging = stack.enter_context(staging_folder(place))
                 staging.chmod(0o755)
-            with _refused(target, only_below=staging):  # the work may read other files
+            with named_in_errors(target, only_below=staging):  # the work may read other files
                 yield staging
-            with _refused(target):
+            with named_in_errors(target):
                 sync_tree(staging)
                 _take_places(staging, target)
         except BaseException:
@@ -130,13 +130,6 @@ def filled_whole(target: Path) -> Iterator[Path]:
                 shutil.rmtree(staging, ignore_errors=True)
             remove_empty(made)
             raise
-
-
-@contextmanager
-def named_in_errors(target: Path) -> Iterator[None]:
-    """Name the target in errors of a full disk, and of its files that cannot be written."""
-    with _refused(target, only_below=target):
-        yield
 
 
 def _take_places(staging: Path, target: Path) -> None:
@@ -181,7 +174,7 @@ def _check(places: list[Path]) -> None:
 
 
 @contextmanager
-def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
+def named_in_errors(target: Path, only_below: Path | None = None) -> Iterator[None]:
     """Turn errors of the system into refusals that name the target.
 
     With `only_below`, only a full disk and failures with files below that folder.

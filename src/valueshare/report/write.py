@@ -191,7 +191,7 @@ def _about(
 
 def _write_shards(shards: Sequence[StoredShard], out: Path, limit: SizeLimit) -> Written:
     """All shards of a tabular study as the study: records, summary, figures and page."""
-    with named_in_errors(out):
+    with named_in_errors(out, only_below=out):
         result = merged(shards, limit)
         origins = [read_object(each.folder / "provenance.json") for each in shards]
         # The command without shards; machine and commit are those of this process.

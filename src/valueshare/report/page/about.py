@@ -29,11 +29,8 @@ AGENT_COLUMNS = ("environment", "algorithm", "k", "seeds", "last step", "AUC", "
 
 def title(data: ReportData) -> str:
     envs, names = data.envs, _algorithms(data)
-    where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
-    if data.atari and len(envs) > 1:
-        where = f"{len(envs)} Atari games"
-    if data.minatar and len(envs) > 1:
-        where = f"{len(envs)} MinAtar games"
+    kind = "Atari games" if data.atari else "MinAtar games" if data.minatar else "environments"
+    where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} {kind}"
     who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
@@ -162,13 +159,12 @@ def _mean(mean: float | None, low: float | None, high: float | None) -> Cell:
 
 def _source(source: Source, name: str) -> list[str]:
     """One source: the command, the protocol, the settings, the machine."""
-    origin, config = source.provenance or {}, source.config or {}
+    origin = source.provenance or {}
     text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
     parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
         parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
-    settings = config.get("settings")
-    for envs, own in _alike(settings if isinstance(settings, Mapping) else {}):
+    for envs, own in _alike(source.settings):
         plain = {name: value for name, value in own.items() if name != PROTOCOL}
         where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
         if isinstance(own.get(PROTOCOL), Mapping):
@@ -181,12 +177,11 @@ def _source(source: Source, name: str) -> list[str]:
     return parts
 
 
-def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """Environments with equal settings together."""
     equal: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for env, own in settings.items():
-        if isinstance(own, dict):
-            equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
+        equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
     return list(equal.values())
 
 
