@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import KIND, studies_of
+from valueshare.experiments.studies import KIND, TabularStudy, studies_of
 from valueshare.experiments.tabular import TabularResult, concluded
 from valueshare.files import write_json
 from valueshare.records import write_table
@@ -48,7 +48,14 @@ def stored_result(folder: Path, limit: SizeLimit) -> TabularResult:
         norms = read_parquet(folder / NORMS, limit).with_columns(pl.col(numbers).cast(pl.Float64))
         if norms.is_empty() or norms.select("k", "step").null_count().sum_horizontal().item():
             raise Invalid("norms are missing")
-        return concluded(studies_of(read_config(folder) or {}), runs, seconds, norms)
+        return concluded(_studies(read_config(folder) or {}), runs, seconds, norms)
+
+
+def _studies(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
+    try:
+        return studies_of(config)
+    except InvalidInput as error:  # which does not name the folder
+        raise Invalid(str(error)) from error
 
 
 def _read_runs(folder: Path, limit: SizeLimit) -> tuple[pl.DataFrame, float]:
@@ -62,7 +69,7 @@ def _damage_named(folder: Path, way: str) -> Iterator[None]:
     """Turn errors of reading, and of numbers that cannot be, into refusals of a folder."""
     try:
         yield
-    except (OSError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
         if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
             raise  # too large
         why = " ".join(str(error).split())
@@ -122,4 +129,4 @@ def merged(shards: Sequence[StoredShard], limit: SizeLimit | None = None) -> Tab
             parts.append(_read_runs(each.folder, limit))
     with _damage_named(first.folder.parent, "run its shards again, --overwrite"):
         runs, seconds = zip(*parts, strict=True)
-        return concluded(studies_of(first.config), pl.concat(runs), sum(seconds))
+        return concluded(_studies(first.config), pl.concat(runs), sum(seconds))
