@@ -204,8 +204,7 @@ def _learning_curves(data: ReportData) -> Content:
         by = ["env", "algorithm", "k", "step"]
         bands = mean_intervals(rows, by, "score", resamples=data.resamples)
         caption += " Shaded: 95 % intervals over seeds."
-    figure = games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.n)
-    return figure, caption, notes
+    return games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.n), caption, notes
 
 
 def _overestimation(data: ReportData) -> Content:
