@@ -17,6 +17,8 @@ from typing import Any
 
 import polars as pl
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +29,8 @@ from valueshare.population.engine import Engine
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import choose_actions
 from valueshare.population.execution.learner import update_due
+from valueshare.report.figures.series import millions
+from valueshare.report.figures.style import BLUE, ORDER, house_style, save
 
 SIZES = (1, 8, 32, 128, 512, 2_040)
 TRACED_STEPS = 300
@@ -63,10 +67,35 @@ def main() -> None:
             population.release(options.device)
     console.print(table_of(rows, options))
     if options.out is not None:
-        from valueshare.report.figures.curves import cost_against_agents
-        from valueshare.report.figures.style import save
-
         save(cost_against_agents(pl.DataFrame(rows)), options.out, "cost-against-agents")
+
+
+def cost_against_agents(timings: pl.DataFrame) -> Figure:
+    """Cost of a population's step against its size: ms of each stage, and agent-steps/s.
+
+    One row per size: `agents`, a column `STAGE_ms` for each stage, `agent_steps_per_s`.
+    """
+    line = timings.sort("agents")
+    stages = [name for name in line.columns if name.endswith("_ms")]
+    sizes = line["agents"].to_list()
+    with house_style():
+        figure = Figure(figsize=(7.2, 2.6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for stage, colour in zip(stages, ORDER, strict=False):
+            name = stage.removesuffix("_ms").replace("_", " ")
+            left.plot(sizes, line[stage], marker="o", color=colour, label=name)
+        left.set_ylabel("ms per step of all agents")
+        left.legend(loc="upper left")
+        right.plot(sizes, line["agent_steps_per_s"], marker="o", color=BLUE)
+        right.set_ylabel("agent-steps per second")
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(millions))
+            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes.set_xlabel("agents")
+            axes.minorticks_off()
+    return figure
 
 
 def parsed() -> argparse.Namespace:

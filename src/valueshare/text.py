@@ -47,10 +47,15 @@ def plain_number(value: float, digits: int = 3) -> str:
 
 
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
-    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; other names stay as they are."""
+    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN where k is 0, which it is; IB-DQN without a k.
+
+    Other names stay as they are.
+    """
     name = ALGORITHM_NAMES.get(algorithm)
     if name is None:
         return f"{algorithm}({k:g})" if k else algorithm
-    if not algorithm.startswith("ib-"):
+    if not algorithm.startswith("ib-") or k is None:
         return name
-    return f"{name}(n)" if k and k == n else f"{name}({k or 0:g})"
+    if k == 0:
+        return name.removeprefix("IB-")
+    return f"{name}(n)" if k == n else f"{name}({k:g})"

@@ -91,16 +91,14 @@ def test_means_of_games_and_pairs_are_what_naive_ones_are() -> None:
     resamples = BLOCK + 3
     of_x, of_y = (all_counts(n, resamples, 7, stream) for stream, n in enumerate(sizes, start=1))
     means = game_means(x, sizes[0], resamples=resamples, seed=7, stream=1)  # [2, R]
-    weights = rng.standard_normal(3 * 1 + 2 * 4)
-    weights[[1, 6]] = 0.0
+    weights = [rng.standard_normal((3, 1)), rng.standard_normal((2, 4))]
     pairs = pair_means(weights, sizes, resamples=resamples, seed=7)  # [R]
     for r in range(resamples):
         a, b = of_x[:, r], of_y[:, r]
         drawn = np.repeat(x, a)  # three of the first game, then two of the second
         assert means[:, r] == pytest.approx([drawn[:3].mean(), drawn[3:].mean()])
-        first = sum(weights[i] * a[i] * b[0] for i in range(3))
-        second = sum(weights[3 + 4 * i + j] * a[3 + i] * b[1 + j]
-                     for i in range(2) for j in range(4))  # fmt: skip
+        first = sum(weights[0][i, 0] * a[i] * b[0] for i in range(3))
+        second = sum(weights[1][i, j] * a[3 + i] * b[1 + j] for i in range(2) for j in range(4))
         assert pairs[r] == pytest.approx(first + second)
 
 

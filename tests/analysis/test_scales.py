@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from valueshare.analysis import human_normalized
 from valueshare.analysis.scales import NORMALISED, dqn_scale, human_scale
-from valueshare.analysis.scores import human_normalized
 
 # env, algorithm, k, seed, step, score. Before training: (1 + 3 + 2) / 3 = 2. DQN ends with the means of its last three
 # evaluations: seed 0 (4 + 6 + 8) / 3 = 6, seed 1 (9 + 10 + 11) / 3 = 10, together 8.

@@ -88,7 +88,7 @@ def test_the_same_in_sentences_and_files(tmp_path: Path) -> None:
 def test_an_end_of_the_grid_is_said(tmp_path: Path) -> None:
     table = read_run_folder(make_run(tmp_path / "run")).table
     third = table.filter(pl.col("step_size") == 0.001).with_columns(step_size=pl.lit(0.1), score=pl.col("score") - 500)
-    lines = sentences(gains(pl.concat([table, third]), 200))
+    lines = sentences(gains(pl.concat([table, third]), 200).table)
     assert "The best step size of DQN with 9 actions is the smallest that was tried: search beyond it." in lines
 
 

@@ -109,9 +109,9 @@ def test_headlines_count_all_comparisons() -> None:
     }
     found = data_of(scores)
     first, second = headlines([compared(found, number) for number in range(4)])
-    assert first.startswith("The largest gain: IB-DQN(2) scores higher than IB-DQN(0)")
+    assert first.startswith("The largest gain: IB-DQN(2) scores higher than DQN")
     assert second == (
-        "Of 4 comparisons with IB-DQN(0): higher 2 times (k = 1, 2); lower once (IB-DQN(8)); unclear once (IB-DQN(4))."
+        "Of 4 comparisons with DQN: higher 2 times (k = 1, 2); lower once (IB-DQN(8)); unclear once (IB-DQN(4))."
     )
     assert headlines([]) == ["There is one algorithm, and nothing to compare it with."]
 

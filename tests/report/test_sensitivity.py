@@ -194,8 +194,8 @@ def test_an_agent_without_any_record_is_counted(tmp_path: Path) -> None:
     agents = pl.read_parquet(run / "agents.parquet")
     evaluations = read_run_folder(run).table
     tables = tabulate(agents, evaluations.filter(pl.col("agent") != 0))
-    assert tables.auc["agents"].to_list() == [3, 4, 4]
-    assert tables.auc["left_out"].to_list() == [1, 0, 0]
+    assert tables["auc"]["agents"].to_list() == [3, 4, 4]
+    assert tables["auc"]["left_out"].to_list() == [1, 0, 0]
 
 
 def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

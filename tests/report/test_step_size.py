@@ -54,7 +54,8 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "24 agents" in said  # 3 k x 2 step sizes x 4 seeds
     assert f"figure: {out / 'figures' / 'settings-map.png'}" in said
-    assert "To choose both: k = " in said
+    assert "but 4 seeds are too few for advice: run at least 10." in said
+    assert "To choose both" not in said
     assert {path.stem for path in (out / "figures").iterdir()} == {"settings-map", "auc", "learning-curves"}
     summary = json.loads((out / "summary.json").read_text())
     assert [line for line in summary["verdict"] if line not in said] == []
@@ -70,7 +71,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     main(["report", str(out), "--resamples", "200", "--figures", "settings-map"])
     said = capsys.readouterr().out
     assert "settings-map" in said
-    assert "To choose both: k = " in said
+    assert "4 seeds are too few for advice" in said
     page = (out / "report" / "report.html").read_text()
     assert 'id="figure-settings-map"' in page
     assert "the best step size of each k" in page

@@ -1,8 +1,7 @@
 """The gridworld with more and more actions: from command to page, again from its files, and in shards."""
 
 import json
-import shutil
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from polars.testing import assert_frame_equal
 
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
+from valueshare.report.tabular import headlines
 from valueshare.report.tabular import summary as merged_summary
-from valueshare.report.tabular_actions import headlines
-from valueshare.report.tabular_files import find_shards, merged
+from valueshare.report.tabular_files import find_shards, merged, stored_result
 from valueshare.report.write import write_report
+from valueshare.result_files import SizeLimit
 
 COMMAND = ["reproduce", "gridworld-actions", "--scale", "smoke"]
 
@@ -80,38 +80,6 @@ def test_it_is_drawn_again_from_its_files(result: Path, tmp_path: Path) -> None:
         write_report([result], tmp_path / "other", ["iqm"])
 
 
-def damages(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a summary's figure as they cannot be."""
-    first, *rest = rows
-    cases = [(row["step_reward"], row["actions"]) for row in rows]
-    return {
-        "different regimes": [row for row in rows if (row["step_reward"], row["regime"]) != (0.0, 5_000)],
-        "regimes of one": [
-            row for row, case in zip(rows, cases, strict=True) if case != cases[0] or row["regime"] > 500
-        ],
-        "no action": [row | {"actions": 0 if row["actions"] == 4 else row["actions"]} for row in rows],
-        "actions < 0": [first | {"actions": -4}, *rest],
-        "only some": [first | {"actions": None}, *rest],
-        "one missing": [{name: value for name, value in first.items() if name != "actions"}, *rest],
-        "twice": [*rows, first],
-        "another case": [*rows, first | {"step_reward": -2.0}],
-    }
-
-
-@pytest.mark.parametrize("name", damages([{"step_reward": 0.0, "actions": 4, "regime": 5}]))
-def test_a_summary_that_cannot_be_is_refused(
-    name: str, result: Path, summary: dict[str, Any], tmp_path: Path, cli: Callable[..., tuple[int, str, str]]
-) -> None:
-    study = tmp_path / "study"
-    shutil.copytree(result, study)
-    both = {figure: damages(summary[figure])[name] for figure in ("figure", "figure_held_out")}
-    (study / "summary.json").write_text(json.dumps(summary | both))
-    code, _, err = cli("report", str(study), "--out", str(tmp_path / "again"))
-    assert (code, err.count("\n")) == (2, 1)
-    assert "study is damaged (" in err
-    assert not (tmp_path / "again").exists()
-
-
 def test_shards_are_the_whole(result: Path, summary: dict[str, Any], tmp_path: Path) -> None:
     for shard in ("1/2", "2/2"):
         main([*COMMAND, "--shard", shard, "--out", str(tmp_path)])
@@ -120,7 +88,8 @@ def test_shards_are_the_whole(result: Path, summary: dict[str, Any], tmp_path: P
     assert merged_summary(whole)["figure_held_out"] == summary["figure_held_out"]
 
 
-def test_headlines_name_the_fewest_and_the_most_actions() -> None:
+def test_headlines_name_the_fewest_and_the_most_actions(result: Path) -> None:
+    """Of n = 4, 8 and 16, with an increase of n + k; 16 has no interval."""
     rows: list[dict[str, Any]] = [
         {"step_reward": -1.0, "actions": n, "regime": regime, "k": k, "increase_percent": n + k}
         | {"ci95_low": None if n == 16 else 0.0, "ci95_high": 99.0}
@@ -128,6 +97,7 @@ def test_headlines_name_the_fewest_and_the_most_actions() -> None:
         for regime in (500, 1_000)
         for k in (0.0, 1.0, float(n))
     ]
-    (line,) = headlines(pl.DataFrame(rows))
+    made_up = replace(stored_result(result, SizeLimit()), held_out=pl.DataFrame(rows))
+    (line,) = headlines(made_up)
     words = "k = n over k = 0 +8.0 % [0.0, 99.0] with 4 actions, +16.0 % [0.0, 99.0] with 8 actions"
     assert line == f"-1 per step, 1,000 timesteps: {words}"

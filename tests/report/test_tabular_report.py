@@ -1,35 +1,42 @@
 """A tabular study that is drawn again from its files."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
+from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
-from valueshare.report.tabular import headlines
+from valueshare.report.tabular_files import stored_result
+from valueshare.result_files import SizeLimit
+
+STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+STUDY += ["--seeds", "4", "--steps", "200"]
 
 
-def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = tmp_path / "study"
-    (study / "records").mkdir(parents=True)
-    rows = [
-        {"step_reward": None, "regime": 500, "k": k, "increase_percent": 10 * k, "ci95_low": 0.0}
-        | {"ci95_high": 20.0, "best_step_size": 0.1, "mean_episodes": 3.0}
-        for k in (0.0, 1.0)
-    ]
-    (study / "config.json").write_text('{"kind": "tabular"}')
-    summary = {"figure": rows, "figure_held_out": rows, "notes": ["read me"]}
-    (study / "summary.json").write_text(json.dumps(summary))
-    norms: dict[str, list[Any]] = {"step_reward": [None], "k": [1.0], "step": [0]}
-    names = ("norm_q", "norm_u", "norm_z")
-    norms |= {name: [1.0] for name in (*names, *(f"{n}_error" for n in names))}
-    pl.DataFrame(norms, schema_overrides={"step_reward": pl.Float64}).write_parquet(study / "records" / "norms.parquet")
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    main([*STUDY, "--out", str(tmp_path / "study")])
+    return tmp_path / "study"
+
+
+def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*STUDY, "--out", str(study), "--overwrite"])
+    said = capsys.readouterr().out
+    main([*STUDY, "--out", str(study)])
+    again = capsys.readouterr().out
+    assert "these results are there already" in again
+    assert "over k = 0, with k = 1" in again
+    assert [line for line in again.splitlines()[1:] if line not in said] == []  # the same, from its files
     report((study,), figures=("increase",))
-    assert (study / "report" / "figures" / "increase.svg").is_file()
-    assert "note: read me" in capsys.readouterr().out
+    assert "note: Left: the step size of each k" in capsys.readouterr().out
+    drawn = {path.name for path in (study / "report" / "figures").iterdir()}
+    assert drawn == {"increase.png", "increase.svg", "increase.pdf"}
+    figure = Path("figures", "increase.svg")
+    assert (study / "report" / figure).read_bytes() == (study / figure).read_bytes()
     for name in ("iqm", "iqn"):
         with pytest.raises(InvalidInput, match="this study has increase, norms"):
             report((study,), figures=(name,))
@@ -37,25 +44,43 @@ def test_a_tabular_study_is_drawn_again(tmp_path: Path, capsys: pytest.CaptureFi
         report((study, study))
     with pytest.raises(InvalidInput, match="it has no verdict for --compare"):
         report((study,), compare=("a,b",))
-    # No checksum covers the summary: what does not fit is refused, by `tabular` as well.
-    first, second = rows
-    for changed in (
-        summary | {"figure": [first | {"k": "1"}, second]},
-        summary | {"figure": [first | {"regime": -1}, second]},
-        summary | {"figure": [first | {"ci95_low": float("inf")}, second]},
-        summary | {"figure": [first]},
-        summary | {"figure": []},
-        summary | {"notes": 5},
-        {name: value for name, value in summary.items() if name != "figure_held_out"},
-    ):
-        (study / "summary.json").write_text(json.dumps(changed))
-        for read in (lambda: report((study,)), lambda: headlines(study)):
+
+
+DAMAGES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "a row is missing": lambda runs: runs.head(-1),
+    "a row is there twice": lambda runs: pl.concat([runs.head(-1), runs.head(1)]),
+    "a regime is missing": lambda runs: runs.with_columns(step=pl.col("step").replace(200, 199)),
+    "k is a name": lambda runs: runs.with_columns(k=pl.lit("one")),
+    "no divergence": lambda runs: runs.drop("diverged"),
+    "no score": lambda runs: runs.drop("reward_sum"),
+    "another case": lambda runs: runs.with_columns(step_reward=pl.lit(-1.0)),
+    "no row": lambda runs: runs.clear(),
+}
+
+
+def test_records_that_do_not_fit_are_refused(study: Path) -> None:
+    """No checksum covers the records: those that cannot be of the study are refused, by `tabular` as well."""
+    file, norms = study / "records" / "runs.parquet", study / "records" / "norms.parquet"
+    runs, stored = pl.read_parquet(file), norms.read_bytes()
+
+    def check_refused() -> None:
+        for read in (lambda: report((study,)), lambda: stored_result(study, SizeLimit())):
             with pytest.raises(InvalidInput, match=r"study is damaged \(.*\): run its study again"):
                 read()
-    (study / "summary.json").unlink()
-    with pytest.raises(InvalidInput, match="damaged"):
-        report((study,))
-    (study / "summary.json").write_text(json.dumps(summary))
-    pl.DataFrame(norms | {"k": ["one"]}).write_parquet(study / "records" / "norms.parquet")
-    with pytest.raises(InvalidInput, match=r"study is damaged \("):
-        report((study,))
+
+    for change in DAMAGES.values():
+        change(runs).write_parquet(file)
+        check_refused()
+    file.write_bytes(b"no table")
+    check_refused()
+    file.unlink()
+    check_refused()
+    runs.write_parquet(file)
+    for broken in (pl.read_parquet(norms).with_columns(k=pl.lit("one")), pl.read_parquet(norms).clear()):
+        broken.write_parquet(norms)
+        check_refused()
+    norms.write_bytes(stored)
+    config = json.loads((study / "config.json").read_text())
+    for studies in (5, ["x"], [{"k": "x"}], []):
+        (study / "config.json").write_text(json.dumps(config | {"studies": studies}))
+        check_refused()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from valueshare.analysis.intervals import bootstrap_interval, difference_interval, iqm_curves
     from valueshare.analysis.pairs import shared_evaluations
     from valueshare.analysis.run_values import final_scores, run_auc
-    from valueshare.analysis.scores import atari_baselines, human_normalized, paper_scores
+    from valueshare.analysis.scales import human_normalized
+    from valueshare.analysis.scores import atari_baselines, paper_scores
     from valueshare.analysis.statistics import iqm, optimality_gap
     from valueshare.analysis.tidy import Estimate
 
@@ -49,7 +50,8 @@ _HOMES = {
     "intervals": ("bootstrap_interval", "difference_interval", "iqm_curves"),
     "pairs": ("shared_evaluations",),
     "run_values": ("final_scores", "run_auc"),
-    "scores": ("atari_baselines", "human_normalized", "paper_scores"),
+    "scales": ("human_normalized",),
+    "scores": ("atari_baselines", "paper_scores"),
     "statistics": ("iqm", "optimality_gap"),
     "tidy": ("Estimate",),
 }

@@ -26,7 +26,7 @@ def probability_of_improvement(
         (a[:, None] > b) + 0.5 * (a[:, None] == b)  # [runs of x, runs of y]
         for a, b in zip(pair.x.by_env(), pair.y.by_env(), strict=True)
     ]
-    weights = np.concatenate([won.ravel() / (won.size * len(wins)) for won in wins])
+    weights = [won / (won.size * len(wins)) for won in wins]
     drawn = pair_means(weights, (pair.x.sizes, pair.y.sizes), resamples=resamples, seed=seed)
     low, high = bounds(drawn) if pair.varied else (None, None)
     value = float(np.mean([won.mean() for won in wins]))
@@ -83,7 +83,8 @@ def performance_profile(
     taus = np.asarray(thresholds, np.float64)
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
-    found = cells(table, compared(table, by), column)
+    by = compared(table, by)
+    found = cells(table, by, column)
     tables = []
     for cell in found.table.iter_slices(1):
         values, sizes = arrays(cell)
@@ -92,8 +93,8 @@ def performance_profile(
         if sizes.max() > 1:
             low, high = intervals(above, sizes, "run_mean", resamples=resamples, seed=seed)
         numbers = {"threshold": taus, "value": above.mean(axis=1), "ci95_low": low, "ci95_high": high}
-        counts = cell.select(*found.by, "games", "runs", "left_out")
+        counts = cell.select(*by, "games", "runs", "left_out")
         tables.append(counts.join(pl.DataFrame(numbers), how="cross"))
-    shown = (*found.by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
+    shown = (*by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
     result = pl.concat(tables).select(shown)
     return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes)

@@ -28,7 +28,8 @@ def bootstrap_interval(
     algorithm and k, unless `by` says otherwise. The same table and seed give the same interval. A group with one run
     per environment has a value and no interval.
     """
-    found = cells(table, compared(table, by), column)
+    by = compared(table, by)
+    found = cells(table, by, column)
     lists = found.table["values"].to_list()
     alike: dict[tuple[int, ...], list[int]] = {}  # cells with the same sizes are resampled together
     for index, sizes in enumerate(found.table["sizes"].to_list()):
@@ -41,7 +42,7 @@ def bootstrap_interval(
             low, high = intervals(values, strata, statistic, resamples=resamples, seed=seed)
             numbers["ci95_low"][where], numbers["ci95_high"][where] = low, high
     result = found.table.with_columns(pl.Series(name, own).fill_nan(None) for name, own in numbers.items())
-    return Estimate(result.select(*found.by, *numbers, "games", "runs", "left_out"), found.notes)
+    return Estimate(result.select(*by, *numbers, "games", "runs", "left_out"), found.notes)
 
 
 def iqm_curves(

@@ -11,7 +11,7 @@ is split, and two streams are independent.
 Legend: C cells, S games, R resamples, L resamples of a block, n runs of a cell.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,9 @@ def resampled(
         _trimmed_means(key, firsts, np.take_along_axis(values, order, axis=1), order, n // 4, n - n // 4, out)
         return out
     if statistic == "median":
-        _medians_of_game_means(key, firsts, values, out)
+        for cell, row in enumerate(values):
+            means = game_means(row, sizes, resamples=resamples, seed=seed, stream=stream)
+            out[cell] = np.median(means, axis=0)
         return out
     if statistic == "mean":  # of the games' means
         weighted = values / np.repeat(len(sizes) * sizes, sizes)
@@ -100,18 +102,19 @@ def game_means(values: Floats, sizes: Sizes, *, resamples: int, seed: int, strea
     return out
 
 
-def pair_means(weights: Floats, sizes: tuple[Sizes, Sizes], *, resamples: int, seed: int) -> Floats:
+def pair_means(weights: Sequence[Floats], sizes: tuple[Sizes, Sizes], *, resamples: int, seed: int) -> Floats:
     """The weighted number of pairs of runs of two sides, in every resample of both.
 
-    The weights are in the order of games; within a game, those of one run of the first side with every run of the
-    second are adjacent. Both sides are resampled, independently: streams 1 and 2. Shapes: weights [pairs], sizes [S]
-    each -> [R].
+    There is a table of weights per game, [runs of the first side, runs of the second]. Both sides are resampled,
+    independently: streams 1 and 2. Shapes: sizes [S] each -> [R].
     """
-    key_x, firsts_x = _start(sizes[0], resamples, seed, 1)
-    key_y, firsts_y = _start(sizes[1], resamples, seed, 2)
-    out = np.empty(resamples)
-    _weighted_pairs(key_x, key_y, firsts_x, firsts_y, weights, out)
-    return out
+    drawn = (count_blocks(own, resamples=resamples, seed=seed, stream=stream) for stream, own in enumerate(sizes, 1))
+    ends = [np.cumsum(own)[:-1] for own in sizes]
+    blocks = []
+    for (_, of_x), (_, of_y) in zip(*drawn, strict=True):
+        games = zip(weights, np.split(of_x, ends[0]), np.split(of_y, ends[1]), strict=True)
+        blocks.append(sum((x * (weight @ y)).sum(axis=0) for weight, x, y in games))
+    return np.concatenate(blocks)
 
 
 def count_blocks(sizes: Sizes, *, resamples: int, seed: int, stream: int = 0) -> Iterator[tuple[int, Counts]]:
@@ -204,47 +207,3 @@ def _segment_sums(key: Any, firsts: Sizes, segments: Sizes, weighted: Floats, ou
                     for lane in range(lanes):
                         total[lane] += row[lane] * value
                 out[cell, segment, start : start + lanes] = total
-
-
-@njit(parallel=True, cache=True)
-def _medians_of_game_means(key: Any, firsts: Sizes, values: Floats, out: Floats) -> None:
-    games, resamples = len(firsts) - 1, out.shape[1]
-    for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start, counts = _draw_block(key, firsts, block, resamples)
-        lanes = counts.shape[1]
-        means = np.empty((lanes, games))
-        for cell in range(len(values)):
-            for game in range(games):
-                size = firsts[game + 1] - firsts[game]
-                for lane in range(lanes):
-                    total = 0.0
-                    for run in range(firsts[game], firsts[game + 1]):
-                        total += counts[run, lane] * values[cell, run]
-                    means[lane, game] = total / size
-            for lane in range(lanes):
-                ordered = np.sort(means[lane])
-                out[cell, start + lane] = (ordered[(games - 1) // 2] + ordered[games // 2]) / 2
-
-
-@njit(parallel=True, cache=True)
-def _weighted_pairs(key_x: Any, key_y: Any, firsts_x: Sizes, firsts_y: Sizes, weights: Floats, out: Floats) -> None:
-    resamples = len(out)
-    for block in prange((resamples + BLOCK - 1) // BLOCK):
-        start, of_x = _draw_block(key_x, firsts_x, block, resamples)
-        _, of_y = _draw_block(key_y, firsts_y, block, resamples)
-        lanes = of_x.shape[1]
-        total, inner = np.zeros(lanes), np.empty(lanes)
-        pair = 0
-        for game in range(len(firsts_x) - 1):
-            for run in range(firsts_x[game], firsts_x[game + 1]):
-                inner[:] = 0.0
-                for other in range(firsts_y[game], firsts_y[game + 1]):
-                    weight, row = weights[pair], of_y[other]
-                    pair += 1
-                    if weight != 0.0:
-                        for lane in range(lanes):
-                            inner[lane] += row[lane] * weight
-                own = of_x[run]
-                for lane in range(lanes):
-                    total[lane] += own[lane] * inner[lane]
-        out[start : start + lanes] = total

@@ -50,20 +50,15 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
     steps = valued.select("env", "step").unique().sort("env", "step")
     if last is not None:
         steps = steps.group_by("env", maintain_order=True).tail(last)
-    points = steps.group_by("env").agg(pl.len().cast(pl.Int64).alias("wanted"))
-    means = (
-        valued.join(steps, on=["env", "step"])
+    wanted = steps.group_by("env").agg(pl.len().cast(pl.Int64).alias("wanted"))
+    counted = pl.col(column).filter("counts")
+    result = (
+        rows.join(steps.with_columns(counts=pl.lit(True)), on=["env", "step"], how="left")
         .sort("step")
         .group_by(own)
-        .agg(pl.col(column).mean(), pl.len().cast(pl.Int64).alias("points"))
-    )
-    result = (
-        rows.select(own)
-        .unique()
-        .join(means, on=own, how="left", nulls_equal=True)
-        .join(points, on="env", how="left")
-        .with_columns(pl.col("points").fill_null(0), pl.col("wanted").fill_null(0))
-        .with_columns(missing=pl.col("wanted") - pl.col("points"))
+        .agg(counted.mean(), counted.count().cast(pl.Int64).alias("points"))
+        .join(wanted, on="env", how="left")
+        .with_columns(missing=pl.col("wanted").fill_null(0) - pl.col("points"))
         .with_columns(pl.when(pl.col("missing") == 0).then(column).alias(column))
         .select(*own, column, "points", "missing")
         .sort(own)

@@ -1,6 +1,5 @@
 """Scales on which scores of different games can be averaged: two known scores of each game are 0 and 1."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,13 +20,15 @@ class ScoreScale(NamedTuple):
     zero: dict[str, float]
     one: dict[str, float]
 
-    def normalise(self, table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
-        """The table with a column `normalised`: (score - zero) / (one - zero)."""
-        require(table, "env", column)
-        env = pl.col("env").cast(pl.String)
-        zero, one = (env.replace_strict(bound, return_dtype=pl.Float64) for bound in (self.zero, self.one))
+    def normalise(
+        self, table: pl.DataFrame, column: str = "score", *, env: str = "env", to: str = NORMALISED
+    ) -> pl.DataFrame:
+        """The table with a column `to`: (score - zero) / (one - zero), by the environment in the column `env`."""
+        require(table, env, column)
+        envs = pl.col(env).cast(pl.String)
+        zero, one = (envs.replace_strict(bound).cast(pl.Float64) for bound in (self.zero, self.one))
         score = pl.col(column).cast(pl.Float64)
-        return table.with_columns(((score - zero) / (one - zero)).alias(NORMALISED))
+        return table.with_columns(((score - zero) / (one - zero)).alias(to))
 
 
 def human_scale(envs: Sequence[str]) -> ScoreScale:
@@ -38,6 +39,18 @@ def human_scale(envs: Sequence[str]) -> ScoreScale:
     return ScoreScale("human-normalised", BASELINES, zero, one)
 
 
+def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
+    """The table with a column `human_normalized`: 0 is random play, 1 a human's score.
+
+    (score - random) / (human - random). The game is in `env` or `game`, as Pong, ALE/Pong-v5 or PongNoFrameskip-v4. Say
+    `BASELINES` beside the numbers.
+    """
+    env = "env" if "env" in table.columns else "game"
+    require(table, env, column)
+    scale = human_scale([str(name) for name in table[env].unique()])
+    return scale.normalise(table, column, env=env, to="human_normalized")
+
+
 def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:
     """0 is the mean score before training, of all runs, and 1 DQN's mean final score; `dqn` are the rows of its runs.
 
@@ -46,28 +59,19 @@ def dqn_scale(table: pl.DataFrame, dqn: pl.DataFrame) -> ScoreScale | None:
     """
     first = finite(table.filter(pl.col("step") == 0), "score").drop_nulls("score")
     last = final_scores(dqn).table.drop_nulls("score") if not dqn.is_empty() else first.clear()
-    zero, one = dict[str, float](), dict[str, float]()
-    for env in table["env"].unique():
-        before = first.filter(pl.col("env") == env)["score"]
-        after = last.filter(pl.col("env") == env).partition_by("algorithm")
-        if before.is_empty() or not after:
-            return None
-        best = max((rows["score"] for rows in after), key=_mean)
-        if _mean(best) - _mean(before) <= 2 * math.hypot(_standard_error(before), _standard_error(best)):
-            return None
-        zero[env], one[env] = _mean(before), _mean(best)
+    envs, score = table.select("env").unique(), pl.col("score")
+    error = (score.std() / score.count().sqrt()).fill_null(0.0)  # of the mean; of one score nothing is known
+    begins = first.group_by("env").agg(zero=score.mean(), zero_error=error)
+    ends = last.group_by("env", "algorithm").agg(one=score.mean(), one_error=error)
+    best = ends.sort("one").group_by("env").last()
+    known = envs.join(begins, on="env").join(best, on="env")
+    learned = (pl.col("one") - pl.col("zero")) ** 2 > 4 * (pl.col("zero_error") ** 2 + pl.col("one_error") ** 2)
+    known = known.filter(pl.col("one") > pl.col("zero"), learned)
+    if known.height < envs.height:
+        return None
+    zero, one = (dict(known.select("env", name).iter_rows()) for name in ("zero", "one"))
     note = (
         "DQN-normalised scores: 0 is the mean score before training, 1 the mean final score of DQN in these results, "
         "at its best setting where it has several. Intervals take this scale as known."
     )
     return ScoreScale("DQN-normalised", note, zero, one)
-
-
-def _mean(scores: pl.Series) -> float:
-    return float(scores.to_numpy().mean())
-
-
-def _standard_error(scores: pl.Series) -> float:
-    """Of the mean; 0 for one score, of which nothing is known."""
-    values = scores.to_numpy()
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -11,7 +11,6 @@ from io import StringIO
 
 import polars as pl
 
-from valueshare.analysis.tidy import require
 from valueshare.data.games import benchmark_games, game_key_of_id
 from valueshare.errors import InvalidInput
 
@@ -48,24 +47,6 @@ def paper_scores() -> pl.DataFrame:
     return wide.unpivot(index="game", variable_name="algorithm", value_name="score").with_columns(
         pl.col("score").cast(pl.Float64)
     )
-
-
-def human_normalized(table: pl.DataFrame, column: str = "score") -> pl.DataFrame:
-    """The table with a column `human_normalized`: 0 is random play, 1 a human's score.
-
-    (score - random) / (human - random). The game is in `env` or `game`, as Pong, ALE/Pong-v5 or PongNoFrameskip-v4. Say
-    `BASELINES` beside the numbers.
-    """
-    name = "env" if "env" in table.columns else "game"
-    require(table, name, column)
-    games = {str(env): game_name(str(env)) for env in table[name].unique()}
-    base = {game: scores for game, *scores in atari_baselines().iter_rows()}
-    shown = pl.col(name).cast(pl.String)
-    random, human = (
-        shown.replace_strict({env: base[game][i] for env, game in games.items()}).cast(pl.Float64) for i in (0, 1)
-    )
-    score = pl.col(column).cast(pl.Float64)
-    return table.with_columns(((score - random) / (human - random)).alias("human_normalized"))
 
 
 def has_human_score(env: str) -> bool:

@@ -26,17 +26,6 @@ class Estimate(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Cells(NamedTuple):
-    """The runs of every group: `*by, values, sizes, games, runs, left_out`, sorted by `by`.
-
-    `values` are in the order of games; `sizes` are the runs of each game.
-    """
-
-    table: pl.DataFrame
-    by: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 def require(table: pl.DataFrame, *columns: str) -> None:
     """Refuse a table that lacks one of these columns."""
     for name in columns:
@@ -83,9 +72,11 @@ def selection_name(selection: Selection) -> str:
     return selection if isinstance(selection, str) else named(selection)
 
 
-def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
+def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
     """The finite values of each group, each run once, and notes on what is missing.
 
+    Returns `*by, values, sizes, games, runs, left_out`, sorted by `by`: `values` are in the order of games, `sizes` the
+    runs of each game.
     `left_out` counts runs without a value. The expected number is that of the fullest group: for each environment, the
     most runs that any group has, at any step.
     """
@@ -123,7 +114,7 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Cells:
         .drop("all")
         .with_columns(left_out=all_runs - pl.col("runs"))
     )
-    return Cells(found, by, (*_missing(seeds, owners, expected), *_unscored(table, by, column, found)))
+    return Estimate(found, (*_missing(seeds, owners, expected), *_unscored(table, by, column, found)))
 
 
 def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:

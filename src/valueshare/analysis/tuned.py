@@ -1,102 +1,193 @@
-"""Comparing learners that were each given their own best step size."""
+"""Learners at their best settings, which are chosen on the seeds that are scored, or on the other half of the seeds.
 
-from collections.abc import Sequence
+The learners are the values of one column, `group`, like k; `setting` is the column of what is chosen for each of them,
+like the step size. A setting at which any run diverged or has no score is no candidate.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from valueshare.errors import InvalidInput
+from valueshare.analysis.resampling import bounds, resampled
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import require
 
 Floats = NDArray[np.float64]
-RESAMPLES = 10_000
+INCREASE_RESAMPLES = 10_000
+CHOICES = ("best", "first_half_choice", "second_half_choice")
+MEAN = ("mean", "ci95_low", "ci95_high")
+DIFFERENCE = ("difference", "difference_low", "difference_high")
+FROM_BEST = ("from_best", "from_best_low", "from_best_high")
+FAILED = pl.col("diverged") | pl.col("score").is_null()
 
 
-def tuned_increase(
-    runs: pl.DataFrame,
-    *,
-    choose: pl.Expr | None = None,
-    score: pl.Expr | None = None,
-    both_ways: bool = False,
-    resamples: int = RESAMPLES,
-) -> pl.DataFrame:
+class ChosenPair(NamedTuple):
+    """A k above the smallest with its setting, chosen together, against the smallest k with its own."""
+
+    best: tuple[float, float] | None  # k and setting with the highest mean over all seeds
+    choices: tuple[tuple[float, float], ...]  # of the first half of the seeds, and of the second
+    difference: tuple[float, float | None, float | None] | tuple[None, None, None]  # on the other halves, with interval
+
+
+def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int = INCREASE_RESAMPLES) -> pl.DataFrame:
     """The increase of the mean score over the smallest k, each k at its best step size, in percent.
 
     Takes a row per run and step (`k, step_size, seed, step, diverged, score`). Returns a row per step and k
     (`regime, k, increase_percent, ci95_low, ci95_high, best_step_size, mean_score, diverged_step_sizes`). The best step
-    size is the one with the highest mean score among the runs that `choose` keeps; the increase is measured on those
-    that `score` keeps. If they are the same runs, as by default, the increase of every k is somewhat too high. With
-    `both_ways`, the two sets then change places, and the scores of both turns are taken together: every run is scored
-    at a step size that it had no part in choosing (`best_step_size` is that of the first turn), apart from divergence,
-    which is judged on all runs: a step size at which any run, of either set, diverged or has no score is no candidate.
-    A k that is left with none has nulls.
+    size is the one with the highest mean score. Chosen on the seeds that are scored, it makes the increase of every k
+    somewhat too high. With `held_out`, each half of the seeds is scored at the choice of the other half
+    (`best_step_size` is that of the first half). A k without candidates has nulls.
 
     The interval is a percentile bootstrap over seeds of 100 (m_k - m_0) / |m_0|, both means resampled, because the runs
     of different k share no random numbers. Where a resampled m_0 can be 0 there is no interval.
     """
-    turns = [(choose, score), (score, choose)] if both_ways else [(choose, score)]
-    sets = [(_kept(runs, chooses), _kept(runs, scores)) for chooses, scores in turns]
     rows = []
-    for regime in runs["step"].unique().sort():
+    for (regime,), now in runs.partition_by("step", as_dict=True).items():
         rng = np.random.default_rng(0)
-        now = pl.col("step") == regime
-        failed = failed_step_sizes(runs.filter(now))
-        best = [best_step_sizes(choosing.filter(now), failed) for choosing, _ in sets]
-        ks = best[0]["k"].to_list()
-        scored = [rows.filter(now) for _, rows in sets]
-        scores = {k: scores_at(k, [chosen_for(k, choice) for choice in best], scored) for k in ks}
-        plain = scores[ks[0]]
-        for k, step_size, diverged in best[0].iter_rows():
-            row = {"regime": regime, "k": k, "best_step_size": step_size, "diverged_step_sizes": diverged}
-            own = scores[k]
-            if own is not None:
-                row["mean_score"] = float(own.mean())
-            if own is not None and plain is not None:
-                row |= _increase(own, plain, k == ks[0], resamples, rng)
+        halved = _in_halves(now)
+        choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(now, "k", "step_size")
+        best = dict((choices.filter(~pl.col("lower")) if held_out else choices).select("k", "step_size").iter_rows())
+        scores = _scores_at(halved, choices, "k")
+        failed = _failed_settings(now, "k", "step_size")
+        smallest = min(failed)
+        for k, diverged in failed.items():
+            row = {"regime": regime, "k": k, "best_step_size": best.get(k), "diverged_step_sizes": diverged}
+            if k in scores:
+                row["mean_score"] = float(scores[k].mean())
+                if smallest in scores:
+                    row |= _increase(scores[k], scores[smallest], k == smallest, resamples, rng)
             rows.append(row)
     columns = {"regime": pl.Int64, "k": pl.Float64, "increase_percent": pl.Float64}
     columns |= dict.fromkeys(("ci95_low", "ci95_high", "best_step_size", "mean_score"), pl.Float64)
     return pl.DataFrame(rows, columns | {"diverged_step_sizes": pl.Int64}).sort("regime", "k")
 
 
-def _kept(runs: pl.DataFrame, which: pl.Expr | None) -> pl.DataFrame:
-    kept = runs if which is None else runs.filter(which)
-    if kept.is_empty():
-        raise InvalidInput("no runs are left to choose step sizes on, or to score them")
-    return kept
+def tuned_scores(
+    runs: pl.DataFrame, group: str = "k", setting: str = "step_size", *, resamples: int = RESAMPLES, seed: int = 0
+) -> pl.DataFrame:
+    """The mean score of each group at its best setting, and its difference from that of the smallest group.
+
+    Takes a row per run (`group, setting, seed, diverged, score`). Returns a row per group:
+
+    - `best`, the setting with the highest mean over all seeds; `first_half_choice` and `second_half_choice`, the same
+      over either half of them (the first half are the lower ones of all seeds of the table, so that a seed is in the
+      same half everywhere), of the settings with runs in both halves;
+    - `mean, ci95_low, ci95_high` of the scores of each half at the choice of the other half, and `runs`;
+    - `difference, difference_low, difference_high` of this mean from that of the smallest group;
+    - `from_best, from_best_low, from_best_high`: its difference from that of the best group, which is the one with the
+      highest `mean_at_best`, the mean over all seeds at `best`;
+    - `mean_at_plain`, like `mean`, but at the choices of the smallest group;
+    - `failed`: the number of settings at which a run, of either half, diverged or has no score.
+
+    A group without candidates has nulls. A group without a setting that has runs in both halves has nulls but for
+    `best` and `mean_at_best`. Intervals are 95 % percentile bootstraps over seeds, independent for each group. They are
+    given the choices: that other seeds might have chosen otherwise is not in them.
+    """
+    require(runs, group, setting, "seed", "diverged", "score")
+    halved = _in_halves(runs)
+    best, choices = best_settings(runs, group, setting), held_out_choices(halved, group, setting)
+    failed = _failed_settings(runs, group, setting)
+    smallest = min(failed)
+    scores = _scores_at(halved, choices, group)
+    at_plain = _scores_at(halved, choices.filter(pl.col(group) == smallest).drop(group), group)
+    on_all = {who: float(own.mean()) for who, own in _scores_at(runs, best, group).items()}
+    top = max(on_all, key=lambda who: on_all[who], default=None)  # of equals the smallest
+    drawn = {
+        who: resampled(own[None], np.array([len(own)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
+        for stream, who in enumerate(failed)
+        if (own := scores.get(who)) is not None
+    }
+    rows = []
+    for who, count in failed.items():
+        row: dict[str, float | None] = {group: who, "failed": count, "runs": 0, "mean_at_best": on_all.get(who)}
+        own = scores.get(who)
+        if own is not None:
+            row |= {"runs": len(own)} | _interval(MEAN, float(own.mean()), drawn[who])
+            for names, other in ((DIFFERENCE, smallest), (FROM_BEST, top)):
+                if other in scores:
+                    of_both = drawn[who] - drawn[other] if who != other else np.zeros(1)
+                    row |= _interval(names, float(own.mean() - scores[other].mean()), of_both)
+            plain = at_plain.get(who, own[:0])
+            complete = len(plain) == len(own) and not np.isnan(plain).any()
+            row["mean_at_plain"] = float(plain.mean()) if complete else None
+        rows.append(row)
+    numbers = dict.fromkeys((*MEAN, *DIFFERENCE, *FROM_BEST, "mean_at_best", "mean_at_plain"), pl.Float64)
+    counts = dict.fromkeys(("runs", "failed"), pl.Int64)
+    found = pl.DataFrame(rows, {group: runs.schema[group], **numbers, **counts})
+    chosen = (best, choices.filter(~pl.col("lower")), choices.filter("lower"))
+    for name, one in zip(CHOICES, chosen, strict=True):
+        found = found.join(one.select(group, pl.col(setting).alias(name)), on=group, how="left", maintain_order="left")
+    return found.select(group, *CHOICES, *numbers, *counts)
 
 
-def failed_step_sizes(runs: pl.DataFrame) -> pl.DataFrame:
-    """Columns k, step_size, and `out`: whether any run with them diverged or has no score."""
-    failed = pl.col("diverged") | pl.col("score").is_null()
-    return runs.group_by("k", "step_size").agg(failed.any().alias("out"))
+def tuned_pair(
+    runs: pl.DataFrame, setting: str = "step_size", *, resamples: int = RESAMPLES, seed: int = 0
+) -> ChosenPair | None:
+    """The best k above the smallest, chosen together with its setting; None where there is one k.
+
+    Takes the table of `tuned_scores`. Each half of the seeds chooses one pair of all of them, and the other half scores
+    it: so the difference is not too high because the best of many k was taken after the fact.
+    """
+    pairs = runs.select("k", setting).unique().sort("k", setting)
+    if pairs["k"].n_unique() < 2:
+        return None
+    numbered = runs.join(pairs.with_row_index("pair"), on=["k", setting])
+    above = numbered.with_columns(above=pl.col("k") > pl.col("k").min())
+    row = tuned_scores(above, "above", "pair", resamples=resamples, seed=seed).row(-1, named=True)
+    best, *choices = (None if row[name] is None else pairs.row(row[name]) for name in CHOICES)
+    return ChosenPair(best, tuple(one for one in choices if one is not None), tuple(row[name] for name in DIFFERENCE))
 
 
-def best_step_sizes(runs: pl.DataFrame, failed: pl.DataFrame) -> pl.DataFrame:
-    """Columns k, step_size (null if all failed), and how many step sizes failed; of equals the smallest is best."""
-    means = runs.group_by("k", "step_size").agg(pl.col("score").mean())
-    means = means.join(failed, on=["k", "step_size"])
-    kept = means.filter(~pl.col("out"))
-    best = kept.sort("score", "step_size", descending=[True, False]).unique("k", keep="first")
-    out = means.group_by("k").agg(pl.col("out").sum())
-    return out.join(best.select("k", "step_size"), on="k", how="left").select("k", "step_size", "out").sort("k")
+def best_settings(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
+    """The setting of each group with the highest mean score, of equals the smallest; for groups with candidates."""
+    return _highest(_candidates(runs, group, setting), group, setting)
 
 
-def chosen_for(k: float, best: pl.DataFrame) -> float | None:
-    """The step size of one k in a table of `best_step_sizes`; None if every one failed, or there is no such k."""
-    found = best.filter(pl.col("k") == k)["step_size"].to_list()
-    return found[0] if found else None
+def held_out_choices(halved: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
+    """`group, lower, setting`: the setting at which a half is scored, which the other half has chosen."""
+    candidates = _candidates(halved, group, setting)
+    in_both = candidates.filter(pl.col("lower").n_unique().over(group, setting) == 2)
+    tables = [
+        _highest(in_both.filter(pl.col("lower") != scored), group, setting).with_columns(lower=pl.lit(scored))
+        for scored in (False, True)
+    ]
+    return pl.concat(tables).select(group, "lower", setting)
 
 
-def scores_at(k: float, step_sizes: Sequence[float | None], scored: Sequence[pl.DataFrame]) -> Floats | None:
-    """Scores by seed of one k, all turns together, each at its own step size; None if one has none."""
-    scores = list[Floats]()
-    for step_size, runs in zip(step_sizes, scored, strict=True):
-        if step_size is None:
-            return None
-        own = runs.filter((pl.col("k") == k) & (pl.col("step_size") == step_size)).sort("seed")
-        scores.append(own["score"].cast(pl.Float64).to_numpy())
-    return np.concatenate(scores)
+def _in_halves(runs: pl.DataFrame) -> pl.DataFrame:
+    """The runs with a column `lower`: whether a seed is in the lower half of all seeds."""
+    seeds = runs["seed"].unique().sort()
+    return runs.with_columns(lower=pl.col("seed").is_in(seeds.head(len(seeds) // 2).to_list()))
+
+
+def _candidates(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
+    return runs.filter(~FAILED.any().over(group, setting))
+
+
+def _highest(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
+    means = runs.group_by(group, setting).agg(pl.col("score").mean())
+    ranked = means.sort("score", setting, descending=[True, False])
+    return ranked.unique(group, keep="first", maintain_order=True).select(group, setting).sort(group)
+
+
+def _failed_settings(runs: pl.DataFrame, group: str, setting: str) -> dict[float, int]:
+    """How many settings of each group are no candidates, in the order of groups."""
+    cells = runs.group_by(group, setting).agg(FAILED.any().alias("failed"))
+    return dict(cells.group_by(group).agg(pl.col("failed").sum()).sort(group).iter_rows())
+
+
+def _scores_at(runs: pl.DataFrame, choices: pl.DataFrame, group: str) -> dict[float, Floats]:
+    """The scores of each group at its choices, in the order of halves and seeds; of those that have any."""
+    chosen = runs.join(choices, on=choices.columns).sort(*choices.columns, "seed")
+    parts = chosen.sort(group, maintain_order=True).partition_by(group, as_dict=True)
+    return {who: own["score"].cast(pl.Float64).to_numpy() for (who,), own in parts.items()}
+
+
+def _interval(names: tuple[str, ...], value: float, drawn: Floats) -> dict[str, float | None]:
+    low, high = bounds(drawn.copy())  # it reorders them
+    return dict(zip(names, (value, float(low), float(high)), strict=True))
 
 
 def _increase(
@@ -107,17 +198,11 @@ def _increase(
         return dict.fromkeys(names, 0.0)
     if plain.mean() == 0:
         return dict.fromkeys(names, None)
-    drawn, drawn_plain = (_resampled_means(x, resamples, rng) for x in (scores, plain))
+    drawn, drawn_plain = (x[rng.integers(len(x), size=(resamples, len(x)))].mean(axis=1) for x in (scores, plain))
     with np.errstate(divide="ignore", invalid="ignore"):
         increases = 100 * (drawn - drawn_plain) / np.abs(drawn_plain)
-    point = 100 * (scores.mean() - plain.mean()) / abs(plain.mean())
+    point = float(100 * (scores.mean() - plain.mean()) / abs(plain.mean()))
     if not np.isfinite(increases).all():  # too few scores but 0 to divide by
-        return {"increase_percent": float(point), "ci95_low": None, "ci95_high": None}
+        return dict(zip(names, (point, None, None), strict=True))
     low, high = np.quantile(increases, (0.025, 0.975))
-    return dict(zip(names, (float(point), float(low), float(high)), strict=True))
-
-
-def _resampled_means(scores: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    drawn = rng.integers(len(scores), size=(resamples, len(scores)))
-    means: Floats = scores[drawn].mean(axis=1)
-    return means
+    return dict(zip(names, (point, float(low), float(high)), strict=True))

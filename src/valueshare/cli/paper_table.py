@@ -17,10 +17,10 @@ def paper_table(
         human_normalized: Every score as (score - random) / (human - random).
         format: Aligned text, or CSV of the scores alone.
     """
-    from valueshare.analysis import scores
+    from valueshare.analysis import scales, scores
     from valueshare.analysis.csv_text import csv_text
 
-    long = scores.human_normalized(scores.paper_scores())
+    long = scales.human_normalized(scores.paper_scores())
     shown = "human_normalized" if human_normalized else "score"
     wide = long.pivot(on="algorithm", index="game", values=shown)
     if format == "csv":

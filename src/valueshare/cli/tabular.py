@@ -75,7 +75,8 @@ def _run(
     """Run the studies, or one shard of their grid in a folder of its own."""
     from valueshare.experiments.tabular import cell_timesteps, concluded, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular import figure_name, headlines, write_results
-    from valueshare.report.tabular_files import write_shard
+    from valueshare.report.tabular_files import stored_result, write_shard
+    from valueshare.result_files import OWN_LIMIT, SizeLimit
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
@@ -88,6 +89,7 @@ def _run(
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
         remove_leftovers(here)
+        result = None
         if holds(here, config) and not overwrite:
             print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
         else:
@@ -104,12 +106,13 @@ def _run(
                     if shard:
                         write_shard(table, folder, timesteps, seconds, command=f"{command} --shard {shard}")
                     else:
-                        write_results(concluded(studies, table, seconds), folder, command=command)
+                        result = concluded(studies, table, seconds)
+                        write_results(result, folder, command=command)
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
         if shard is None:
-            for line in headlines(here):
+            for line in headlines(result or stored_result(here, SizeLimit(OWN_LIMIT))):
                 print(line)
     if shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")

@@ -102,20 +102,26 @@ def sweep_studies(
     return pl.concat(named), seconds
 
 
-def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
-    """The results of whole studies, from their runs."""
-    norms, figure, held_out = [], [], []
+def concluded(
+    studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float, norms: pl.DataFrame | None = None
+) -> TabularResult:
+    """The results of whole studies, from their runs; `norms` where they are recorded already."""
+    recorded, figure, held_out = [], [], []
     mdps = [study_mdp(study) for study in studies]
     for study, mdp, case in zip(studies, mdps, case_columns(studies, mdps), strict=True):
         table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in case)
+        complete = study.timesteps // study.steps * len(study.record_steps)
+        keys = table.select("k", "step_size", "seed", "step")
+        if not complete == table.height == keys.n_unique() or set(table["step"]) != set(study.record_steps):
+            raise ValueError("its runs are not those of its studies")
         measured = table.rename({_COLUMNS[study.measured]: "score"})
         chosen = tuned_increase(measured)
         figure.append(chosen.with_columns(case))
-        first_half = pl.col("seed") < study.seeds // 2
-        crossed = tuned_increase(measured, choose=first_half, score=~first_half, both_ways=True)
-        held_out.append(crossed.with_columns(case))
-        norms.append(_norms(study, mdp, chosen).with_columns(case))
-    return TabularResult(tuple(studies), runs, pl.concat(norms), pl.concat(figure), pl.concat(held_out), seconds)
+        held_out.append(tuned_increase(measured, held_out=True).with_columns(case))
+        if norms is None:
+            recorded.append(_norms(study, mdp, chosen).with_columns(case))
+    along = pl.concat(recorded) if norms is None else norms
+    return TabularResult(tuple(studies), runs, along, pl.concat(figure), pl.concat(held_out), seconds)
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:

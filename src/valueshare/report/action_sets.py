@@ -1,33 +1,29 @@
 """The report on environments that differ in the number of their actions alone: the gain of each learner against n.
 
-Made of a run folder, finished or not. Every learner has its best step size, chosen on half of the seeds and scored on
-the other half.
+Every learner has its best step size, chosen on half of the seeds and scored on the other half.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from valueshare.analysis.held_out import tuned_scores
-from valueshare.analysis.importers.formats import Imported, read_run_folder
-from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import RUN
+from valueshare.analysis.tidy import RUN, Estimate
+from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData, report_data
+from valueshare.report.data import ReportData, diverged
 from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
 from valueshare.report.figures.series import with_k
 from valueshare.report.figures.style import look, place
-from valueshare.report.findings import Interval, written
-from valueshare.report.folder import Drawn, Report, write_files
+from valueshare.report.findings import written
+from valueshare.report.folder import Drawn
 from valueshare.report.page.about import deviations
-from valueshare.report.page.elements import Picture, section, table
-from valueshare.report.page.study import study_page
-from valueshare.result_files import OWN_LIMIT, SizeLimit
+from valueshare.report.page.elements import section, table
+from valueshare.report.study import AUC, as_results, read_study, write_study
+from valueshare.report.tuned_text import end_of_grid, interval
 from valueshare.text import how_many
 
 FIGURE = "gain-against-actions"
@@ -37,7 +33,7 @@ CAPTION = (
     "chosen on the other half of the seeds. Shaded: 95 % intervals over seeds."
 )
 NOTES = (
-    "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
+    AUC,
     (
         "Each half of the seeds chooses the step size with the highest mean AUC, for every learner and number of "
         "actions; the other half is scored at it. So no run has a part in choosing its own step size, apart from "
@@ -56,24 +52,16 @@ ENGINES = (
 )
 
 
-class Gains(NamedTuple):
-    """The learners of every environment: columns `env, actions, algorithm, k` and those of `tuned_scores`."""
-
-    table: pl.DataFrame
-    notes: tuple[str, ...]
-
-    @property
-    def panel(self) -> Panel:
-        """A line per learner; IB-DQN(n) is one learner, whatever n is."""
-        lines: dict[str, Line] = {}
-        for row in self.table.filter(pl.col("algorithm") != PLAIN).rows(named=True):
-            own = look(row["algorithm"], row["k"], row["actions"])
-            names = {"gain": "difference", "ci95_low": "difference_low", "ci95_high": "difference_high"}
-            types = {"actions": pl.Int64} | dict.fromkeys(names, pl.Float64)
-            values = {"actions": row["actions"]} | {name: row[column] for name, column in names.items()}
-            before = lines[own.label].table if own.label in lines else pl.DataFrame(schema=types)
-            lines[own.label] = Line(own, pl.concat([before, pl.DataFrame([values], schema=types)]))
-        return Panel("each at its best step size", list(lines.values()))
+_RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
+_COLUMNS = (
+    *("env", "actions", "algorithm", "k", "best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE),
+    *("runs", "failed_step_sizes", "end"),
+)
+_HEADINGS = (
+    *("environment", "actions", "algorithm", "k", "best step size", "chosen by the first half", "by the second half"),
+    *("AUC on the other half", "low", "high", "difference from DQN", "low", "high", "agents", "step sizes left out"),
+    "end of the grid",
+)
 
 
 def has_action_sets(data: ReportData) -> bool:
@@ -87,34 +75,37 @@ def has_action_sets(data: ReportData) -> bool:
 def content(data: ReportData) -> tuple[Any, str, tuple[str, ...]]:
     """Figure, caption and notes, for a report on any results that `has_action_sets`."""
     found = gains(data.main.with_columns(_base_names()), data.resamples)
-    return _drawn(found).figure, CAPTION, (*NOTES, *found.notes)
+    return _figure(found.table), CAPTION, (*NOTES, *found.notes)
 
 
-def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Gains:
-    """The held-out scores of every learner and environment, and their differences from DQN's."""
-    diverged = pl.col("diverged_at").is_not_null().any() if "diverged_at" in rows.columns else pl.lit(False)
+def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
+    """The held-out scores of every learner and environment, and their differences from DQN's.
+
+    Columns: `env, actions, algorithm, k`, those of `tuned_scores`, and `end`: whether the best step size is the
+    smallest or the largest that was tried.
+    """
     auc, notes = run_auc(rows)
     run = list(_RUN)
-    scores = auc.select(*run, "score").join(rows.group_by(run).agg(diverged=diverged), on=run)
+    scores = auc.select(*run, "score").join(rows.group_by(run).agg(diverged=diverged(rows).any()), on=run)
     bins = {env: split_bins(env) for env in scores["env"].unique()}
     tables = []
     for env in sorted(bins, key=lambda name: bins[name].actions or 0):
         own = scores.filter(pl.col("env") == env)
         learners = sorted(own.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, place(*who)))
-        # `tuned_scores` compares with the smallest k: learners are numbered in its place, DQN is 0.
+        # All are compared with the smallest number, which is that of DQN.
         known = pl.DataFrame(learners, ["algorithm", "k"], orient="row").with_row_index("learner")
-        numbered = own.join(known, on=["algorithm", "k"]).with_columns(k=pl.col("learner").cast(pl.Float64))
-        chosen = tuned_scores(numbered, resamples=resamples).with_columns(learner=pl.col("k").cast(pl.UInt32)).drop("k")
-        actions = pl.lit(bins[env].actions, pl.Int64)
-        named = known.join(chosen, on="learner").with_columns(_end_of_grid(own["step_size"]).alias("end"))
-        tables.append(named.select(pl.lit(env).alias("env"), actions.alias("actions"), *_COLUMNS))
-    of_env = [ENGINES] if any(name.env_id.startswith("LunarLanderContinuous-") for name in bins.values()) else []
-    return Gains(pl.concat(tables), (*of_env, *notes))
+        chosen = tuned_scores(own.join(known, on=["algorithm", "k"]), "learner", resamples=resamples)
+        ends = [end_of_grid(best, own["step_size"]) for best in chosen["best"]]
+        named = known.join(chosen, on="learner").rename({"best": "best_step_size", "failed": "failed_step_sizes"})
+        of_env = {"env": pl.lit(env), "actions": pl.lit(bins[env].actions, pl.Int64)}
+        tables.append(named.with_columns(**of_env, end=pl.Series(ends, dtype=pl.String)).select(_COLUMNS))
+    lunar = any(name.env_id.startswith("LunarLanderContinuous-") for name in bins.values())
+    return Estimate(pl.concat(tables), (ENGINES, *notes) if lunar else notes)
 
 
 def write_actions_report(run_folder: Path, out: Path | None = None, *, resamples: int = RESAMPLES) -> dict[str, Any]:
     """Write figures/, summary.json and report.html; returns the summary."""
-    run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
+    run = read_study(run_folder, resamples)
     rows = with_k(run.table)
     if not _are_action_sets(rows):
         raise InvalidInput(
@@ -122,67 +113,60 @@ def write_actions_report(run_folder: Path, out: Path | None = None, *, resamples
             "differ in nothing else but algorithm, k, step size and seed"
         )
     found = gains(rows, resamples)
-    summary = {"verdict": sentences(found), "learners": found.table.to_dicts(), "notes": [*NOTES, *found.notes]}
-    report = Report([_drawn(found)], {"summary.json": summary}, lambda pictures: _page(run, found, summary, pictures))
-    write_files(report, run_folder if out is None else out)
-    return summary
+    names = {split_bins(env).env_id for env in found.table["env"]}
+    counts = ", ".join(map(str, found.table["actions"].unique().sort()))
+    return write_study(
+        run,
+        out,
+        {"verdict": sentences(found.table), "learners": found.table.to_dicts(), "notes": [*NOTES, *found.notes]},
+        [Drawn(FIGURE, _figure(found.table), CAPTION)],
+        title=f"{', '.join(names)}: value-sharing with more and more actions",
+        lead=f"{how_many(run.table['agent'].n_unique(), 'agent')} with {counts} actions.",
+        sections=[section("All numbers", table(_HEADINGS, found.table.iter_rows()))],
+        deviations=deviations(as_results(run.imported)),
+    )
 
 
-def sentences(found: Gains) -> list[str]:
+def sentences(found: pl.DataFrame) -> list[str]:
     """A line per number of actions: DQN's AUC, and the difference of every other learner from it."""
     lines = []
-    for own in found.table.partition_by("actions", maintain_order=True):
+    for own in found.partition_by("actions", maintain_order=True):
         plain, *others = own.rows(named=True)
-        if plain["mean"] is None:
+        score = interval(plain, MEAN)
+        if score is None:
             lines.append(f"{plain['actions']} actions: DQN has no step size that can be scored.")
             continue
-        words = [
-            f"{_label(row)} {written(Interval(*(row[name] for name in _DIFFERENCE)))}"
-            for row in others
-            if row["difference"] is not None
-        ]
-        score = written(Interval(plain["mean"], plain["ci95_low"], plain["ci95_high"]), sign=False)
-        lines.append(f"{plain['actions']} actions: AUC of DQN {score}; against it: {', '.join(words) or 'nothing'}.")
-    return [*lines, *_edges(found)]
-
-
-_RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
-_DIFFERENCE = ("difference", "difference_low", "difference_high")
-_COLUMNS = (
-    *("algorithm", "k", "best_step_size", "first_half_choice", "second_half_choice"),
-    *("mean", "ci95_low", "ci95_high", *_DIFFERENCE, "runs", "failed_step_sizes", "end"),
-)
-_HEADINGS = (
-    *("environment", "actions", "algorithm", "k", "best step size", "chosen by the first half", "by the second half"),
-    *("AUC on the other half", "low", "high", "difference from DQN", "low", "high", "agents", "step sizes left out"),
-    "end of the grid",
-)
-
-
-def _edges(found: Gains) -> list[str]:
-    """A warning where a best step size is the first or last that was tried: a better one may lie beyond."""
-    return [
+        differences = ((row, interval(row, DIFFERENCE)) for row in others)
+        words = [f"{_label(row)} {written(difference)}" for row, difference in differences if difference is not None]
+        start = f"{plain['actions']} actions: AUC of DQN {written(score, sign=False)}; against it: "
+        lines.append(f"{start}{', '.join(words) or 'nothing'}.")
+    edges = [
         f"The best step size of {_label(row)} with {row['actions']} actions is the {row['end']} that was tried: "
         "search beyond it."
-        for row in found.table.drop_nulls("end").rows(named=True)
+        for row in found.drop_nulls("end").rows(named=True)
     ]
-
-
-def _end_of_grid(step_sizes: pl.Series) -> pl.Expr:
-    """Whether a best step size is the smallest or the largest of several that were tried."""
-    tried = step_sizes.unique().sort().to_list()
-    if len(tried) < 3:
-        return pl.lit(None, pl.String)  # there is nothing but ends
-    best = pl.col("best_step_size")
-    return pl.when(best == tried[0]).then(pl.lit("smallest")).when(best == tried[-1]).then(pl.lit("largest"))
+    return [*lines, *edges]
 
 
 def _label(row: dict[str, Any]) -> str:
     return look(row["algorithm"], row["k"], row["actions"]).label
 
 
-def _drawn(found: Gains) -> Drawn:
-    return Drawn(FIGURE, gain_against_actions([[found.panel]], "AUC: difference from DQN"), CAPTION)
+def _figure(found: pl.DataFrame) -> Any:
+    """A line per learner; IB-DQN(n) is one learner, whatever n is."""
+    others = found.filter(pl.col("algorithm") != PLAIN)
+    looks = [look(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
+    by_label = {own.label: own for own in looks}
+    lines = others.select(
+        "actions",
+        pl.Series("label", [own.label for own in looks], pl.String),
+        *(pl.col(name).alias(drawn) for name, drawn in zip(DIFFERENCE, ("gain", *MEAN[1:]), strict=True)),
+    )
+    panel = Panel(
+        "each at its best step size",
+        [Line(by_label[own["label"][0]], own) for own in lines.partition_by("label", maintain_order=True)],
+    )
+    return gain_against_actions([[panel]], "AUC: difference from DQN")
 
 
 def _base_names() -> pl.Expr:
@@ -215,20 +199,3 @@ def _bins_of(env: str) -> BinnedName:
         return split_bins(env)
     except InvalidInput:
         return BinnedName(env)
-
-
-def _page(run: Imported, found: Gains, summary: dict[str, Any], pictures: Sequence[Picture]) -> str:
-    results = Results(run.table, (), (Source("", run.kind, 0, run.config, run.provenance),))
-    names = {split_bins(env).env_id for env in found.table["env"]}
-    agents = run.table.select("agent").n_unique()
-    return study_page(
-        run,
-        report_data(results),
-        f"{', '.join(names)}: value-sharing with more and more actions",
-        f"{how_many(agents, 'agent')} with {', '.join(map(str, found.table['actions'].unique().sort()))} actions.",
-        verdict=summary["verdict"],
-        pictures=pictures,
-        notes=summary["notes"],
-        tables=[section("All numbers", table(_HEADINGS, found.table.iter_rows()))],
-        deviations=deviations(results),
-    )

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import polars as pl
 
@@ -152,10 +151,17 @@ class ReportData:
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
     check_resamples(resamples)
-    table = _name_settings(_with_optimizer(with_k(results.table), results))
-    protocols = {own.get("atari_protocol") for *_, own in _stored_settings(results)}
+    table = with_k(results.table)
+    known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
+    table = _name_settings(table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer")))
+    protocols = {own.get("atari_protocol") for source in results.about for own in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
     return ReportData(table, resamples, all(protocol.full_actions for protocol in known))
+
+
+def diverged(table: pl.DataFrame) -> pl.Expr:
+    """Whether the agent of a row had diverged."""
+    return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
 
 
 def is_synthetic(results: Results) -> bool:
@@ -163,32 +169,6 @@ def is_synthetic(results: Results) -> bool:
     marked = any((source.config or {}).get(SYNTHETIC) for source in results.about)
     table = results.table
     return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
-
-
-def _stored_settings(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
-    """The path, environment and settings of every run that has any."""
-    return [
-        (source.path, env, own)
-        for source in results.about
-        for env, own in ((source.config or {}).get("settings") or {}).items()
-        if isinstance(own, dict)
-    ]
-
-
-def _with_optimizer(table: pl.DataFrame, results: Results) -> pl.DataFrame:
-    """The table with the optimiser of each run in lower case, null where it is unknown."""
-    if "optimizer" not in table.columns:
-        table = table.with_columns(optimizer=pl.lit(None, pl.String))
-    known = [
-        (path, env, own["optimizer"])
-        for path, env, own in _stored_settings(results)
-        if isinstance(own.get("optimizer"), str)
-    ]
-    if known and "source" in table.columns:
-        stored = pl.DataFrame(known, ["source", "env", "stored"], orient="row").unique()
-        table = table.join(stored, on=["source", "env"], how="left", maintain_order="left")
-        table = table.with_columns(pl.coalesce("optimizer", "stored")).drop("stored")
-    return table.with_columns(pl.col("optimizer").str.to_lowercase())
 
 
 def _name_settings(table: pl.DataFrame) -> pl.DataFrame:

@@ -16,16 +16,13 @@ from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import VARIANT
 from valueshare.errors import InvalidInput
-from valueshare.report import action_sets
+from valueshare.report import action_sets, swept_settings
 from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import millions, seed_count
 from valueshare.report.figures.style import RED, Look, house_style, split_settings
 from valueshare.report.folder import Drawn
-from valueshare.report.settings_map import content as _settings_map
-from valueshare.report.settings_map import has_scores
-from valueshare.report.swept_settings import rows_at_best_setting
 from valueshare.text import how_many
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
@@ -34,6 +31,7 @@ MAX_GAMES = 10  # with a line each in one panel
 TOP_LEAST, TOP_MOST = 2.0, 100.0  # normalised scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
+GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
 
 
@@ -85,10 +83,6 @@ def _mark_synthetic(figure: Figure) -> None:
     position = "bottom" if figure.get_layout_engine() is None else "top"
     with house_style():
         figure.text(0.995, 0.002, text, ha="right", va=position, fontsize=6, color=RED)
-
-
-def _geometry(data: ReportData) -> Content:
-    return geometry(), "How the layer turns residuals z into action-values q, in the plane of two actions.", ()
 
 
 def _iqm(data: ReportData) -> Content:
@@ -189,13 +183,13 @@ def _sensitivity(data: ReportData) -> Content:
     return curves.sensitivity(by_k, lines), caption, notes
 
 
-def _against_k(column: str, draw: Callable[[pl.DataFrame], Figure]) -> FigureKind:
+def _against_k(column: str) -> FigureKind:
     def content(data: ReportData) -> Content:
         means, notes = run_auc(data.sweep.filter(pl.col("step") > 0), column)
         table = mean_intervals(means, ["k"], column, resamples=data.resamples)
         text = column.replace("_", " ")
         caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
-        return draw(table), caption, notes
+        return curves.against_k(table, column), caption, notes
 
     return FigureKind(content, (ONE_ENV, SEVERAL_K, _has(column)))
 
@@ -210,8 +204,7 @@ def _learning_curves(data: ReportData) -> Content:
         by = ["env", "algorithm", "k", "step"]
         bands = mean_intervals(rows, by, "score", resamples=data.resamples)
         caption += " Shaded: 95 % intervals over seeds."
-    figure = games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.n)
-    return figure, caption, notes
+    return games.learning_curves(rows, smoothing=smoothing, bands=bands, n=data.n), caption, notes
 
 
 def _overestimation(data: ReportData) -> Content:
@@ -231,7 +224,7 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The runs whose lines one panel can hold: each k at its best step size, and of many k the paper's choice."""
     if len(data.variants) <= MAX_LINES:
         return data.main, ()
-    rows, notes = rows_at_best_setting(data)
+    rows, notes = swept_settings.rows_at_best_setting(data)
     if rows.select(VARIANT).n_unique() <= MAX_LINES:
         return rows, notes
     shown = curves.curves_shown(data.sweep)
@@ -272,7 +265,7 @@ WITH_RMSPROP = Need("runs with RMSprop beside others", lambda data: {RMSPROP} < 
 ACTION_SETS = Need("DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets)
 ONE_PANEL = Need(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
 SCALE_OR_ONE_ENV = Need("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
-TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", has_scores)
+TWO_SETTINGS = Need("an algorithm with exactly two swept settings, like k and the step size", swept_settings.has_scores)
 
 FIGURES: dict[str, FigureKind] = {
     "iqm": FigureKind(_iqm, (SCALE, SEVERAL_ENVS)),
@@ -296,12 +289,12 @@ FIGURES: dict[str, FigureKind] = {
         (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
     ),
     "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
-    "settings-map": FigureKind(_settings_map, (TWO_SETTINGS,)),
-    "overestimation-against-k": _against_k("overestimation", curves.overestimation_against_k),
-    "action-gap-against-k": _against_k("relative_action_gap", curves.relative_action_gap_against_k),
+    "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,)),
+    "overestimation-against-k": _against_k("overestimation"),
+    "action-gap-against-k": _against_k("relative_action_gap"),
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
     action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
     "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
-    "geometry": FigureKind(_geometry),
+    "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ())),
 }

@@ -57,31 +57,32 @@ class Drawn(NamedTuple):
         return Picture(self.name, as_svg(self.figure) if svg is None else svg, self.caption, self.notes)
 
 
-class Report(NamedTuple):
-    """A report before it is written; files are named relative to its folder."""
+def write_files(
+    folder: Path,
+    figures: Sequence[Drawn],
+    values: Mapping[str, Any],
+    page: Callable[[list[Picture]], str] | None = None,
+    *,
+    tables: Mapping[str, pl.DataFrame] = {},
+    texts: Mapping[str, str] = {},
+) -> None:
+    """Write a report into a folder that is there; files are named relative to it.
 
-    figures: Sequence[Drawn]
-    values: Mapping[str, Any]  # JSON files
-    page: Callable[[list[Picture]], str] | None = None  # HTML, from the figures
-    tables: Mapping[str, pl.DataFrame] = {}  # Parquet files
-    texts: Mapping[str, str] = {}
-
-
-def write_files(report: Report, folder: Path) -> None:
-    """Write tables, texts, figures/, report.html and JSON files into a folder that is there."""
-    for name in (*report.tables, *report.texts):
+    `values` are JSON files and `tables` Parquet files; `page` makes report.html from the figures.
+    """
+    for name in (*tables, *texts):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    for name, table in report.tables.items():
+    for name, table in tables.items():
         write_table(folder / name, table)
-    for name, text in report.texts.items():
+    for name, text in texts.items():
         write_whole(folder / name, [text.encode()])
     pictures = []
-    for drawn in report.figures:
+    for drawn in figures:
         _, svg, _ = save(drawn.figure, folder / "figures", drawn.name)
         pictures.append(drawn.picture(svg.read_bytes()))
-    if report.page is not None:
-        write_whole(folder / "report.html", [report.page(pictures).encode()])
-    for name, value in report.values.items():
+    if page is not None:
+        write_whole(folder / "report.html", [page(pictures).encode()])
+    for name, value in values.items():
         write_json(folder / name, value)
 
 
@@ -112,16 +113,16 @@ def filled_whole(target: Path) -> Iterator[Path]:
     staging: Path | None = None
     with ExitStack() as stack:
         try:
-            with _refused(target):
+            with named_in_errors(target):
                 made = make_parents(target)
                 remove_leftovers(target)
                 place = target / "report" if target.is_dir() else target
                 remove_leftovers_beside(place)
                 staging = stack.enter_context(staging_folder(place))
                 staging.chmod(0o755)
-            with _refused(target, only_below=staging):  # the work may read other files
+            with named_in_errors(target, only_below=staging):  # the work may read other files
                 yield staging
-            with _refused(target):
+            with named_in_errors(target):
                 sync_tree(staging)
                 _take_places(staging, target)
         except BaseException:
@@ -129,13 +130,6 @@ def filled_whole(target: Path) -> Iterator[Path]:
                 shutil.rmtree(staging, ignore_errors=True)
             remove_empty(made)
             raise
-
-
-@contextmanager
-def named_in_errors(target: Path) -> Iterator[None]:
-    """Name the target in errors of a full disk, and of its files that cannot be written."""
-    with _refused(target, only_below=target):
-        yield
 
 
 def _take_places(staging: Path, target: Path) -> None:
@@ -180,7 +174,7 @@ def _check(places: list[Path]) -> None:
 
 
 @contextmanager
-def _refused(target: Path, only_below: Path | None = None) -> Iterator[None]:
+def named_in_errors(target: Path, only_below: Path | None = None) -> Iterator[None]:
     """Turn errors of the system into refusals that name the target.
 
     With `only_below`, only a full disk and failures with files below that folder.

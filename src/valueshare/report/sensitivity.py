@@ -1,8 +1,4 @@
-"""The report of the LunarLander sweep over k: does the paper's claim on k hold?
-
-Made of a run folder with `agents.parquet` and `records/*.parquet`, finished or not, with checkpoints or without.
-`config.json` and `provenance.json` are used where they are there.
-"""
+"""The report of the LunarLander sweep over k: does the paper's claim on k hold?"""
 
 import math
 from collections.abc import Sequence
@@ -12,17 +8,12 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from valueshare.analysis.aggregate import mean_intervals
-from valueshare.analysis.importers.formats import Imported, read_agents, read_run_folder
-from valueshare.analysis.importers.results import Results
 from valueshare.analysis.run_values import run_auc
-from valueshare.experiments.lunarlander import ENV, deviations
-from valueshare.population.settings import TrainingSettings
-from valueshare.report.data import report_data
+from valueshare.experiments.lunarlander import ENV
 from valueshare.report.figures import curves
-from valueshare.report.folder import Drawn, Report, write_files
-from valueshare.report.page.elements import Picture, section, table
-from valueshare.report.page.study import study_page
-from valueshare.result_files import OWN_LIMIT, SizeLimit
+from valueshare.report.folder import Drawn
+from valueshare.report.page.elements import section, table
+from valueshare.report.study import AUC, read_study, run_deviations, score_rows, write_study
 from valueshare.text import how_many
 
 
@@ -41,7 +32,7 @@ CLAIMS = (
     Claim("k from 4,096", "k_from_4096", 4_096.0, math.inf, "below"),
 )
 NOTES = (  # on how to read the numbers
-    "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
+    AUC,
     (
         "Intervals are 95 % percentile bootstrap intervals over seeds of the mean. 'Above' and 'below' mean that two "
         "intervals do not overlap."
@@ -66,41 +57,44 @@ BY_K = {  # tables by k, and their headings
 }
 
 
-class Tables(NamedTuple):
-    """Means and intervals of a sweep."""
-
-    auc: pl.DataFrame  # by k
-    overestimation: pl.DataFrame  # by k
-    relative_action_gap: pl.DataFrame  # by k
-    curves: pl.DataFrame  # by k and step
-    scores: pl.DataFrame  # a row per agent and evaluation
-    diverged: pl.DataFrame  # by k: how many
+HEADINGS = ("k", "mean", "low", "high", "agents", "left out")
+Tables = dict[
+    str, pl.DataFrame
+]  # auc, overestimation, relative_action_gap, diverged by k; curves by k and step; scores
 
 
 def write_sweep_report(run_folder: Path, out: Path | None = None) -> dict[str, Any]:
     """Write figures/, summary.json, scores.parquet and report.html; returns the summary."""
-    agents = read_agents(run_folder, SizeLimit(OWN_LIMIT))
-    run = read_run_folder(run_folder, SizeLimit(OWN_LIMIT))
-    tables = tabulate(agents, run.table)
-    summary = summarise(tables, run_deviations(agents, run))
+    run = read_study(run_folder)
+    tables = tabulate(run.agents, run.table)
+    summary = summarise(tables, run_deviations(run))
     by_k = "AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     scale = "Overestimation against k, on the scale of the training rewards."
-    gap = curves.relative_action_gap_against_k(tables.relative_action_gap)
+    gap = curves.against_k(tables["relative_action_gap"], "relative_action_gap")
     drawn = [
-        Drawn("sensitivity", curves.sensitivity(tables.auc, tables.curves), by_k),
-        Drawn("auc", curves.auc_against_k(tables.auc)),
-        Drawn("learning-curves", curves.learning_curves(tables.curves)),
-        Drawn("overestimation", curves.overestimation_against_k(tables.overestimation), scale),
+        Drawn("sensitivity", curves.sensitivity(tables["auc"], tables["curves"]), by_k),
+        Drawn("auc", curves.against_k(tables["auc"], "score")),
+        Drawn("learning-curves", curves.learning_curves(tables["curves"])),
+        Drawn("overestimation", curves.against_k(tables["overestimation"], "overestimation"), scale),
         Drawn("relative-action-gap", gap, "Relative action gap against k."),
     ]
-    report = Report(
+    agents, ks = summary["left_out"]["agents"], tables["auc"].height
+    sections = [
+        section(heading, table(HEADINGS, tables[name].iter_rows(), name=name.replace("_", "-")))
+        for name, heading in BY_K.items()
+    ]
+    return write_study(
+        run,
+        out,
+        summary,
         drawn,
-        {"summary.json": summary},
-        lambda pictures: _page(run, tables, summary, pictures),
-        tables={"scores.parquet": tables.scores},
+        title=f"{ENV}: sensitivity to k",
+        lead=f"{how_many(agents, 'agent')}, {how_many(summary['steps'], 'step')} each: IB-DQN with "
+        f"{how_many(ks, 'value')} of k.",
+        sections=[*sections, section("Diverged agents", table(("k", "agents"), tables["diverged"].iter_rows()))],
+        deviations=summary["deviations"],
+        tables={"scores.parquet": tables["scores"]},
     )
-    write_files(report, run_folder if out is None else out)
-    return summary
 
 
 def tabulate(agents: pl.DataFrame, evaluations: pl.DataFrame) -> Tables:
@@ -116,38 +110,27 @@ def tabulate(agents: pl.DataFrame, evaluations: pl.DataFrame) -> Tables:
         return mean_intervals(seeds.join(means, on=["k", "seed"], how="left"), ["k"], column)
 
     broken = evaluations.group_by("agent", "k").agg(pl.col("diverged_at").is_not_null().any())
-    return Tables(
-        auc=by_k(evaluations, "score"),
-        overestimation=by_k(trained, "overestimation"),
-        relative_action_gap=by_k(trained, "relative_action_gap"),
-        curves=mean_intervals(evaluations, ["k", "step"], "score"),
-        scores=score_rows(evaluations),
-        diverged=broken.group_by("k").agg(pl.col("diverged_at").sum().alias("diverged")).sort("k"),
-    )
-
-
-def score_rows(evaluations: pl.DataFrame, *settings: str) -> pl.DataFrame:
-    """A row per agent and evaluation, as `scores.parquet` has it; `settings` are columns beside k."""
-    return evaluations.sort("agent", "step").select(
-        *("env", "algorithm"),
-        pl.col("agent", "seed", "step", "episodes").cast(pl.Int32),
-        *settings,
-        pl.col("k", "score", "overestimation", "relative_action_gap").cast(pl.Float32),
-        pl.col("diverged_at").cast(pl.Int32),
-    )
+    return {
+        "auc": by_k(evaluations, "score"),
+        "overestimation": by_k(trained, "overestimation"),
+        "relative_action_gap": by_k(trained, "relative_action_gap"),
+        "curves": mean_intervals(evaluations, ["k", "step"], "score"),
+        "scores": score_rows(evaluations),
+        "diverged": broken.group_by("k").agg(pl.col("diverged_at").sum().alias("diverged")).sort("k"),
+    }
 
 
 def summarise(tables: Tables, departures: Sequence[str] = ()) -> dict[str, Any]:
     """The numbers and the verdict, as plain JSON; `departures` are deviations from the paper."""
-    sides = dict(zip(("above", "below"), compared(tables.auc), strict=True))
-    rows = {row["k"]: row for row in tables.auc.to_dicts()}
-    without = sum(tables.auc["left_out"])
+    sides = dict(zip(("above", "below"), compared(tables["auc"]), strict=True))
+    rows = {row["k"]: row for row in tables["auc"].to_dicts()}
+    without = sum(tables["auc"]["left_out"])
     left_out = {
-        "agents": sum(tables.auc["agents"]) + without,
+        "agents": sum(tables["auc"]["agents"]) + without,
         "agents_without_auc": without,
-        "agents_diverged": sum(tables.diverged["diverged"]),
-        "evaluations": tables.scores.height,
-        "evaluations_without_finished_episode": tables.scores["score"].null_count(),
+        "agents_diverged": sum(tables["diverged"]["diverged"]),
+        "evaluations": tables["scores"].height,
+        "evaluations_without_finished_episode": tables["scores"]["score"].null_count(),
     }
     verdict, found = ["There is no interval for k = 0, so nothing can be compared with it."], {}
     comparable = rows.get(0.0, {}).get("ci95_low") is not None
@@ -164,10 +147,10 @@ def summarise(tables: Tables, departures: Sequence[str] = ()) -> dict[str, Any]:
         "verdict": [*verdict, _left_out(left_out)],
         **found,
         "left_out": left_out,
-        "diverged_by_k": tables.diverged.to_dicts(),
-        "steps": tables.curves["step"].max(),
-        "evaluation_points": tables.curves["step"].n_unique(),
-        **{name: getattr(tables, name).to_dicts() for name in (*BY_K, "curves")},
+        "diverged_by_k": tables["diverged"].to_dicts(),
+        "steps": tables["curves"]["step"].max(),
+        "evaluation_points": tables["curves"]["step"].n_unique(),
+        **{name: tables[name].to_dicts() for name in (*BY_K, "curves")},
         "deviations": [*departures],
         "notes": [*NOTES],
     }
@@ -203,43 +186,6 @@ def _left_out(counts: dict[str, int]) -> str:
         f"{counts['agents_without_auc']:,} of {counts['agents']:,} agents have no AUC (a missing evaluation) and are "
         f"left out; {counts['evaluations_without_finished_episode']:,} of {counts['evaluations']:,} evaluations "
         f"finished no episode; {how_many(counts['agents_diverged'], 'agent')} diverged (frozen, counted all the same)."
-    )
-
-
-def run_deviations(agents: pl.DataFrame, run: Imported) -> list[str]:
-    """Where a run of LunarLander departs from the paper, and whether it is unfinished."""
-    stored = (run.config or {}).get("settings", {})
-    if ENV not in stored:
-        return []
-    settings = TrainingSettings.from_json(stored[ENV])
-    last = int(run.table["step"].to_numpy().max())
-    unfinished = [f"the records end at step {last:,} of {settings.steps:,}"]
-    return (unfinished if last < settings.steps else []) + [*deviations(agents, settings)]
-
-
-def _page(run: Imported, tables: Tables, summary: dict[str, Any], pictures: Sequence[Picture]) -> str:
-    agents, steps = summary["left_out"]["agents"], summary["steps"]
-    headings = ("k", "mean", "low", "high", "agents", "left out")
-    lead = (
-        f"{how_many(agents, 'agent')}, {how_many(steps, 'step')} each: IB-DQN with "
-        f"{how_many(len(tables.auc), 'value')} of k."
-    )
-    return study_page(
-        run,
-        report_data(Results(run.table, (), ())),
-        f"{ENV}: sensitivity to k",
-        lead,
-        verdict=summary["verdict"],
-        pictures=pictures,
-        notes=NOTES,
-        tables=[
-            *(
-                section(heading, table(headings, getattr(tables, name).iter_rows(), name=name.replace("_", "-")))
-                for name, heading in BY_K.items()
-            ),
-            section("Diverged agents", table(("k", "agents"), tables.diverged.iter_rows())),
-        ],
-        deviations=summary["deviations"],
     )
 
 

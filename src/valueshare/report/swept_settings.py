@@ -1,22 +1,27 @@
-"""Runs in which two settings were swept: their grid, and the best value of one for each value of the other."""
+"""Runs in which two settings were swept: their grid as a map, and the best value of one for each value of the other."""
 
 from typing import NamedTuple
 
 import polars as pl
+from matplotlib.figure import Figure
 
-from valueshare.analysis.held_out import ChosenPair, tuned_pair, tuned_scores
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
-from valueshare.analysis.tuned import best_step_sizes, failed_step_sizes
-from valueshare.report.data import ReportData
-from valueshare.report.figures.heat_map import SettingsMap
+from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
+from valueshare.report.data import ReportData, diverged
+from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
 from valueshare.report.figures.style import plain_of, split_settings
-from valueshare.text import ALGORITHM_NAMES
+from valueshare.text import ALGORITHM_NAMES, how_many
 
+MOST_MAPS = 12  # in one figure
 MOST_VALUES = 40  # of one setting: more are no grid, or none that can be read
-ROLES = ("k", "step_size")  # the names of the two settings in the tables of `analysis.tuned`
+CAPTION = (
+    "Mean score (AUC) of every combination of two swept settings. Outlined: the best of each value of the first "
+    "setting, over all of these seeds. A cross: some agents diverged, and the combination is no candidate. Hatched: no "
+    "score. Where the colour bar ends in an arrow, lower scores have its last colour."
+)
 
 
 class Grid(NamedTuple):
@@ -32,16 +37,18 @@ class Grid(NamedTuple):
     def title(self) -> str:
         return f"{game(self.env)}, {ALGORITHM_NAMES.get(self.algorithm, self.algorithm)}"
 
-    def in_roles(self) -> pl.DataFrame:
-        """The runs with the two settings in the roles of k and of the step size."""
-        return self.runs.rename(dict(zip(self.settings, ROLES, strict=True)))
+    @property
+    def names(self) -> tuple[str, str]:
+        """The two settings in words."""
+        first, second = (name.replace("_", " ") for name in self.settings)
+        return first, second
 
 
 class HeldOutChoice(NamedTuple):
     """The second setting, chosen for each value of the first on half of the seeds and scored on the other half."""
 
     grid: Grid
-    table: pl.DataFrame  # of `tuned_scores`, with the first setting in the role of k
+    table: pl.DataFrame  # of `tuned_scores`: a row per value of the first setting
     pair: ChosenPair | None  # None where the first setting is not k, or has one value
 
 
@@ -68,8 +75,7 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     column, scored = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
     identity = [name for name in RUN if name in own.columns]
     wanted = scored.join(own.select(identity).unique(), on=identity, how="semi", nulls_equal=True)
-    diverged = pl.col("diverged_at").is_not_null().any() if "diverged_at" in wanted.columns else pl.lit(False)
-    ends = wanted.group_by(identity).agg(diverged=diverged)
+    ends = wanted.group_by(identity).agg(diverged=diverged(wanted).any())
     values = run_auc(wanted, column).table.join(ends, on=identity, nulls_equal=True)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
@@ -80,12 +86,11 @@ def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...
     rows, notes = _with_base(data), list[str]()
     for grid in find_grids(data):
         own = (pl.col("env") == grid.env) & pl.col("base").is_in([grid.algorithm, plain_of(grid.algorithm)])
-        best = _best(grid).drop_nulls().rename(dict(zip(ROLES, grid.settings, strict=True)))
-        kept = rows.filter(own).join(best, on=grid.settings, how="semi")
+        kept = rows.filter(own).join(best_settings(grid.runs, *grid.settings), on=grid.settings, how="semi")
         if grid.settings[0] == "k":  # one learner for each k again: it needs no setting in its name
             kept = kept.with_columns(algorithm="base")
         rows = pl.concat([rows.filter(~own), kept])
-        first, second = (name.replace("_", " ") for name in grid.settings)
+        first, second = grid.names
         notes.append(f"curves of {grid.title} are those of each {first} at its best {second} over all seeds")
     return rows.drop("base"), tuple(notes)
 
@@ -96,25 +101,31 @@ def _with_base(data: ReportData) -> pl.DataFrame:
     return data.main.with_columns(base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String))
 
 
-def _best(grid: Grid) -> pl.DataFrame:
-    """The best second setting of each first one, over all seeds."""
-    runs = grid.in_roles()
-    return best_step_sizes(runs, failed_step_sizes(runs)).select(ROLES)
-
-
 def settings_map(grid: Grid) -> SettingsMap:
     """The grid as a figure draws it."""
-    best = _best(grid).with_columns(best=pl.lit(True))
-    cells = (
-        grid.in_roles()
-        .group_by(ROLES)
-        .agg(pl.col("score").mean().alias("mean"), pl.col("diverged").sum())
-        .join(best, on=ROLES, how="left")
-        .with_columns(pl.col("best").fill_null(False))
-        .sort(ROLES)
-        .rename(dict(zip(ROLES, grid.settings, strict=True)))
-    )
-    return SettingsMap(grid.title, grid.settings, cells, f"mean {grid.score}")
+    best = best_settings(grid.runs, *grid.settings).with_columns(best=pl.lit(True))
+    means = grid.runs.group_by(grid.settings).agg(pl.col("score").mean().alias("mean"), pl.col("diverged").sum())
+    cells = means.join(best, on=grid.settings, how="left").with_columns(pl.col("best").fill_null(False))
+    return SettingsMap(grid.title, grid.settings, cells.sort(grid.settings), f"mean {grid.score}")
+
+
+def content(data: ReportData) -> tuple[Figure, str, tuple[str, ...]]:
+    """Figure, caption and notes: a map for every environment and algorithm with two swept settings, up to twelve."""
+    grids = find_grids(data)
+    left = len(grids) - MOST_MAPS
+    notes = [f"{how_many(left, 'map')} of swept settings not drawn: too many for one figure"] if left > 0 else []
+    for grid in grids:
+        counts = grid.runs.group_by(grid.settings).len()["len"].to_list()
+        if min(counts) < max(counts):
+            notes.append(f"{grid.title}: combinations of settings have {min(counts)} to {max(counts)} runs")
+        if missing := grid.runs["score"].null_count():
+            notes.append(f"{grid.title}: {how_many(missing, 'run')} without a score, whose settings are not chosen")
+    return settings_maps([settings_map(grid) for grid in grids[:MOST_MAPS]]), CAPTION, tuple(notes)
+
+
+def has_scores(data: ReportData) -> bool:
+    """Whether two settings were swept somewhere, and a run there has a score."""
+    return any(grid.runs["score"].is_not_null().any() for grid in find_grids(data))
 
 
 def find_tuned(data: ReportData) -> list[HeldOutChoice]:
@@ -124,6 +135,6 @@ def find_tuned(data: ReportData) -> list[HeldOutChoice]:
 
 def tuned(grid: Grid, resamples: int) -> HeldOutChoice:
     """The choices of one grid."""
-    runs = grid.in_roles()
-    pair = tuned_pair(runs, resamples=resamples) if grid.settings[0] == "k" else None
-    return HeldOutChoice(grid, tuned_scores(runs, resamples=resamples), pair)
+    first, second = grid.settings
+    pair = tuned_pair(grid.runs, second, resamples=resamples) if first == "k" else None
+    return HeldOutChoice(grid, tuned_scores(grid.runs, first, second, resamples=resamples), pair)

@@ -1,7 +1,7 @@
 """Tables of scores: a row per environment, a column per algorithm, the best in bold.
 
 As in the paper: the mean of the last three evaluations over seeds, one decimal, and the highest score of an environment
-bold, with quantile networks compared among themselves. Of equal scores the first is bold.
+bold, with quantile networks compared among themselves.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,12 @@ import polars as pl
 
 from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.run_values import final_scores
-from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score, human_normalized, paper_scores
+from valueshare.analysis.scales import human_normalized
+from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score, paper_scores
 from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, game, with_k
-from valueshare.report.figures.style import family
+from valueshare.report.figures.style import is_quantile
 
 MISSING = "–"
 BOLD = "Bold: the highest, quantile networks among themselves."
@@ -29,19 +30,18 @@ class ScoreTable(NamedTuple):
     scores: tuple[tuple[float | None, ...], ...]
 
     def best(self, row: int) -> set[int]:
-        """The columns that are bold in a row: the highest of each family, the first of equals."""
-        scores = self.scores[row]
-        found: dict[str, int] = {}
-        for column, (variant, score) in enumerate(zip(self.variants, scores, strict=True)):
-            name = family(variant.algorithm)
-            if score is not None and (name not in found or score > (scores[found[name]] or 0.0)):
-                found[name] = column
-        return set(found.values())
+        """The columns that are bold in a row: the highest, quantile networks among themselves; all of equals."""
+        first = self.first_quantile
+        found = set[int]()
+        for columns in (range(first), range(first, len(self.variants))):
+            known = {column: score for column in columns if (score := self.scores[row][column]) is not None}
+            found |= {column for column, score in known.items() if score == max(known.values())}
+        return found
 
-    def family_starts(self) -> set[int]:
-        """Columns where another family begins."""
-        names = [family(variant.algorithm) for variant in self.variants]
-        return {i for i in range(1, len(names)) if names[i] != names[i - 1]}
+    @property
+    def first_quantile(self) -> int:
+        """The first column of a quantile network; they are last."""
+        return sum(not is_quantile(variant.algorithm) for variant in self.variants)
 
 
 def mean_scores(table: pl.DataFrame) -> Estimate:
@@ -74,16 +74,15 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
     rows = means.rename({"game": "env"}) if "env" not in means.columns else means
     envs = sorted(rows["env"].unique().to_list(), key=lambda env: game(env).lower())
     who = find_variants(rows, n)
-    who.sort(key=lambda variant: family(variant.algorithm) == "iqn")  # last, as in the paper
+    who.sort(key=lambda variant: is_quantile(variant.algorithm))  # last, as in the paper
     known = {(e, a, k): score for e, a, k, score in rows.select("env", *VARIANT, "score").iter_rows()}
     scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in who) for env in envs)
     return ScoreTable(tuple(envs), tuple(who), scores)
 
 
 def to_latex(table: ScoreTable) -> str:
-    """A tabular for booktabs, with a double line between the families."""
-    starts = table.family_starts()
-    rules = "".join(("||" if i in starts else "|") + "c" for i in range(len(table.variants)))
+    """A tabular for booktabs, with a double line before quantile networks."""
+    rules = "".join("||c" if i == table.first_quantile > 0 else "|c" for i in range(len(table.variants)))
     names = [_tex(v.look.label).replace("(n)", "($n$)") for v in table.variants]
     lines = [
         rf"\begin{{tabular}}{{@{{}}l{rules}@{{}}}}\toprule",
@@ -100,7 +99,9 @@ def to_markdown(table: ScoreTable) -> str:
     names = ["environment", *(v.look.label for v in table.variants)]
     rows = [[_markdown(env), *cells] for env, cells in _rows(table, lambda text: f"**{text}**")]
     text = _markdown_table(names, [False] + [True] * len(table.variants), rows)
-    return f"{text}\n{BOLD}\n" if table.family_starts() else text  # else two look like a mistake
+    return (
+        f"{text}\n{BOLD}\n" if 0 < table.first_quantile < len(table.variants) else text
+    )  # else two look like a mistake
 
 
 def to_csv(table: ScoreTable) -> str:

@@ -21,7 +21,7 @@ from valueshare.experiments.studies import results_config
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
-from valueshare.report.folder import Drawn, Report, check_out, filled_whole, named_in_errors, write_files
+from valueshare.report.folder import Drawn, check_out, filled_whole, named_in_errors, write_files
 from valueshare.report.page.about import deviations, short_names, shortened
 from valueshare.report.page.results import results_page
 from valueshare.report.swept_settings import find_tuned
@@ -34,7 +34,7 @@ from valueshare.report.tables import (
     to_latex,
     to_markdown,
 )
-from valueshare.report.tabular import redrawn, summary, write_results
+from valueshare.report.tabular import notes, redrawn, write_results
 from valueshare.report.tabular_files import StoredShard, find_shards, merged
 from valueshare.report.tuned_text import verdict as tuned_verdict
 from valueshare.result_files import SizeLimit
@@ -102,11 +102,11 @@ def _write(
         raise InvalidInput(f"{tabular[0]} is a tabular study: it has no verdict for --compare")
     folder = _checked_folder(paths, out)
     if tabular:
-        drawn, notes = redrawn(tabular[0], names, limit)
-        written = Written(folder, tuple(one.name for one in drawn), {}, notes)
+        drawn, how_to_read = redrawn(tabular[0], names, limit)
+        written = Written(folder, tuple(one.name for one in drawn), {}, tuple(how_to_read))
         sources = [{"path": str(tabular[0]), "kind": TABULAR}]
         with filled_whole(folder) as filling:
-            write_files(Report(drawn, {"report.json": _about(written, drawn, sources)}), filling)
+            write_files(filling, drawn, {"report.json": _about(written, drawn, sources)})
         return written
     results = read_results(paths, max_result_size=max_result_size)
     data = report_data(results, resamples)
@@ -127,13 +127,13 @@ def _write(
         short = short_names([source.path for source in results.about])
         sources = [source._asdict() | {"path": short[source.path]} for source in results.about]
         named = written._replace(notes=tuple(shortened(written.notes, short)))
-        report = Report(
+        write_files(
+            filling,
             drawn,
             {"report.json": _about(named, drawn, sources, deviations(results))},
             lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
             texts=texts,
         )
-        write_files(report, filling)
     return written
 
 
@@ -191,7 +191,7 @@ def _about(
 
 def _write_shards(shards: Sequence[StoredShard], out: Path, limit: SizeLimit) -> Written:
     """All shards of a tabular study as the study: records, summary, figures and page."""
-    with named_in_errors(out):
+    with named_in_errors(out, only_below=out):
         result = merged(shards, limit)
         origins = [read_object(each.folder / "provenance.json") for each in shards]
         # The command without shards; machine and commit are those of this process.
@@ -199,4 +199,4 @@ def _write_shards(shards: Sequence[StoredShard], out: Path, limit: SizeLimit) ->
         with results_folder(out, results_config(result.studies), overwrite=True) as folder:
             write_results(result, folder, command=command, shards=origins)
     drawn = sorted(path.stem for path in (out / "figures").glob("*.png"))
-    return Written(out, tuple(drawn), {}, tuple(summary(result)["notes"]))
+    return Written(out, tuple(drawn), {}, tuple(notes(result)))

@@ -28,7 +28,7 @@ def band(axes: Axes, x: float) -> tuple[float, float]:
 
 
 def test_auc_against_k_draws_line_band_zero_and_reference() -> None:
-    figure = curves.auc_against_k(table([16.0, 0.0, 1.0, 32_768.0], [30.0, 10.0, 20.0, -200.0]))
+    figure = curves.against_k(table([16.0, 0.0, 1.0, 32_768.0], [30.0, 10.0, 20.0, -200.0]), "score")
     (axes,) = figure.axes
     reference, line = axes.lines
     assert list(np.asarray(reference.get_ydata())) == [10.0, 10.0]  # k = 0, dotted
@@ -47,21 +47,21 @@ def test_without_k_0_there_is_no_reference_and_one_seed_has_no_band() -> None:
     lonely = table([1.0, 2.0], [3.0, 4.0]).with_columns(
         ci95_low=pl.lit(None, pl.Float64), ci95_high=pl.lit(None, pl.Float64)
     )
-    (axes,) = curves.auc_against_k(lonely).axes
+    (axes,) = curves.against_k(lonely, "score").axes
     assert len(axes.lines) == 1
     assert not any(np.size(path.vertices) for c in axes.collections for path in c.get_paths())
 
 
 def test_a_k_without_a_mean_is_not_drawn_and_nothing_to_draw_is_said() -> None:
-    (axes,) = curves.relative_action_gap_against_k(table([0.0, 1.0, 2.0], [0.1, None, 0.3])).axes
+    (axes,) = curves.against_k(table([0.0, 1.0, 2.0], [0.1, None, 0.3]), "relative_action_gap").axes
     assert list(np.asarray(axes.lines[-1].get_xdata())) == [0.0, 2.0]
     with pytest.raises(InvalidInput, match="overestimation"):
-        curves.overestimation_against_k(table([0.0], [None]))
+        curves.against_k(table([0.0], [None]), "overestimation")
 
 
 def test_values_of_very_different_size_are_drawn_on_a_log_scale() -> None:
-    narrow = curves.overestimation_against_k(table([0.0, 1.0, 2.0], [1.0, 2.0, 40.0]))
-    wide = curves.overestimation_against_k(table([0.0, 1.0, 2.0], [1.0, 2.0, 4_000.0]))
+    narrow = curves.against_k(table([0.0, 1.0, 2.0], [1.0, 2.0, 40.0]), "overestimation")
+    wide = curves.against_k(table([0.0, 1.0, 2.0], [1.0, 2.0, 4_000.0]), "overestimation")
     assert narrow.axes[0].get_yscale() == "linear"
     assert wide.axes[0].get_yscale() == "symlog"
 
@@ -94,22 +94,6 @@ def test_the_sensitivity_figure_has_both_panels() -> None:
     left, right = figure.axes
     assert list(np.asarray(left.lines[-1].get_ydata())) == [1.0, 2.0]
     assert len(right.lines) == 3
-
-
-def test_cost_against_agents_draws_every_part_and_the_rate() -> None:
-    timings = pl.DataFrame(
-        {
-            "agents": [32, 1],
-            "learning_ms": [4.0, 1.0],
-            "whole_loop_ms": [8.0, 2.0],
-            "agent_steps_per_s": [4_000, 500],
-        }
-    )
-    left, right = curves.cost_against_agents(timings).axes
-    drawn = {str(line.get_label()): list(np.asarray(line.get_ydata())) for line in left.lines}
-    assert drawn == {"learning": [1.0, 4.0], "whole loop": [2.0, 8.0]}  # by size
-    assert list(np.asarray(right.lines[0].get_xdata())) == [1, 32]
-    assert list(np.asarray(right.lines[0].get_ydata())) == [500, 4_000]
 
 
 def test_sensitivity_by_game_shades_one_standard_deviation() -> None:

@@ -9,14 +9,14 @@ from valueshare.report.figures import series
 
 
 def test_smoothing_by_hand() -> None:
-    values = np.array([1.0, 2.0, 6.0, 4.0])
+    values = pl.Series([1.0, 2.0, 6.0, 4.0])
     # Windows of three: (1+2)/2, (1+2+6)/3, (2+6+4)/3, (6+4)/2.
     np.testing.assert_allclose(series.smoothed(values, 3), [1.5, 3.0, 4.0, 5.0])
     np.testing.assert_array_equal(series.smoothed(values, 1), values)
     rng = np.random.default_rng(0)
     long = rng.standard_normal(50)
     slow = [long[max(0, i - 3) : i + 4].mean() for i in range(50)]
-    np.testing.assert_allclose(series.smoothed(long, 7), slow)
+    np.testing.assert_allclose(series.smoothed(pl.Series(long), 7), slow)
     for window in (0, 2, -1):
         with pytest.raises(InvalidInput, match="odd"):
             series.smoothed(values, window)
@@ -54,3 +54,11 @@ def test_names_and_numbers_as_one_reads_them() -> None:
         "33.75M",
         "999",
     ]
+
+
+def test_ib_dqn_with_k_0_is_called_dqn_and_labels_differ() -> None:
+    rows = [{"algorithm": "ib-dqn", "k": k} for k in (0.0, 4.0)]
+    assert [v.look.label for v in series.find_variants(pl.DataFrame(rows))] == ["DQN", "IB-DQN(4)"]
+    both = [{"algorithm": "dqn", "k": 0.0}, *rows]
+    labels = [v.look.label for v in series.find_variants(pl.DataFrame(both))]
+    assert labels == ["DQN", "DQN (ib-dqn)", "IB-DQN(4)"]

@@ -80,7 +80,7 @@ def test_strangers_and_settings_keep_their_names_and_their_colours() -> None:
     told = look("ib-dqn step_size=0.001", 4.0)
     assert told.label == "IB-DQN(4), step size=0.001"
     assert told.dashed
-    assert style.family("ib-iqn step_size=0.1") == "iqn"
+    assert style.is_quantile("ib-iqn step_size=0.1")
     assert style.plain_of("ib-dqn step_size=0.1") == "dqn step_size=0.1"
 
 

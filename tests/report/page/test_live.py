@@ -287,7 +287,7 @@ def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, v
     seen = visit()
     page = seen.page
     page.goto(f"http://127.0.0.1:{port}/")
-    page.locator("[data-key='IB-DQN(0)']").uncheck(force=True)
+    page.locator("[data-key='DQN']").uncheck(force=True)
     page.locator("#panel-seeds").check()
     page.locator("#groups th").nth(2).get_by_role("button").click()  # by k, the largest first
     page.get_by_text("Every agent").click()

@@ -40,6 +40,12 @@ class Imported(NamedTuple):
     provenance: dict[str, Any] | None = None
 
 
+def stored_settings(config: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """The training settings of a run folder, by environment."""
+    stored = (config or {}).get("settings")
+    return {env: own for env, own in stored.items() if isinstance(own, dict)} if isinstance(stored, dict) else {}
+
+
 def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     """A CSV or Parquet file with a row per evaluation."""
     given = read_table(file, limit)
@@ -79,7 +85,11 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     if unknown:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
     whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
-    whole = whole.with_columns(_optimizers(config).alias("optimizer"))
+    # The same runs may be there with another optimiser.
+    optimizers = {env: own.get("optimizer") for env, own in stored_settings(config).items()}
+    known = {env: name for env, name in optimizers.items() if isinstance(name, str)}
+    optimizer = pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
+    whole = whole.with_columns(optimizer.alias("optimizer"))
     notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
     return Imported(whole, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
 
@@ -177,32 +187,20 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 
-def _optimizers(config: dict[str, Any] | None) -> pl.Expr:
-    """The optimiser of every row's environment: the same runs may be there with another one."""
-    known = {
-        env: own.get("optimizer")
-        for env, own in ((config or {}).get("settings") or {}).items()
-        if isinstance(own, dict) and isinstance(own.get("optimizer"), str)
-    }
-    return pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
-
-
 def _unfinished(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None) -> tuple[str, ...]:
     notes = []
     last = agents.join(records.group_by("agent").agg(pl.col("step").max().alias("last")), on="agent", how="left")
     without = last["last"].null_count()
     if without:
         notes.append(f"{without:,} of {agents.height:,} agents have no records yet")
-    for env, settings in ((config or {}).get("settings") or {}).items():
-        planned = settings.get("steps") if isinstance(settings, dict) else None
-        own = last.filter(pl.col("env") == env)
-        if isinstance(planned, int):
-            short = own.filter(pl.col("last") < planned)
-            if not short.is_empty():
-                notes.append(
-                    f"{short.height:,} of {own.height:,} agents on {env} are not finished: step "
-                    f"{min(short['last'].to_list()):,} of {planned:,}"
-                )
+    for env, settings in stored_settings(config).items():
+        planned, own = settings.get("steps"), last.filter(pl.col("env") == env)
+        short = own.filter(pl.col("last") < planned) if isinstance(planned, int) else own.clear()
+        if not short.is_empty():
+            notes.append(
+                f"{short.height:,} of {own.height:,} agents on {env} are not finished: step "
+                f"{min(short['last'].to_list()):,} of {planned:,}"
+            )
     return tuple(notes)
 
 

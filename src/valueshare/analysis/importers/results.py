@@ -13,6 +13,7 @@ from valueshare.analysis.importers.formats import (
     read_run_folder,
     read_scores_txt,
     read_tidy,
+    stored_settings,
 )
 from valueshare.analysis.tidy import RUN, listed, named
 from valueshare.errors import InvalidInput
@@ -35,6 +36,11 @@ class Source(NamedTuple):
     runs: int
     config: dict[str, Any] | None  # of a run folder
     provenance: dict[str, Any] | None
+
+    @property
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """The training settings of a run folder, by environment."""
+        return stored_settings(self.config)
 
 
 class Results(NamedTuple):
@@ -169,17 +175,12 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     return numbered, first if not isinstance(last, int) else last + 1
 
 
-def _settings(source: Source) -> dict[str, Any]:
-    """The training settings of a run folder by environment."""
-    return (source.config or {}).get("settings") or {}
-
-
 def _one_protocol(about: Sequence[Source]) -> None:
     """Refuse scores that were measured by different rules."""
     first: tuple[str, Any] | None = None
     for source in about:
-        for own in _settings(source).values():
-            protocol = own.get("atari_protocol") if isinstance(own, dict) else None
+        for own in source.settings.values():
+            protocol = own.get("atari_protocol")
             if protocol is None:
                 continue
             if first is None:
@@ -196,7 +197,7 @@ def _other_settings(about: Sequence[Source]) -> list[str]:
     """Runs of one environment that were trained with different settings: noted, not refused."""
     notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
     for source in about:
-        for env, own in _settings(source).items():
+        for env, own in source.settings.items():
             path, known = first.setdefault(env, (source.path, own))
             # A setting that one of them lacks was added later: its default was in force.
             own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))

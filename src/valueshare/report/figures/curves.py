@@ -19,7 +19,12 @@ from valueshare.report.figures.style import BLUE, GREEN, GREY, ORDER, PURPLE
 PANEL = (3.6, 2.6)  # inches: a column of a paper
 BAND = 0.2  # of opacity
 CURVES = (0.0, 16.0, 32.0, 256.0, 2_048.0, 8_192.0, 16_384.0, 32_768.0)  # the paper's choice
-AUC, K_LABEL = "AUC (mean evaluation score)", "mean-scaling coefficient k (log scale, and 0)"
+K_LABEL = "mean-scaling coefficient k (log scale, and 0)"
+AGAINST_K = {  # what is drawn against k: label and colour
+    "score": ("AUC (mean evaluation score)", BLUE),
+    "overestimation": ("overestimation", PURPLE),  # action-values minus the returns that followed
+    "relative_action_gap": ("relative action gap", GREEN),  # best minus second-best action-value by their mean
+}
 BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # a legend on the right
 
 
@@ -27,24 +32,17 @@ def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame) -> Figure:
     """The paper's sensitivity figure: AUC against k, and beside it the learning curves."""
     with style.house_style():
         figure, (left, right) = _panels(2)
-        _draw_against_k(left, auc, AUC, BLUE)
+        _draw_against_k(left, auc, "score")
         _draw_curves(right, curves)
     return figure
 
 
-def auc_against_k(auc: pl.DataFrame) -> Figure:
-    """The mean over training of the evaluation score, against k."""
-    return _against_k(auc, AUC, BLUE)
-
-
-def overestimation_against_k(table: pl.DataFrame) -> Figure:
-    """Action-values minus the returns that followed, against k."""
-    return _against_k(table, "overestimation", PURPLE)
-
-
-def relative_action_gap_against_k(table: pl.DataFrame) -> Figure:
-    """Best minus second-best action-value by the mean action-value, against k."""
-    return _against_k(table, "relative action gap", GREEN)
+def against_k(table: pl.DataFrame, column: str) -> Figure:
+    """The means of a column of `AGAINST_K` against k."""
+    with style.house_style():
+        figure, (axes,) = _panels(1)
+        _draw_against_k(axes, table, column)
+    return figure
 
 
 def learning_curves(curves: pl.DataFrame, ks: Sequence[float] = ()) -> Figure:
@@ -67,14 +65,8 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def _against_k(table: pl.DataFrame, label: str, colour: str) -> Figure:
-    with style.house_style():
-        figure, (axes,) = _panels(1)
-        _draw_against_k(axes, table, label, colour)
-    return figure
-
-
-def _draw_against_k(axes: Axes, table: pl.DataFrame, label: str, colour: str) -> None:
+def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
+    label, colour = AGAINST_K[column]
     line = table.filter(pl.col("mean").is_not_null()).sort("k")
     if line.is_empty():
         raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
@@ -118,33 +110,6 @@ def _wide_values(axes: Axes, line: pl.DataFrame) -> None:
     if typical > 0 and float(sizes.max() or 0.0) > 50 * typical:  # type: ignore[arg-type]
         axes.set_yscale("symlog", linthresh=typical)
         axes.yaxis.set_major_formatter(FuncFormatter(millions))
-
-
-def cost_against_agents(timings: pl.DataFrame) -> Figure:
-    """Cost of a population's step against its size: ms of each stage, and agent-steps/s.
-
-    One row per size: `agents`, a column `STAGE_ms` for each stage, `agent_steps_per_s`.
-    """
-    line = timings.sort("agents")
-    stages = [name for name in line.columns if name.endswith("_ms")]
-    sizes = line["agents"].to_list()
-    with style.house_style():
-        figure, (left, right) = _panels(2)
-        for stage, colour in zip(stages, ORDER, strict=False):
-            name = stage.removesuffix("_ms").replace("_", " ")
-            left.plot(sizes, line[stage], marker="o", color=colour, label=name)
-        left.set_ylabel("ms per step of all agents")
-        left.legend(loc="upper left")
-        right.plot(sizes, line["agent_steps_per_s"], marker="o", color=BLUE)
-        right.set_ylabel("agent-steps per second")
-        for axes in (left, right):
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(millions))
-            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-            axes.set_xlabel("agents")
-            axes.minorticks_off()
-    return figure
 
 
 def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:

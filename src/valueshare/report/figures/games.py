@@ -41,7 +41,7 @@ def learning_curves(
         if bands is not None:
             known = variant.rows(bands.filter(pl.col("env") == own["env"][0])).sort("step")
             band(axes, known, "step", variant.look.colour)
-        means = series.smoothed(line["mean"].to_numpy(), smoothing)
+        means = series.smoothed(line["mean"], smoothing)
         draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
 
     return _grid(means, draw, find_variants(means, n), [*sentences, series.short_seeds(means)])

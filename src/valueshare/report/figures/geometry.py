@@ -52,13 +52,11 @@ def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
             (f"mean of q\n{_point(q_mean)}", q_mean, (-5, 3), GREEN, above),
         ):
             axes.annotate(text, at, offset, color=colour, fontsize=8, **where)  # type: ignore[arg-type]
-        axes.set_xlim(min(0.0, residual.min()) - 0.02 * far, 1.2 * far)
-        axes.set_ylim(min(0.0, residual.min()) - 0.02 * far, far)
+        low = min(0.0, residual.min()) - 0.02 * far
+        axes.set_ylim(low, far)
         axes.annotate("all-ones\ndirection", (far, far), (5, -2), color=GREY, fontsize=7.5, **below)  # type: ignore[arg-type]
         axes.set_xticks(axes.get_yticks())
-        axes.set_xlim(min(0.0, residual.min()) - 0.02 * far, 1.2 * far)
-        axes.set_xlabel("action 1")
-        axes.set_ylabel("action 2")
+        axes.set(xlim=(low, 1.2 * far), xlabel="action 1", ylabel="action 2")
     return figure
 
 

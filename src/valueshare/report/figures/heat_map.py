@@ -53,31 +53,23 @@ def settings_maps(maps: Sequence[SettingsMap]) -> Figure:
     """
     if not maps or all(one.cells["mean"].is_null().all() for one in maps):
         raise InvalidInput("no combination of settings has a score: there is nothing to draw")
-    grids = [_axis_order(one) for one in maps]
-    across = [min(WIDE, max(NARROW, ACROSS / one.cells[x].n_unique())) for one, (x, _) in zip(maps, grids, strict=True)]
-    rows = [one.cells[y].n_unique() for one, (_, y) in zip(maps, grids, strict=True)]
-    widths = [wide * one.cells[x].n_unique() for one, wide, (x, _) in zip(maps, across, grids, strict=True)]
+    counts = [sorted(one.cells[name].n_unique() for name in one.settings) for one in maps]  # rows, columns
+    across = [min(WIDE, max(NARROW, ACROSS / columns)) for _, columns in counts]
+    heights = [0.9 + ROW * rows for rows, _ in counts]
+    widest = max(wide * columns for wide, (_, columns) in zip(across, counts, strict=True))
     with house_style():
-        size = max(3.2, 1.7 + max(widths)), 0.2 + sum(0.9 + ROW * count for count in rows)
-        figure = Figure(figsize=size, layout="constrained")
-        ratios = [0.9 + ROW * count for count in rows]
-        for axes, one, (x, y), wide in zip(
-            figure.subplots(len(maps), 1, squeeze=False, height_ratios=ratios)[:, 0], maps, grids, across, strict=True
-        ):
-            _draw(axes, one, x, y, wide)
+        figure = Figure(figsize=(max(3.2, 1.7 + widest), 0.2 + sum(heights)), layout="constrained")
+        stacked = figure.subplots(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, one, wide in zip(stacked, maps, across, strict=True):
+            _draw(axes, one, wide)
         handles = _explained(maps)
         figure.legend(handles=handles, loc="outside lower center", ncols=max(1, len(handles)), fontsize=7,
                       handlelength=1.2, columnspacing=1.2, borderaxespad=0.0)  # fmt: skip
     return figure
 
 
-def _axis_order(one: SettingsMap) -> tuple[str, str]:
-    first, second = one.settings
-    longer = one.cells[first].n_unique() >= one.cells[second].n_unique()
-    return (first, second) if longer else (second, first)
-
-
-def _draw(axes: Axes, one: SettingsMap, x: str, y: str, wide: float) -> None:
+def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
+    x, y = sorted(one.settings, key=lambda name: -one.cells[name].n_unique())  # of equals the first goes along x
     xs, ys = (one.cells[name].unique().sort().to_list() for name in (x, y))
     means = np.full((len(ys), len(xs)), np.nan)
     place = {(row[x], row[y]): (ys.index(row[y]), xs.index(row[x])) for row in one.cells.to_dicts()}

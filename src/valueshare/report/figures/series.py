@@ -7,17 +7,13 @@ values are left out of means, and every mean has its number of seeds.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.style import Look, look, place, plain_of
 from valueshare.text import how_many
-
-Floats = NDArray[np.float64]
 
 
 class Variant(NamedTuple):
@@ -51,9 +47,14 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
-    """The algorithms of a table in the order of the paper's."""
-    pairs = sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair))
-    return [Variant(algorithm, k, look(algorithm, k, n)) for algorithm, k in pairs]
+    """The algorithms of a table in the order of the paper's, each with a label of its own."""
+    found = dict[str, Variant]()
+    for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair)):
+        own = look(algorithm, k, n)
+        if own.label in found:  # DQN, and IB-DQN with k = 0, which is DQN
+            own = own._replace(label=f"{own.label} ({algorithm})")
+        found[own.label] = Variant(algorithm, k, own)
+    return list(found.values())
 
 
 def plain_variant(layered: Variant, who: Sequence[Variant]) -> Variant | None:
@@ -77,19 +78,14 @@ def seed_means(table: pl.DataFrame, column: str) -> pl.DataFrame:
     )
 
 
-def smoothed(values: Floats, window: int) -> Floats:
+def smoothed(values: pl.Series, window: int) -> pl.Series:
     """Centred moving average; at the ends, of the values that the window still holds.
 
-    With window 3: [1, 2, 6, 4] -> [1.5, 3, 4, 5]. Shapes: [T] -> [T].
+    With window 3: [1, 2, 6, 4] -> [1.5, 3, 4, 5].
     """
     if window < 1 or window % 2 == 0:
         raise InvalidInput(f"smoothing = {window}: write an odd number >= 1")
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    index = np.arange(len(values))
-    first = np.maximum(index - window // 2, 0)
-    last = np.minimum(index + window // 2 + 1, len(values))
-    means: Floats = (sums[last] - sums[first]) / (last - first)
-    return means
+    return values.rolling_mean(window, min_samples=1, center=True)
 
 
 def short_seeds(means: pl.DataFrame) -> str:

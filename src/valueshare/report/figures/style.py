@@ -115,9 +115,9 @@ def place(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
     return index, algorithm, k or 0.0
 
 
-def family(algorithm: str) -> str:
-    """Algorithms that are compared with each other: quantile networks, or the others."""
-    return "iqn" if split_settings(algorithm)[0].endswith("iqn") else "dqn"
+def is_quantile(algorithm: str) -> bool:
+    """Whether an algorithm has a quantile network: those are compared among themselves."""
+    return split_settings(algorithm)[0].endswith("iqn")
 
 
 def plain_of(algorithm: str) -> str:

@@ -2,7 +2,9 @@
 
 import base64
 import re
-from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 MANY = 400_000  # letters, as Matplotlib writes them: dozens of small panels
 LARGE = 150_000  # bytes in a page
@@ -12,6 +14,8 @@ _LONG = re.compile(r"-?\d+\.\d{3,}")
 _STYLE = re.compile(r' style="[^"]*"')
 _INDENT = re.compile(r"\n\s+")
 _CURVED = re.compile(r"[^MLz\d\s.-]")
+_ZERO = re.compile(r"(?<!\d)0\.")
+_SECOND_DOT = re.compile(r"(\.\d+),(?=\.)")
 _AROUND = re.compile(r"\s*([A-Za-z])\s*")
 
 
@@ -36,46 +40,20 @@ def _smaller(path: str, digits: int) -> str:
 
 def in_steps(path: str, digits: int) -> str:
     """`M 1 2 L 3 4.5 L 3 4 z` as `M1,2l2,2.5,0-.5z`: a minus, or a second dot, begins a number."""
-    words, texts, unit = iter(path.split()), list[str](), 10**digits
-    x = y = first_x = first_y = 0
-    for word in words:
-        if word == "z":
-            texts.append("z")
-            x, y = first_x, first_y
-            continue
-        to_x, to_y = round(float(next(words)) * unit), round(float(next(words)) * unit)
-        if word == "M":
-            texts += ["M", _decimal(to_x, digits), _decimal(to_y, digits)]
-            first_x, first_y = to_x, to_y
-        else:
-            texts += ["l", _decimal(to_x - x, digits), _decimal(to_y - y, digits)]
-        x, y = to_x, to_y
-    return _joined(texts)
+    lines = []
+    for line in path.split("M")[1:]:
+        numbers = np.array(line.replace("L", " ").replace("z", " ").split(), np.float64)
+        points = np.rint(numbers * 10**digits).astype(np.int64).reshape(-1, 2)
+        steps = np.diff(points, axis=0)
+        rest = f"l{_joined(steps.ravel(), digits)}" if len(steps) else ""
+        lines.append(f"M{_joined(points[0], digits)}{rest}{'z' if 'z' in line else ''}")
+    return "".join(lines)
 
 
-def _joined(texts: list[str]) -> str:
-    """Commands and numbers with as little between them as SVG allows."""
-    parts, command, before = list[str](), "", ""
-    for text in texts:
-        if text.isalpha():
-            if text != command or text != "l":  # a command holds until the next one
-                parts.append(text)
-                before = text
-            command = text
-            continue
-        apart = text[0] == "-" or before.isalpha() or (text[0] == "." and "." in before)
-        parts.append(text if apart else f",{text}")
-        before = text
-    return "".join(parts)
-
-
-@cache
-def _decimal(number: int, digits: int) -> str:
-    """-50 hundredths as -.5, without needless zeros."""
-    whole, rest = divmod(abs(number), 10**digits)
-    behind = f".{rest:0{digits}d}".rstrip("0") if rest else ""
-    sign = "-" if number < 0 else ""
-    return f"{sign}{whole or ('' if rest else '0')}{behind}"
+def _joined(numbers: NDArray[np.int64], digits: int) -> str:
+    """Hundredths, or tenths, with as little between them as SVG allows: -50 and 25 as -.5.25."""
+    text = ",".join(f"{number / 10**digits:.12g}" for number in numbers)
+    return _SECOND_DOT.sub(r"\1", _ZERO.sub(".", text).replace(",-", "-"))
 
 
 def _hundredths(found: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.tidy import AGENT_SETTINGS
-from valueshare.report.data import ReportData
+from valueshare.report.data import ReportData, diverged
 from valueshare.report.figures.series import game, millions, seed_count
 from valueshare.report.figures.style import look
 from valueshare.report.findings import Interval, number, written
@@ -29,11 +29,8 @@ AGENT_COLUMNS = ("environment", "algorithm", "k", "seeds", "last step", "AUC", "
 
 def title(data: ReportData) -> str:
     envs, names = data.envs, _algorithms(data)
-    where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
-    if data.atari and len(envs) > 1:
-        where = f"{len(envs)} Atari games"
-    if data.minatar and len(envs) > 1:
-        where = f"{len(envs)} MinAtar games"
+    kind = "Atari games" if data.atari else "MinAtar games" if data.minatar else "environments"
+    where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} {kind}"
     who = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     who = who if len(names) <= 3 else f"{len(data.variants)} algorithms"
     swept = f" with {len(data.ks)} values of k" if len(data.ks) > 2 and len(names) == 1 else ""
@@ -107,7 +104,7 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     ended = table.group_by(run).agg(
         *(pl.col(name).first() for name in own),
         pl.col("step").max().alias("last step"),
-        _diverged(table).any().alias("diverged"),
+        diverged(table).any().alias("diverged"),
     )
     auc, final = (
         make(table).table.select(*run, pl.col("score").alias(name))
@@ -128,8 +125,13 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
 def _by_algorithm(data: ReportData) -> list[list[Any]]:
     """A row per environment and algorithm, with means over seeds and their intervals."""
     by, table = ["env", "algorithm", "k"], data.main
-    seeds, diverged = pl.col("seed").n_unique(), pl.col("seed").filter(_diverged(table)).n_unique()
-    rows = table.group_by(by).agg(seeds=seeds, last=pl.col("step").max(), diverged=diverged)
+    seed = pl.col("seed")
+    counts = {
+        "seeds": seed.n_unique(),
+        "last": pl.col("step").max(),
+        "diverged": seed.filter(diverged(table)).n_unique(),
+    }
+    rows = table.group_by(by).agg(**counts)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
         interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)
@@ -155,20 +157,14 @@ def _mean(mean: float | None, low: float | None, high: float | None) -> Cell:
     return Cell(f'<span class="number">{value}</span><small>{ends}</small>', mean)
 
 
-def _diverged(table: pl.DataFrame) -> pl.Expr:
-    known = "diverged_at" in table.columns
-    return pl.col("diverged_at").is_not_null() if known else pl.lit(False)
-
-
 def _source(source: Source, name: str) -> list[str]:
     """One source: the command, the protocol, the settings, the machine."""
-    origin, config = source.provenance or {}, source.config or {}
+    origin = source.provenance or {}
     text = f"{name}: {SOURCES.get(source.kind, source.kind)}, {how_many(source.runs, 'agent')}."
     parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
         parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
-    settings = config.get("settings")
-    for envs, own in _alike(settings if isinstance(settings, Mapping) else {}):
+    for envs, own in _alike(source.settings):
         plain = {name: value for name, value in own.items() if name != PROTOCOL}
         where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
         if isinstance(own.get(PROTOCOL), Mapping):
@@ -181,18 +177,16 @@ def _source(source: Source, name: str) -> list[str]:
     return parts
 
 
-def _alike(settings: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """Environments with equal settings together."""
     equal: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for env, own in settings.items():
-        if isinstance(own, dict):
-            equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
+        equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
     return list(equal.values())
 
 
 def _algorithms(data: ReportData) -> list[str]:
-    names = (look(v.algorithm).label.removesuffix("(0)") for v in data.variants)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(look(v.algorithm, None).label for v in data.variants))
 
 
 def _finite(value: Any) -> Any:

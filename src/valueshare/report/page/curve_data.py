@@ -26,6 +26,7 @@ from valueshare.report.figures.style import look
 from valueshare.text import how_many
 
 Floats = NDArray[np.float64]
+Runs = dict[tuple[str, float], Floats]  # of one metric and environment, by algorithm and k: [runs, steps]
 
 NONE = 65_535
 LEVELS = 65_534
@@ -85,17 +86,17 @@ def curve_data(data: ReportData) -> Packed:
     if data.scale is not None and len(data.envs) > 1:
         views.append(_all_games(data, data.scale, pack))
         notes.append(data.scale.note)
-    arrays = {env: _arrays(data.main.filter(pl.col("env") == env), list(metrics)) for env in data.envs}
-    room = ROOM - pack.size
-    with_seeds = set[str]()
-    for metric in metrics:  # in their order of interest, as long as there is room
-        room -= sum(a.values[metric].size for a in arrays.values())
-        if room >= 0:
-            with_seeds.add(metric)
-    for env, found in arrays.items():
-        curves = {m: _env_curves(found, m, m in with_seeds, pack) for m in metrics}
+    of_env = {env: data.main.filter(pl.col("env") == env) for env in data.envs}
+    numbers = sum(
+        rows.select("algorithm", "k", "seed").n_unique() * rows["step"].n_unique() for rows in of_env.values()
+    )
+    # Metrics are in their order of interest: seeds of the first ones, as long as there is room.
+    with_seeds = list(metrics)[: max(0, ROOM - pack.size) // max(1, numbers)]
+    for env, rows in of_env.items():
+        steps = rows["step"].unique().sort().to_list()
+        curves = {m: _env_curves(_runs(rows, m, steps), m in with_seeds, pack) for m in metrics}
         kept = {metric: own for metric, own in curves.items() if own}
-        views.append({"label": game(env), "grid": pack.grid(found.steps), "curves": kept})
+        views.append({"label": game(env), "grid": pack.grid(steps), "curves": kept})
     _number_equal_labels(views)
     if left := [label for name, label in metrics.items() if name not in with_seeds]:
         names = ", ".join(left)
@@ -129,32 +130,21 @@ def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
     return codes, low, unit
 
 
-class _Arrays(NamedTuple):
-    """One environment's runs: who they are, and their metrics as [runs, steps], NaN for nothing."""
-
-    steps: list[int]
-    who: list[tuple[str, float]]  # [runs]
-    values: dict[str, Floats]
-
-
-def _arrays(rows: pl.DataFrame, metrics: Sequence[str]) -> _Arrays:
-    steps = rows["step"].unique().sort()
-    runs = rows.select("algorithm", "k", "seed").unique().sort("algorithm", "k", "seed")
-    numbered = rows.join(runs.with_row_index("run"), on=["algorithm", "k", "seed"])
-    at = numbered["run"].to_numpy(), np.searchsorted(steps, numbered["step"].to_numpy())
-    values = {}
-    for name in metrics:
-        own = np.full((runs.height, len(steps)), np.nan)
-        own[at] = numbered[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        values[name] = np.where(np.isfinite(own), own, np.nan)
-    return _Arrays(steps.to_list(), list(runs.select("algorithm", "k").iter_rows()), values)
+def _runs(rows: pl.DataFrame, metric: str, steps: Sequence[int]) -> Runs:
+    """The runs of one environment by algorithm and k, as [runs, steps], NaN for nothing."""
+    who = ["algorithm", "k", "seed"]
+    value = pl.col(metric).cast(pl.Float64)
+    known = rows.select(*who, "step", pl.when(value.is_finite()).then(value).alias(metric))
+    wide = known.pivot("step", index=who, values=metric, aggregate_function="last").sort(who)
+    return {
+        (algorithm, k): own.select(map(str, steps)).to_numpy()
+        for (algorithm, k), own in wide.partition_by("algorithm", "k", as_dict=True).items()
+    }
 
 
-def _env_curves(found: _Arrays, metric: str, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
+def _env_curves(found: Runs, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
-    values = found.values[metric]
-    groups = {who: values[[own == who for own in found.who]] for who in dict.fromkeys(found.who)}
-    groups = {who: runs for who, runs in groups.items() if np.isfinite(runs).any()}
+    groups = {who: runs for who, runs in found.items() if np.isfinite(runs).any()}
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
@@ -237,7 +227,7 @@ def _variants(data: ReportData) -> list[dict[str, Any]]:
     return [
         {
             "label": variant.look.label,
-            "group": look(variant.algorithm).label.removesuffix("(0)"),
+            "group": look(variant.algorithm, None).label,
             "chip": f"k = {variant.k:g}",
             "colour": variant.look.colour,
             "dashed": variant.look.dashed,

@@ -137,8 +137,7 @@ def progress(results: Results) -> float | None:
     """The share of all agent-steps that is done; None where no settings say how many there are."""
     done, planned = 0, 0
     for source in results.about:
-        settings = (source.config or {}).get("settings")
-        if not isinstance(settings, dict):
+        if not source.settings:
             continue
         try:
             table = Path(source.path) / "agents.parquet"
@@ -146,8 +145,7 @@ def progress(results: Results) -> float | None:
         except (OSError, pl.exceptions.PolarsError, InvalidInput):
             continue
         for env, count in agents["env"].value_counts().iter_rows():
-            own = settings.get(env)
-            steps = own.get("steps") if isinstance(own, dict) else None
+            steps = source.settings.get(env, {}).get("steps")
             planned += count * steps if isinstance(steps, int) else 0
         last = results.table.filter(pl.col("source") == source.path)
         done += int(last.group_by("agent").agg(pl.col("step").max())["step"].sum())

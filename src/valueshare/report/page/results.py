@@ -1,7 +1,7 @@
 """The page of any results: the verdict first, then curves, figures, tables, and the runs."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from valueshare.analysis.importers.results import Results
@@ -12,8 +12,7 @@ from valueshare.report.page import elements
 from valueshare.report.page.about import about_parts, agent_rows, lead, short_names, shortened, title
 from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
-from valueshare.report.page.tables import by_environment, findings, score_tables
-from valueshare.report.page.tuned import tuned_tables
+from valueshare.report.page.tables import by_environment, findings, score_tables, tuned_tables
 from valueshare.report.swept_settings import HeldOutChoice, find_tuned
 from valueshare.report.tuned_text import verdict as tuned_verdict
 
@@ -102,14 +101,3 @@ def _figure(picture: Picture) -> str:
     width, height = elements.svg_size(picture.svg) or (1.0, 1.0)
     shape = "wide" if width >= WIDE * height or width >= A_PAGE else ""
     return elements.figure(picture.svg, picture.caption, f"figure-{picture.name}", shape)
-
-
-def panel_section() -> str:
-    """The interactive curves."""
-    return elements.section(*PANEL, name="curves")
-
-
-def with_panel(data: ReportData, title: str, lead: str, sections: Sequence[str], links: Mapping[str, str]) -> str:
-    """A page with `panel_section` among its sections, and the curves that it shows."""
-    curves = {"curve-data": curve_data(data).data}
-    return elements.page(title, lead, sections, scripts=SCRIPTS, data=curves, links=links)

@@ -1,20 +1,29 @@
-"""The tables of the page: findings with their intervals drawn, environments, scores."""
+"""The tables of the page: findings with their intervals drawn, environments, chosen settings, scores."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
+from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
 from valueshare.report.findings import Comparison, Interval, number, odds, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
+from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
+from valueshare.text import plain_number
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
+TUNED_HEADINGS = (
+    *("{first}", "best {second}", "chosen by the first half", "by the second half"),
+    *("score on the other half", "difference from {first} = {plain}"),
+    *("score at the {second} of {first} = {plain}", "agents", "{second}: left out"),
+)
 
 
 def findings(found: Sequence[Comparison]) -> list[str]:
@@ -44,6 +53,28 @@ def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
     )
     table = elements.table(columns, rows, name="by-environment", caption="By environment", tall=True)
     return ["<h3>By environment</h3>", elements.paragraph(text, "small"), table]
+
+
+def tuned_tables(found: Sequence[HeldOutChoice], *, explained: bool = True) -> list[str]:
+    """A heading and a table for each map of two swept settings; `explained`: with how to read it."""
+    parts = []
+    for place, one in enumerate(found):
+        (first, second), (name, _) = one.grid.names, one.grid.settings
+        smallest = one.table[name][0]
+        headings = [text.format(first=first, second=second, plain=plain_number(smallest)) for text in TUNED_HEADINGS]
+        rows = []
+        for row in one.table.to_dicts():
+            settings = (Cell(_or_dash(row[column], plain_number), row[column]) for column in (name, *CHOICES))
+            difference = Cell("–") if row[name] == smallest else _with_interval(row, DIFFERENCE, sign=True)
+            at_plain = Cell(_or_dash(row["mean_at_plain"], number), row["mean_at_plain"])
+            rows.append(
+                [*settings, _with_interval(row, MEAN, sign=False), difference, at_plain, row["runs"], row["failed"]]
+            )
+        caption = f"{one.grid.title}: the best {second} of each {first}"
+        reading = [elements.paragraph(" ".join(tuned_text.reading(one)), "small")] if explained else []
+        table = elements.table(headings, rows, name=f"tuned-{place}", caption=caption)
+        parts += [f"<h3>{html.escape(caption)}</h3>", *reading, table]
+    return parts
 
 
 def score_tables(data: ReportData) -> list[str]:
@@ -135,7 +166,14 @@ def _difference(row: dict[str, Any] | None) -> Cell:
 
 
 def _score(score: float | None, best: bool) -> Cell:
-    if score is None:
-        return Cell("–", None)
-    text = number(score)
+    text = _or_dash(score, number)
     return Cell(f"<b>{text}</b>" if best else text, score)
+
+
+def _with_interval(row: dict[str, Any], names: Sequence[str], *, sign: bool) -> Cell:
+    found = tuned_text.interval(row, names)
+    return Cell("–") if found is None else Cell(f'<span class="number">{written(found, sign=sign)}</span>', found.value)
+
+
+def _or_dash(value: float | None, written: Callable[[float], str]) -> str:
+    return "–" if value is None else written(value)

@@ -65,12 +65,6 @@
   });
 
   /* Long tables are made when they are opened. */
-  const element = (name, content, classes) => {
-    const made = document.createElement(name);
-    if (content !== undefined) made.textContent = content;
-    if (classes) made.className = classes;
-    return made;
-  };
   const shown = (value) =>
     value === null ? "–" : typeof value === "number" && !Number.isInteger(value)
       ? String(Number(value.toPrecision(4))) : String(value);
@@ -78,18 +72,15 @@
     if (details.dataset.built || !details.open) return;
     details.dataset.built = "yes";
     const { columns, rows } = JSON.parse(document.getElementById(details.dataset.rows).textContent);
-    const label = element("label", "Show rows with ", "small");
-    const search = element("input");
-    search.type = "search";
-    const count = element("span", ` ${rows.length} rows`, "small");
-    count.setAttribute("role", "status");
+    const { element } = valueshare;
+    const label = element("label", "Show rows with ", { class: "small" });
+    const search = element("input", "", { type: "search" });
+    const count = element("span", ` ${rows.length} rows`, { class: "small", role: "status" });
     label.append(search);
     const table = element("table"), top = table.createTHead().insertRow();
     const isText = columns.map((_, i) => rows.some((row) => typeof row[i] === "string"));
     columns.forEach((name, i) => {
-      const head = element("th", undefined, isText[i] ? "text" : "");
-      head.scope = "col";
-      head.setAttribute("aria-sort", "none");
+      const head = element("th", "", { class: isText[i] ? "text" : "", scope: "col", "aria-sort": "none" });
       head.append(element("button", name));
       top.append(head);
     });
@@ -97,7 +88,7 @@
     for (const row of rows) {
       const line = body.insertRow();
       row.forEach((value, i) => {
-        const cell = element("td", shown(value), isText[i] ? "text" : "");
+        const cell = element("td", shown(value), { class: isText[i] ? "text" : "" });
         if (typeof value === "number") cell.dataset.v = value;
         line.append(cell);
       });
@@ -111,10 +102,8 @@
       }
       count.textContent = ` ${visible} rows`;
     });
-    const frame = element("div", undefined, "scroll tall");
-    frame.tabIndex = 0;
-    frame.setAttribute("role", "region");
-    frame.setAttribute("aria-label", details.querySelector("summary").textContent);
+    const frame = element("div", "", { class: "scroll tall", tabindex: 0, role: "region",
+      "aria-label": details.querySelector("summary").textContent });
     frame.append(table);
     details.append(label, count, frame);
   }

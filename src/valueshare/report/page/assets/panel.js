@@ -8,8 +8,8 @@
   if (!box) return;
   const part = (name) => box.querySelector(`[data-part="${name}"]`);
   const plot = part("plot"), readout = part("readout"), chips = part("chips"), said = part("said");
-  const state = { view: "", metric: "", off: new Set(), on: new Set(), seeds: false, bands: true,
-    log: false, smooth: 1, cursor: null };
+  const CHECKS = { seeds: false, bands: true, log: false };  /* boxes, and what they are at first */
+  const state = { view: "", metric: "", off: new Set(), on: new Set(), ...CHECKS, smooth: 1, cursor: null };
   let data, numbers, scales, drawn = null;
 
   /* ---- numbers ---- */
@@ -37,9 +37,9 @@
     const words = new URLSearchParams({ view: state.view, metric: state.metric });
     for (const name of state.off) words.append("off", name);
     for (const name of state.on) words.append("on", name);
-    if (state.seeds) words.set("seeds", "1");
-    if (!state.bands) words.set("bands", "0");
-    if (state.log) words.set("log", "1");
+    for (const [name, first] of Object.entries(CHECKS)) {
+      if (state[name] !== first) words.set(name, state[name] ? "1" : "0");
+    }
     if (state.smooth > 1) words.set("smooth", String(state.smooth));
     try { history.replaceState(null, "", `#${words}`); } catch { /* then not in the address */ }
   }
@@ -50,9 +50,9 @@
     state.metric = words.get("metric") || "";
     state.off = new Set(words.getAll("off"));
     state.on = new Set(words.getAll("on"));
-    state.seeds = words.get("seeds") === "1";
-    state.bands = words.get("bands") !== "0";
-    state.log = words.get("log") === "1";
+    for (const [name, first] of Object.entries(CHECKS)) {
+      state[name] = words.get(name) === (first ? "0" : "1") ? !first : first;
+    }
     const window = Number(words.get("smooth"));
     state.smooth = [3, 7, 15].includes(window) ? window : 1;
   }
@@ -61,9 +61,7 @@
     const view = data.views.find((v) => v.label === state.view);
     const known = data.metrics.filter((metric) => view.curves[metric.name]);
     state.metric = fill(part("metric"), known.map((m) => [m.name, m.label]), state.metric);
-    part("seeds").checked = state.seeds;
-    part("bands").checked = state.bands;
-    part("log").checked = state.log;
+    for (const name of Object.keys(CHECKS)) part(name).checked = state[name];
     part("smooth").value = String(state.smooth);
     part("view-field").hidden = data.views.length < 2;
     part("smooth-field").hidden = data.grids[view.grid].length < 20;
@@ -247,7 +245,7 @@
   for (const name of ["view", "metric"]) {
     part(name).addEventListener("change", () => { state[name] = part(name).value; redraw(); });
   }
-  for (const name of ["seeds", "bands", "log"]) {
+  for (const name of Object.keys(CHECKS)) {
     part(name).addEventListener("change", () => { state[name] = part(name).checked; redraw(); });
   }
   part("smooth").addEventListener("change", () => {

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from valueshare import InvalidInput
 from valueshare.analysis.tuned import tuned_increase
 
 Floats = NDArray[np.float64]
@@ -190,8 +189,7 @@ def test_a_run_that_diverged_among_the_scored_alone_is_in_no_average() -> None:
         (4.0, 0.1): [-9, -9, -9, -9],
         (4.0, 0.2): [-5, -5, -5, None],
     }
-    first = pl.col("seed") < 2
-    table = tuned_increase(runs(scores, diverged=[(4.0, 0.2)]), choose=first, score=~first)
+    table = tuned_increase(runs(scores, diverged=[(4.0, 0.2)]), held_out=True)
     assert row(table, 4.0)["best_step_size"] == 0.1
     assert row(table, 4.0)["increase_percent"] == pytest.approx(10.0)
 
@@ -204,30 +202,18 @@ SPLIT: Scores = {
     (4.0, 0.1): [3, 3, 9, 9],
     (4.0, 0.2): [12, 12, 5, 5],
 }
-FIRST, SECOND = pl.col("seed") < 2, pl.col("seed") >= 2
 
 
-def test_chosen_on_the_first_scored_on_the_second() -> None:
-    """The first two seeds choose 0.1 (10 > 1) and 0.2 (12 > 3), which score 4 and 5: 25 %."""
-    table = tuned_increase(runs(SPLIT), choose=FIRST, score=SECOND)
-    assert table["best_step_size"].to_list() == [0.1, 0.2]
-    assert table["mean_score"].to_list() == [4.0, 5.0]
-    assert row(table, 4.0)["increase_percent"] == pytest.approx(25.0)
+def test_each_half_is_scored_at_the_choice_of_the_other() -> None:
+    """The first two seeds choose 0.1 (10 > 1) and 0.2 (12 > 3), which score 4 and 5 on the last two.
 
-
-def test_the_other_way_round() -> None:
-    """The last two choose 0.2 (8 > 4) and 0.1 (9 > 5), which score 1 and 3 on the first two."""
-    table = tuned_increase(runs(SPLIT), choose=SECOND, score=FIRST)
-    assert table["best_step_size"].to_list() == [0.2, 0.1]
-    assert table["mean_score"].to_list() == [1.0, 3.0]
-
-
-def test_both_ways_takes_the_scores_together() -> None:
-    """4, 4, 1, 1 at k = 0 and 5, 5, 3, 3 at k = 4: means 2.5 and 4, which is 60 % more."""
-    table = tuned_increase(runs(SPLIT), choose=FIRST, score=SECOND, both_ways=True)
+    The last two choose 0.2 (8 > 4) and 0.1 (9 > 5), which score 1 and 3 on the first two. So 4, 4, 1, 1 at k = 0 and
+    5, 5, 3, 3 at k = 4: means 2.5 and 4, which is 60 % more.
+    """
+    table = tuned_increase(runs(SPLIT), held_out=True)
     assert table["mean_score"].to_list() == [2.5, 4.0]
     assert row(table, 4.0)["increase_percent"] == pytest.approx(60.0)
-    assert table["best_step_size"].to_list() == [0.1, 0.2]  # of the first turn
+    assert table["best_step_size"].to_list() == [0.1, 0.2]  # of the first half
 
 
 def test_choosing_on_the_scored_seeds_flatters() -> None:
@@ -235,12 +221,6 @@ def test_choosing_on_the_scored_seeds_flatters() -> None:
     rng = np.random.default_rng(7)
     noise: Scores = {(0.0, round(0.02 * (i + 1), 2)): rng.normal(100, 10, size=8).tolist() for i in range(40)}
     same = row(tuned_increase(runs(noise)), 0.0)["mean_score"]
-    half = pl.col("seed") < 4
-    crossed = tuned_increase(runs(noise), choose=half, score=~half, both_ways=True)
+    crossed = tuned_increase(runs(noise), held_out=True)
     assert same > 100 + 1.5 * 10 / np.sqrt(8)
     assert abs(row(crossed, 0.0)["mean_score"] - 100) < 3 * 10 / np.sqrt(8)
-
-
-def test_no_runs_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="no runs are left"):
-        tuned_increase(runs(KNOWN), choose=pl.col("seed") > 99)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from valueshare.analysis.held_out import tuned_pair, tuned_scores
+from valueshare.analysis.tuned import tuned_pair, tuned_scores
 
 Scores = Mapping[tuple[float, float], Sequence[float | None]]  # (k, step size) -> scores by seed
 Known = dict[tuple[float, float], list[float]]
@@ -51,7 +51,7 @@ def test_choices_and_scores_are_those_of_plain_python(made_up: Known) -> None:
         second = max(sizes, key=lambda size: mean(own[size][4:]))
         choices[k] = first, second
         held_out[k] = [*made_up[k, first][4:], *made_up[k, second][:4]]
-        assert found[k]["best_step_size"] == max(sizes, key=lambda size: mean(own[size]))
+        assert found[k]["best"] == max(sizes, key=lambda size: mean(own[size]))
         assert (found[k]["first_half_choice"], found[k]["second_half_choice"]) == (first, second)
         assert found[k]["mean"] == pytest.approx(mean(held_out[k]))
         assert found[k]["difference"] == pytest.approx(mean(held_out[k]) - mean(held_out[0.0]))
@@ -103,21 +103,21 @@ def test_a_step_size_that_failed_is_no_candidate() -> None:
         (8.0, 0.1): [5, 5, 5, 5],  # diverged, and there is no other
     }
     found = rows_of(tuned_scores(runs(scores, [(0.0, 0.2), (8.0, 0.1)]), resamples=FEW))
-    assert [found[k]["best_step_size"] for k in (0.0, 4.0, 8.0)] == [0.1, 0.1, None]
-    assert [found[k]["failed_step_sizes"] for k in (0.0, 4.0, 8.0)] == [1, 1, 1]
+    assert [found[k]["best"] for k in (0.0, 4.0, 8.0)] == [0.1, 0.1, None]
+    assert [found[k]["failed"] for k in (0.0, 4.0, 8.0)] == [1, 1, 1]
     assert [found[k]["mean"] for k in (0.0, 4.0, 8.0)] == [1.0, 2.0, None]
     assert found[8.0]["difference"] is None
 
 
 def test_one_seed_chooses_and_scores_nothing() -> None:
     (row,) = tuned_scores(runs({(0.0, 0.1): [1], (0.0, 0.2): [2]}), resamples=FEW).to_dicts()
-    assert (row["best_step_size"], row["mean"], row["runs"]) == (0.2, None, 0)
+    assert (row["best"], row["mean"], row["runs"]) == (0.2, None, 0)
 
 
 def test_a_step_size_without_runs_in_one_half_is_no_choice() -> None:
     """0.2 has one run, the better one: it is the best of all, but cannot be chosen and scored."""
     (row,) = tuned_scores(runs({(0.0, 0.1): [1, 1], (0.0, 0.2): [9]}), resamples=FEW).to_dicts()
-    assert (row["best_step_size"], row["first_half_choice"], row["second_half_choice"]) == (0.2, 0.1, 0.1)
+    assert (row["best"], row["first_half_choice"], row["second_half_choice"]) == (0.2, 0.1, 0.1)
     assert (row["mean"], row["runs"]) == (1.0, 2)
 
 
@@ -138,7 +138,7 @@ def test_a_k_with_seeds_of_one_half_alone_is_not_scored() -> None:
     own = {0.0: (0, 1, 2, 3), 4.0: (0, 1), 8.0: (2, 3)}
     kept = pl.any_horizontal((pl.col("k") == k) & pl.col("seed").is_in(seeds) for k, seeds in own.items())
     found = tuned_scores(table.filter(kept), resamples=FEW)
-    assert found["best_step_size"].to_list() == [0.1, 0.1, 0.1]
+    assert found["best"].to_list() == [0.1, 0.1, 0.1]
     assert found["mean_at_best"].to_list() == [4.0, 6.0, 9.0]
     assert found["mean"].to_list() == [4.0, None, None]
     assert found["runs"].to_list() == [4, 0, 0]
