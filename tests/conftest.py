@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -19,6 +20,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
+@pytest.fixture(autouse=True)
+def _the_cpu_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test leaves the device out, it is the CPU on a machine with a GPU too."""
+    if Path("/dev/nvidiactl").exists():
+        monkeypatch.setattr("valueshare.resources._has_cuda", lambda: False)
 
 
 class Said(NamedTuple):

@@ -169,6 +169,8 @@ def prepare(
         except InvalidInput as error:
             given = given._replace(workers=Choice(1, first_line(error)))
     if cluster is None:
+        if chosen.compiled.value and compiles:
+            launcher.check(split, execution)  # nothing is compiled for a run that is refused
         chosen = _compilable(chosen, automatic=plan.compiled is None, begun=begun, compiles=compiles)
     split = replace(split, compiled=chosen.compiled.value)
     return Prepared(split, launcher, chosen, [chosen.line, *([] if begun else _hints(split))])
