@@ -19,7 +19,9 @@ from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import make_plan
 from valueshare.runs.storage.locations import Url
+from valueshare.runs.workers.cluster import Node
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
+from valueshare.runs.workers.ray import RayLauncher
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = (
@@ -101,6 +103,20 @@ def test_populations_are_split_for_the_workers(monkeypatch: pytest.MonkeyPatch) 
     made = prepared(plan)
     assert made.resources.workers == (2, "more do not fit into memory")
     assert len(made.plan.populations) == 2
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(0.0, "cpu (no CUDA device)"), (2.0, "cuda (found)")])
+def test_a_cluster_chooses_by_its_nodes(gpus: float, device: str) -> None:
+    options = LauncherOptions(launcher="ray")
+    cluster = RayLauncher(
+        None, options, [Node("a", "10.0.0.1", 8.0, 0.0, 1e11), Node("b", "10.0.0.2", 8.0, gpus, 1e11)]
+    )
+    plan = make_plan("CartPole-v1", seeds=8, steps=10**9, **LEFT_OUT)
+    made = prepare(plan, ExecutionOptions(launcher=options), cluster, begun=True)  # nothing is split
+    assert made.launcher is cluster
+    assert made.resources.line == (
+        f"resources: {device}, 1 process (per population, by Ray), not compiled (on Ray only with --compile)"
+    )
 
 
 def network(shape: Any, k: float) -> nn.Module:

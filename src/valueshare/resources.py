@@ -35,11 +35,11 @@ class Speedup(NamedTuple):
 
 
 # From docs/speed.md. CPU, 64 agents in 2 processes: 7,738 and compiled 17,498 agent-steps per second, so 0.14 ms of a
-# process per agent-step. Compiling LunarLander's DQN took 106 s of CPU time with an empty cache, 4 s with a full one
-# (2 cores, loaded, PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17, of 2,040 agents 11.10 and
-# 4.67 ms; compiling takes about a minute.
+# process per agent-step. A compiled run of 1,300 steps of 4 LunarLander agents took 115 s of CPU time with an empty
+# cache and 8 s when repeated (2 busy cores, PyTorch 2.13). CUDA: a step of one agent takes 0.72 ms and compiled 0.17,
+# of 2,040 agents 11.10 and 4.67 ms; that compiling takes a minute is assumed.
 SPEEDUPS = {"cpu": Speedup(100.0, 0.0, 0.14e-3), "cuda": Speedup(60.0, 0.55e-3, 2.9e-6)}
-# A worker process takes about 5 s to start, and two save 0.035 ms per agent-step (6,084 and 7,738 per second, there).
+# A worker process is assumed to take 5 s to start; two save 0.035 ms per agent-step (6,084 and 7,738 per second).
 SHORT_RUN = 150_000  # agent-steps
 TF32_CAPABILITY = 8  # of Ampere and later GPUs
 

@@ -45,6 +45,5 @@ class AtariOptions:
     device: str = "auto"
     """cpu, cuda or cuda:0; auto: the GPU if there is one."""
     compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None
-    """Compile the agents' step with torch.compile: takes a minute or two, then each step is faster; left out: where the
-    run is long enough."""
+    """Compile with torch.compile: takes a minute or two, then steps are faster; left out: if the run is long enough."""
     tf32: Annotated[bool, _help("tf32")] = False
