@@ -289,6 +289,17 @@ def test_numbers_and_names_as_others_write_them(tmp_path: Path, capsys: pytest.C
     assert "ib-dqn" in said
 
 
+def test_the_plan_of_a_study_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["reproduce", "lunarlander", "--scale", "smoke", "--plan"])
+    said = capsys.readouterr().out
+    assert "--algorithm ib-dqn" in said
+    assert "resources: " in said
+    assert contents(tmp_path) == {}
+
+
 @pytest.mark.parametrize(
     ("out", "message"),
     [

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import AutoCompile, Device, Out, Tf32, Threads, writable_location
+from valueshare.cli.arguments import (
+    GROUPS,
+    AutoCompile,
+    Device,
+    Out,
+    Tf32,
+    Threads,
+    persistent_location,
+    writable_location,
+)
 from valueshare.cli.training import command_line, held_plan, run_and_report, training_library
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.signals import stop_on_signals
@@ -32,6 +41,8 @@ class StudyArguments:
     compile: AutoCompile = None
     tf32: Tf32 = False
     threads: Threads = 0
+    plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False
+    """Print all settings and the memory needed, without running anything."""
 
     def of_study(self) -> dict[str, Any]:
         """Those that the study itself takes."""
@@ -64,7 +75,8 @@ def reproduce_study(
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
-    whole = writable_location(f"results/{study.name}-{study.scale}" if given.out is None else given.out)
+    chosen = f"results/{study.name}-{study.scale}" if given.out is None else given.out
+    whole = persistent_location(chosen) if given.plan else writable_location(chosen)
     plan, folder = starting.select_shard(study.plan, whole, launcher)
     device = None if given.device == "auto" else given.device
     options = {"scale": study.scale, "device": device, "eval_episodes": given.eval_episodes, "seeds": given.seeds}
@@ -72,6 +84,10 @@ def reproduce_study(
     command = command_line(f"reproduce {study.name}", {**options, **study.options, **flags})
     with stop_on_signals() as stop:
         execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
+        if given.plan:
+            for line in starting.plan_lines(plan, execution):
+                print(line, flush=True)  # before a refusal
+            return
         if held_plan(folder, plan, launcher) is not None:
             work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
         else:
