@@ -9,8 +9,9 @@ as with `--workers 2`. Processes say when they are warm and compiled, begin toge
 steps of their whole loops over the same stretch of time.
 
 Stable-Baselines3 gets a virtual environment of its own, benchmarks/.venv, made here on the first
-run; it borrows PyTorch from the Python this runs with, so that both have the same one. All take
-turns, and every round is shown: how far the rounds of one are apart is the noise of the machine.
+run; it borrows PyTorch from the Python this runs with, so that both have the same one. Box2D has no
+wheels for aarch64: there, give a Python that has it with --sb3-python. All take turns,
+and every round is shown: how far the rounds of one are apart is the noise of the machine.
 About four minutes, most of them measuring; the first run compiles longer.
 """
 
@@ -36,7 +37,7 @@ ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
 # Runs in the other virtual environment. Says "ready" after its first updates, then waits for "go".
 LEARNER = """
 import sys, time
-import torch
+import gymnasium, torch
 torch.set_num_threads(1)
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
@@ -53,7 +54,8 @@ class Until(BaseCallback):
         return self.deadline is None or time.perf_counter() < self.deadline
 
 
-model = DQN("MlpPolicy", "LunarLander-v3", policy_kwargs={"net_arch": [128, 128]}, seed=seed,
+# An object, not its id: given an id, Stable-Baselines3 turns rendering on.
+model = DQN("MlpPolicy", gymnasium.make("LunarLander-v3"), policy_kwargs={"net_arch": [128, 128]}, seed=seed,
             learning_rate=5e-4, batch_size=64, buffer_size=100_000, learning_starts=1_000,
             train_freq=4, gradient_steps=1, target_update_interval=500, gamma=0.99,
             exploration_fraction=0.1, exploration_final_eps=0.05, device="cpu")
@@ -108,7 +110,7 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))[:CORES]
     os.sched_setaffinity(0, cores)  # children inherit it
     load = os.getloadavg()[0]
-    python = other_python()
+    python = options.sb3_python or other_python()
     kinds = [(count, how) for count in (1, CORES) for how in ("eager", "compiled")]
     names = {
         (count, how): f"valueshare, {options.agents} agents in "
@@ -146,6 +148,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--agents", type=int, default=64, help="divided among processes")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--sb3-python", type=Path, help="Python with Stable-Baselines3 and Box2D, if there is one")
     options = parser.parse_args()
     if options.agents < CORES or options.agents % CORES:
         parser.error(f"--agents {options.agents}: write a multiple of {CORES}")

@@ -16,8 +16,8 @@ import pytest
 import valueshare
 from valueshare import extras
 from valueshare.cli import COMMANDS, main, make_app
-from valueshare.cli.messages import OTHER_NAMES
 from valueshare.extras import install_command
+from valueshare.population.other_names import OTHER_NAMES
 
 QUICK = ("--k", "0", "1.6", "--step-sizes", "0.1", "0.3", "--seeds", "2", "--steps", "200")
 
@@ -275,9 +275,9 @@ def test_more_bad_input(
 def test_names_of_other_libraries_lead_to_options_of_train() -> None:
     options = {name for one in make_app()["train"].assemble_argument_collection() for name in one.names}
     others = [name for names in OTHER_NAMES.values() for name in names]
-    assert set(OTHER_NAMES) <= options
+    assert {f"--{name.replace('_', '-')}" for name in OTHER_NAMES} <= options
     assert len(others) == len(set(others))
-    assert not options & set(others)
+    assert not options & {f"--{name.replace('_', '-')}" for name in others}
 
 
 def test_numbers_and_names_as_others_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

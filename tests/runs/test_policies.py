@@ -1,5 +1,6 @@
 """Trained agents as policies: their numbers against NumPy, their files without this package."""
 
+import dataclasses
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from episodes import SHORT
@@ -61,8 +63,16 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
     last = run.records.filter(step=120).sort("agent")["score"].to_list()
     assert run.best().number == last.index(max(last))
     assert run.best("ib-iqn", k=K).number == 4 + int(last[5] > last[4])
-    with pytest.raises(InvalidInput, match="no agent of this run fits"):
+    assert run.best("IB_IQN").number == run.best("ib-iqn").number
+    with pytest.raises(InvalidInput, match=r"k = 7.0: write one of 3.0"):
         run.best("ib-dqn", k=7)
+    with pytest.raises(InvalidInput, match=r"algorithm = 'dqn': write one of ib-dqn, rdq, ib-iqn"):
+        run.best("dqn")
+    with pytest.raises(InvalidInput, match=r"k = 'n': write a number"):
+        run.best("ib-dqn", k="n")  # type: ignore[arg-type]
+    two = dataclasses.replace(run, agents=run.agents.with_columns(env=pl.format("env-{}", pl.col("agent") % 2)))
+    with pytest.raises(InvalidInput, match="several environments do not compare: give env, env-0 or env-1"):
+        two.best()
 
 
 def test_files_hold_the_same_values_without_this_package(run: Run, tmp_path: Path) -> None:
@@ -89,6 +99,13 @@ def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
         policy.export("agent.bin")
     with pytest.raises(InvalidInput, match=r"observation of shape \[3\]: this agent sees \[4\], or a batch"):
         policy([0.0, 1.0, 2.0])
+    for what in (None, {"a": 1}, "abcd", [[0.0], [1.0, 2.0]]):
+        with pytest.raises(InvalidInput, match=r"no observation .*: give an array of shape \[4\]|observation of shape"):
+            policy(what)
+    with pytest.raises(InvalidInput, match="not finite"):
+        policy([0.0, 1.0, np.nan, 0.0])
+    with pytest.raises(InvalidInput, match=r"there is no folder .*: make it first"):
+        policy.export(tmp_path / "none" / "agent.pt")
     with pytest.raises(InvalidInput, match=r"there is no agent 9 .*its agents are 0 to 5"):
         run.agent(9)
     if find_spec("onnxscript") is None:

@@ -16,30 +16,8 @@ from cyclopts import (
 )
 
 from valueshare.cli.training import train
+from valueshare.population.other_names import our_name
 
-# Options of other libraries (Stable-Baselines3, RL Zoo, CleanRL, PFRL, Dopamine) by their names here.
-OTHER_NAMES = {
-    "--env": ("--env-id", "--environment", "--game", "--env-name"),
-    "--algorithm": ("--algo", "--agent-name"),
-    "--steps": ("--total-timesteps", "--timesteps", "--n-timesteps", "--total-steps", "--num-steps", "--frames"),
-    "--hidden": ("--net-arch", "--hidden-sizes", "--hidden-size", "--layers", "--n-hidden-channels"),
-    "--step-size": ("--learning-rate", "--lr", "--alpha"),
-    "--discount": ("--gamma", "--discount-factor"),
-    "--optimizer-epsilon": ("--adam-eps", "--optimizer-eps", "--adam-epsilon"),
-    "--replay-capacity": ("--buffer-size", "--replay-size", "--memory-size", "--replay-buffer-size"),
-    "--learning-starts": ("--replay-start-size", "--replay-start", "--min-replay-history", "--warmup", "--start-steps"),
-    "--update-interval": ("--train-freq", "--train-frequency", "--update-period", "--update-frequency"),
-    "--target-update-interval": ("--target-network-frequency", "--target-update-period", "--target-update-freq"),
-    "--batch-size": ("--minibatch-size", "--minibatch"),
-    "--epsilon-start": ("--exploration-initial-eps", "--start-e", "--eps-start"),
-    "--epsilon-end": ("--exploration-final-eps", "--end-e", "--eps-end", "--final-epsilon", "--epsilon-train"),
-    "--epsilon-steps": ("--exploration-fraction", "--epsilon-decay", "--eps-decay", "--final-exploration-frames"),
-    "--quantiles": ("--n-quantiles", "--num-tau-samples"),
-    "--eval-interval": ("--eval-freq", "--evaluation-interval"),
-    "--eval-episodes": ("--n-eval-episodes", "--eval-n-runs"),
-    "--eval-epsilon": ("--epsilon-eval",),
-    "--out": ("--output", "--output-dir", "--log-dir", "--logdir", "--outdir", "--save-dir", "--log-folder"),
-}
 OF_TRAIN = inspect.signature(train).parameters
 
 
@@ -91,9 +69,9 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     option = option.partition("=")[0]
     if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
         return f"a run resumes with its own settings: leave out {option}"
-    for ours, others in OTHER_NAMES.items():
-        if option in others and ours in options:
-            return f"{command} has no option {option}: it is called {ours} here"
+    ours = our_name(option.lstrip("-").replace("-", "_"))
+    if ours is not None and (as_option := f"--{ours.replace('_', '-')}") in options:
+        return f"{command} has no option {option}: it is called {as_option} here"
     near = get_close_matches(option, options, 2)
     hint = f"did you mean {' or '.join(near)}?" if near else f"valueshare {command} --help has all"
     return f"{command} has no option {option}: {hint}"

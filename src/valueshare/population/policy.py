@@ -69,9 +69,15 @@ class Policy:
 
     @torch.no_grad()
     def q_values(self, observation: Any) -> NDArray[np.float32]:
-        """Action-values of one observation [A], or of a batch of them [B, A]."""
-        shape, dtype = self.population.env.network_shape, torch_dtype(self.population.env.observation_dtype)
-        obs = torch.as_tensor(np.asarray(observation)).to(dtype)
+        """Action-values of one observation [A], or of a batch of them [B, A]; in units of the scaled reward."""
+        shape = self.population.env.network_shape
+        try:
+            numbers = np.array(observation, dtype=self.population.env.observation_dtype)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"no observation ({first_line(error)}): give an array of shape {list(shape)}") from error
+        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            raise InvalidInput("the observation is not finite")
+        obs = torch.from_numpy(numbers)
         if obs.shape[-len(shape) :] != shape or obs.ndim > len(shape) + 1:
             raise InvalidInput(
                 f"an observation of shape {list(obs.shape)}: this agent sees {list(shape)}, or a batch of them"
@@ -88,6 +94,8 @@ class Policy:
         if path.suffix not in FORMATS:
             known = ", ".join(f"{suffix} ({name})" for suffix, name in FORMATS.items())
             raise InvalidInput(f"{path.name!r} names no format: end it with {known}")
+        if not path.parent.is_dir():
+            raise InvalidInput(f"there is no folder {path.parent}: make it first")
         example = torch.zeros((2, *env.network_shape), dtype=torch_dtype(env.observation_dtype))
         if path.suffix == ".pt":
             torch.jit.trace(self._values, example).save(str(path))  # type: ignore[no-untyped-call]

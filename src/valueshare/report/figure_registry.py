@@ -153,6 +153,11 @@ def _by_game(
         assert data.pair is not None  # or the figure was refused
         plain, layered = (variant.look for variant in data.pair)
         table, notes = data.differences(data.main, column)
+        if column == "overestimation" and (others := table.filter(pl.col("mean_y") <= 0)["env"].to_list()):
+            notes = (
+                *notes,
+                f"{plain.label} does not overestimate in {', '.join(others)}: bars there are no reductions.",
+            )
         return draw(table, plain, layered), caption.format(plain=plain.label, layered=layered.label), notes
 
     return content

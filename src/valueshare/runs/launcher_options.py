@@ -57,7 +57,7 @@ class LauncherOptions:
             if not isinstance(value, Integral):
                 raise InvalidInput(f"{option} = {value!r}: write a number")
             if value < least:
-                wanted = "0" if name == "ray_retries" else "1, or leave it out"
+                wanted = "0" if name == "ray_retries" else "1, or 0 for an automatic choice"
                 raise InvalidInput(f"{option} = {value}: write a number >= {wanted}")
         if not isinstance(self.shard, str):
             raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")

@@ -20,6 +20,7 @@ from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
+from valueshare.population.other_names import our_name
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
@@ -48,6 +49,8 @@ def make_plan(
     """
     for name in settings:
         _check_known("setting", name, SETTINGS)
+    if not (compiled is None or isinstance(compiled, bool)):
+        raise InvalidInput(f"compile = {compiled!r}: write True or False, or leave it out")
     envs = _names("env", env)
     algorithms = [name.lower().replace("_", "-") for name in _names("algorithm", algorithm)]  # DQN, IB_DQN
     for name in algorithms:
@@ -254,6 +257,8 @@ def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
 
 def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
     if name not in (known := list(known)):
+        if kind == "setting" and (ours := our_name(name)) is not None:
+            raise InvalidInput(f"there is no setting {name!r}: it is called {ours!r} here")
         near = get_close_matches(name.lower(), known, 2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(known)}"
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")

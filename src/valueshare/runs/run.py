@@ -17,7 +17,7 @@ from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.setting import whole
+from valueshare.setting import number, whole
 from valueshare.text import how_many
 
 ROWS = 10  # of scores in the repr of a run
@@ -53,13 +53,13 @@ class Run:
         with self._copied_weights(agent) as folder:
             return read_weights(folder, agent)
 
-    def agent(self, number: int, *, network: NetworkFactory | None = None) -> Policy:
+    def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
         """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
-        number = whole("agent", number)
+        agent = whole("agent", agent)
         if isinstance(self.folder, Path):
-            return read_policy(self.folder, number, network)
-        with self._copied_weights(number) as folder:
-            return read_policy(folder, number, network)
+            return read_policy(self.folder, agent, network)
+        with self._copied_weights(agent) as folder:
+            return read_policy(folder, agent, network)
 
     def best(
         self,
@@ -69,17 +69,27 @@ class Run:
         env: str | None = None,
         network: NetworkFactory | None = None,
     ) -> Policy:
-        """The agent with the highest score in its last evaluation, of all or of some.
+        """The agent with the highest score in its last evaluation, of all or of some, on one environment.
 
         The best of many agents is partly luck: its score in new episodes will be lower.
         """
+        wanted = {
+            "env": env,
+            "algorithm": None if algorithm is None else algorithm.lower().replace("_", "-"),
+            "k": None if k is None else number("k", k),
+        }
         scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
         found = self.agents.join(scores.select("agent", "score"), on="agent")
-        for column, value in (("algorithm", algorithm), ("k", k), ("env", env)):
+        if found.is_empty():
+            raise InvalidInput("no agent of this run has a score yet: resume it first")
+        for column, value in wanted.items():
+            there = found[column].unique(maintain_order=True).to_list()
+            if value is not None and value not in there:
+                raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
             if value is not None:
                 found = found.filter(pl.col(column) == value)
-        if found.is_empty():
-            raise InvalidInput("no agent of this run fits and has a score: see its agents and records")
+            elif column == "env" and len(there) > 1:
+                raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(there)}")
         return self.agent(found.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
 
     @contextmanager
