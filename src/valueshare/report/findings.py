@@ -147,7 +147,8 @@ def in_numbers(found: Comparison) -> str:
     if found.difference is not None and found.values is not None:
         x, y = found.values
         parts.append(f": {found.what} {number(x)} against {number(y)}, a difference of {written(found.difference)}")
-    parts.append(f"; a run of it is the better one with probability {odds(found.improvement)}")
+    if found.improvement.low is not None:  # of single runs it says nothing
+        parts.append(f"; a run of it is the better one with probability {odds(found.improvement)}")
     if found.envs.height > 1:
         up, down = sides(found)
         parts.append(f"; of {found.envs.height} environments it is clearly higher on {up} and clearly lower on {down}")
