@@ -79,7 +79,7 @@ class Run:
             "k": None if k is None else number("k", k),
         }
         scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
-        found = self.agents.join(scores.select("agent", "score"), on="agent")
+        found = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
         if found.is_empty():
             raise InvalidInput("no agent of this run has a score yet: resume it first")
         for column, value in wanted.items():
