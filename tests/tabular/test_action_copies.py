@@ -78,6 +78,7 @@ def test_tables_that_do_not_fit_are_refused_before_they_are_made(
     assert not (tmp_path / "copies").exists()
 
 
+@pytest.mark.slow
 def test_a_length_compiled_in_or_not_changes_no_bit() -> None:
     mdp = gridworld(step_reward=-1.0)
     unrolled, loops = (residuals_of(mdp, 3.0, 0.1, 400, 4, length=own) for own in ((0,) * 4, np.zeros(4, np.bool_)))
