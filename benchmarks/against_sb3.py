@@ -10,7 +10,7 @@ steps of their whole loops over the same stretch of time.
 
 Stable-Baselines3 gets a virtual environment of its own, benchmarks/.venv, made here on the first
 run; it borrows PyTorch from the Python this runs with, so that both have the same one. Box2D has no
-wheels for aarch64: there, give a Python that has it with --sb3-python. All take turns,
+wheels for aarch64: there, give a Python that has it with --sb3-python. All alternate,
 and every round is shown: how far the rounds of one are apart is the noise of the machine.
 About four minutes, most of them measuring; the first run compiles longer.
 """

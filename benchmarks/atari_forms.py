@@ -42,7 +42,7 @@ def grouped(layer: Convolution, image: Tensor) -> Tensor:
 
 
 def nested(layer: Convolution, image: Tensor) -> Tensor:
-    """Patches made first across, then down: two joins of m pieces instead of one of m²."""
+    """Patches made first across, then down: two joins of m slices instead of one of m²."""
     m, grid = layer.kernel // layer.stride, blocks(image, layer.stride)
     down, across = (size - m + 1 for size in grid.shape[-3:-1])
     wide = torch.cat([grid[..., j : j + across, :] for j in range(m)], -1)

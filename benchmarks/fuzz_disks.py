@@ -44,8 +44,8 @@ def _words(fuzz: "Fuzz", rng: random.Random, disk: Path) -> list[str]:
         shutil.copytree(fuzz.finished, run)
         return ["report", run, "--figures", "learning-curves", "--resamples", "50"]
     if kind == "play":
-        film = str(disk / "new.gif")
-        return ["play", str(fuzz.finished), "--agent", "0", "--video", film, "--max-steps", "9"]
+        video = str(disk / "new.gif")
+        return ["play", str(fuzz.finished), "--agent", "0", "--video", video, "--max-steps", "9"]
     if kind == "tabular":
         return ["tabular", "--seeds", "1", "--steps", "20", "--k", "0", "1", "--out", run]
     return [*SMALL, "--out", run]

@@ -40,7 +40,7 @@ TABULAR = [
 
 
 class Scenario(NamedTuple):
-    """A command that is killed and goes on, to be compared with one that was left alone."""
+    """A command that is killed and resumed, to be compared with one that was left alone."""
 
     name: str
     share: float  # of the kills
@@ -55,7 +55,7 @@ class Scenario(NamedTuple):
         return f"local://{root / RUN}" if self.is_address else str(root / RUN)
 
     def words(self, root: Path, ray_address: str | None) -> list[str]:
-        """The command that begins the run, or goes on with it where there is one."""
+        """The command that starts the run, or resumes it where there is one."""
         ray = ["--launcher", "ray", "--ray-address", ray_address] if ray_address else []
         if self.again is None or not (root / RUN / "config.json").exists():
             return [*self.first, *ray, "--out", self.place(root)]

@@ -72,10 +72,11 @@ def test_the_line() -> None:
     chosen = choose(AUTO, size(8, 200_000), cores=2, cuda=False)
     assert chosen.line == (
         "resources: cpu (no CUDA device), 2 worker processes (2 cores), "
-        "compiled (1.6 million agent-steps repay about 100 s per process)"
+        "compiled (takes about 100 s per process, and saves more over 1.6 million agent-steps)"
     )
     assert choose(Resources(workers=Choice(1)), size(2, 60), cores=2, cuda=True).line == (
-        "resources: cuda (found), 1 process (given), not compiled (120 agent-steps do not repay about 60 s)"
+        "resources: cuda (found), 1 process (given), "
+        "not compiled (takes about 60 s, and saves less over 120 agent-steps)"
     )
 
 
@@ -162,7 +163,7 @@ def test_a_compiled_run_is_resumed_where_there_is_a_compiler(monkeypatch: pytest
 def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--out", run)
-    line = "1 process (a short run), not compiled (120 agent-steps do not repay about 100 s)\n"
+    line = "1 process (a short run), not compiled (takes about 100 s, and saves less over 120 agent-steps)\n"
     assert (code, line in out) == (0, True)
     config = json.loads((run / "config.json").read_text())
     assert (config["device"], config["compile"]) == ("cpu", False)

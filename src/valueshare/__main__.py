@@ -34,7 +34,7 @@ def run() -> None:
     with loading(codes):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # a terminal without our letters shows others
+                stream.reconfigure(errors="replace")  # a terminal that lacks a character shows another
         try:
             from valueshare.cli import main
         except (ImportError, MemoryError) as error:

@@ -98,8 +98,8 @@ def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resour
         repaid = saved >= populations * speedup.compile_seconds
         count = f"{size.agent_steps / 1e6:,.1f} million" if size.agent_steps >= 1e6 else f"{size.agent_steps:,}"
         each = " per process" if workers.value > 1 else " per population" if populations > 1 else ""
-        verb = "repay" if repaid else "do not repay"
-        compiled = Choice(repaid, f"{count} agent-steps {verb} about {speedup.compile_seconds:.0f} s{each}")
+        cost = f"takes about {speedup.compile_seconds:.0f} s{each}"
+        compiled = Choice(repaid, f"{cost}, and saves {'more' if repaid else 'less'} over {count} agent-steps")
     return Resources(device, workers, compiled)
 
 
@@ -132,11 +132,11 @@ def prepare(
 ) -> Prepared:
     """Choose the resources of a plan and split its populations for them; those of a run that has `begun` stay.
 
-    Without `compiles`, nothing is compiled to try it: it is only looked for a compiler.
+    With `compiles`, a small function is compiled as a test; without it, only the compiler is looked for.
     """
     if cluster is None and plan.device != AUTO:
         checked_device(plan.device)
-    origin, specs = "stored" if begun else "given", plan.populations.values()
+    origin, specs = "as stored" if begun else "given", plan.populations.values()
     given = Resources(Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin))
     size = RunSize(
         agent_steps=sum(spec.agent_steps for spec in specs),
@@ -151,10 +151,10 @@ def prepare(
     elif not given.workers.value and plan.network is not None:
         given = given._replace(workers=Choice(1, "a network of your own"))
     elif not given.workers.value and isinstance(location, Url) and location.scheme == "memory":
-        given = given._replace(workers=Choice(1, "memory:// is of one process"))
+        given = given._replace(workers=Choice(1, "memory:// belongs to one process"))
     automatic = not given.workers.value
+    cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
-        cuda = _has_cuda() if cluster is None else cluster.has_gpus
         chosen = choose(given, size, cores=available_cores(), cuda=cuda)
         launcher = cluster or _local(replace(execution.launcher, workers=chosen.workers.value))
         split = replace(plan, device=chosen.device.value)

@@ -51,7 +51,7 @@ def train(
     algorithm's own. `should_stop` is called at every step, with several workers ten times a second; a run that it ends
     is not `finished`, and `resume` resumes it. `threads` are those of the environments, and `groups` of agents step
     independently (None: chosen automatically). `launcher` says where populations run, and which. `device` "auto" is
-    CUDA where there is one; `compile` None: where the run is long enough to repay it.
+    CUDA where there is one; `compile` None: only if the run is long enough.
     """
     plan = make_plan(
         env,

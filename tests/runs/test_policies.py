@@ -52,7 +52,7 @@ def test_values_and_actions_by_hand(run: Run) -> None:
     assert repr(run.agent(2)) == "Policy(agent 2: rdq on CartPole-v1, 120 steps)"
 
 
-def test_a_quantile_network_is_asked_at_midpoints(run: Run) -> None:
+def test_a_quantile_network_is_evaluated_at_midpoints(run: Run) -> None:
     policy = run.agent(5)
     tau = torch.tensor([1 / 6, 3 / 6, 5 / 6]).expand(5, -1)
     quantiles = policy.network(torch.from_numpy(OBSERVATIONS), tau)  # [B, N, A]
@@ -95,12 +95,12 @@ np.save("quantiles.npy", torch.export.load("quantiles.pt2").module()(seen).detac
 
 def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:
     policy = run.agent(0)
-    with pytest.raises(InvalidInput, match=r"'agent.bin' names no format: end it with \.onnx"):
+    with pytest.raises(InvalidInput, match=r"'agent.bin' has no known suffix: end it with \.onnx"):
         policy.export("agent.bin")
     with pytest.raises(InvalidInput, match=r"observation of shape \[3\]: this agent sees \[4\], or a batch"):
         policy([0.0, 1.0, 2.0])
     for what in (None, {"a": 1}, "abcd", [[0.0], [1.0, 2.0]]):
-        with pytest.raises(InvalidInput, match=r"no observation .*: give an array of shape \[4\]|not finite"):
+        with pytest.raises(InvalidInput, match=r"not an observation .*: give an array of shape \[4\]|not finite"):
             policy(what)
     with pytest.raises(InvalidInput, match="not finite"):
         policy([0.0, 1.0, np.nan, 0.0])

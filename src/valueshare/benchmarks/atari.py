@@ -1,6 +1,6 @@
 """The cost of Atari agents: the emulators, learning and acting alone, and whole training loops.
 
-All are measured in one run, with a full replay from the start. A loop takes turns with the bare emulators, so that a
+All are measured in one run, with a full replay from the start. A loop alternates with the bare emulators, so that a
 busy machine slows both alike: the loop's share of their speed is a ratio of neighbouring measurements. All loops use
 one replay, because a million frames of each of 16 agents fill a GPU.
 """

@@ -1,6 +1,6 @@
 """The cost of the mean-expansion layer in the Nature network, forward and backward.
 
-The networks take turns within one run, so that a busy machine slows all of them alike. The network without the layer
+The networks alternate within one run, so that a busy machine slows all of them alike. The network without the layer
 runs twice: the second one's distance to ratio 1 is the noise of the machine.
 """
 
@@ -27,7 +27,7 @@ class Timing(NamedTuple):
     network: str
     median_ms: float
     quartiles_ms: tuple[float, float]
-    ratio: float  # median over turns of this network's time divided by the plain one's in that turn
+    ratio: float  # median over rounds of this network's time divided by the plain one's in that round
     ratio_quartiles: tuple[float, float]
 
 
@@ -61,14 +61,14 @@ def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str =
     passes = {name: _forward_backward(m.to(device), frames) for name, m in networks.items()}
     z = torch.rand(batch, actions, device=device, requires_grad=True)
     passes["the layer alone"] = _forward_backward(MeanExpansion(actions, device=device), z)
-    turns = list(passes.values())
-    for turn in turns * 3:  # warm up: memory, threads, kernels
-        turn()
-    rng = np.random.default_rng(0)  # a new order each turn: none is always first
-    ms = np.empty((repeats, len(turns)))  # [turns of all, networks]
+    forward_backward = list(passes.values())
+    for one in forward_backward * 3:  # warm up: memory, threads, kernels
+        one()
+    rng = np.random.default_rng(0)  # a new order each round: none is always first
+    ms = np.empty((repeats, len(forward_backward)))  # [rounds, networks]
     for row in ms:
-        for i in rng.permutation(len(turns)):
-            row[i] = turns[i]()
+        for i in rng.permutation(len(forward_backward)):
+            row[i] = forward_backward[i]()
     ratios = ms / ms[:, :1]
     return [
         Timing(
@@ -87,7 +87,7 @@ def print_table(timings: list[Timing], repeats: int, batch: int, actions: int) -
     """Print the timings, with the machine and the versions that they belong to."""
     table = Table(
         title=f"Nature network, forward and backward, batch size {batch}, {actions} actions",
-        caption=f"median (quartiles) of {repeats} passes; the networks take turns",
+        caption=f"median (quartiles) of {repeats} passes; the networks alternate",
     )
     for heading in ("device", "layer", "ms per pass", "ratio to without"):
         table.add_column(heading)
@@ -117,7 +117,7 @@ def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float
     """A function that runs one pass and returns its milliseconds."""
     on_gpu = x.is_cuda
 
-    def turn() -> float:
+    def timed_pass() -> float:
         network.zero_grad(set_to_none=True)
         x.grad = None
         if on_gpu:
@@ -128,7 +128,7 @@ def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float
             torch.cuda.synchronize()
         return (time.perf_counter() - start) * 1e3
 
-    return turn
+    return timed_pass
 
 
 def _quartiles(x: npt.NDArray[np.float64]) -> tuple[float, float]:

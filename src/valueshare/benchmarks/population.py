@@ -1,6 +1,6 @@
 """The cost of each part of a population's step alone, and of the whole loop.
 
-The parts take turns within one run, so that a busy machine slows all of them alike. Replay is full from the start,
+The parts alternate within one run, so that a busy machine slows all of them alike. Replay is full from the start,
 because sampling from a ring that fits into a cache would be too fast.
 """
 

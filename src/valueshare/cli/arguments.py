@@ -30,16 +30,16 @@ GROUPS = {
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
+_COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
 Compile = Annotated[
     bool,
-    _execution(help="Compile the agents' step with torch.compile: takes a minute or two, then each step is faster."),
+    _execution(help=f"{_COMPILE}."),
 ]
 AutoCompile = Annotated[
     bool | None,
     _execution(
         negative="--no-compile",
-        help="Compile the agents' step with torch.compile: takes a minute or two, then each step is faster; left out: "
-        "where the run is long enough.",
+        help=f"{_COMPILE}; left out: only if the run is long enough.",
     ),
 ]
 Tf32 = Annotated[

@@ -19,7 +19,7 @@ from valueshare.cli.arguments import (
     persistent_location,
     writable_location,
 )
-from valueshare.cli.training import command_line, held_plan, run_and_report, training_library
+from valueshare.cli.training import command_line, held_plan, print_plan, run_and_report, training_library
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.signals import stop_on_signals
 
@@ -85,8 +85,7 @@ def reproduce_study(
     with stop_on_signals() as stop:
         execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
         if given.plan:
-            for line in starting.plan_lines(plan, execution):
-                print(line, flush=True)  # before a refusal
+            print_plan(plan, execution)
             return
         if held_plan(folder, plan, launcher) is not None:
             work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)

@@ -38,6 +38,7 @@ from valueshare.text import exact, how_many
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
 
@@ -98,8 +99,7 @@ def train(
             threads=threads or None, tensorboard=tensorboard, should_stop=stop, groups=groups or None, launcher=launcher
         )
         if plan:
-            for line in starting.plan_lines(made, execution):
-                print(line, flush=True)  # before a refusal
+            print_plan(made, execution)
             return
         own_device = None if device == "auto" else device
         named = {"env": env, "algorithm": algorithm, **given, "device": own_device, "compile": compile}
@@ -127,6 +127,14 @@ def resume(
         options = {"threads": threads or None, "tensorboard": tensorboard, "groups": groups or None}
         work = partial(training.resume, place, **options, should_stop=stop, launcher=launcher)
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)
+
+
+def print_plan(plan: "Plan", execution: "ExecutionOptions") -> None:
+    """Print settings, resources and memory of a plan, line by line: a refusal may follow."""
+    from valueshare import starting
+
+    for line in starting.plan_lines(plan, execution):
+        print(line, flush=True)
 
 
 def run_and_report(

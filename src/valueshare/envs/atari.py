@@ -18,7 +18,7 @@ are raw. What the vector environment does by itself, and how it is used here:
   otherwise each is its own, which costs about 15 µs more per environment and step.
 
 Where a lost life ends an episode (nature-2015, training only) the game continues: the step is terminated, the next
-episode starts from the picture it led to, and the limit counts the whole game. A life is lost when their number falls
+episode starts from the frame after it, and the limit counts the whole game. A life is lost when their number falls
 and is not yet 0; game over ends the last one. Evaluation counts whole games.
 
 Loading a ROM takes 0.1 s, and both making an environment and seeding it do so. A reset at an episode's end takes about

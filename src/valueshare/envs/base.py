@@ -1,7 +1,7 @@
 """The protocol of every backend's environments: E of them, stepped at once.
 
 Two rules make the transitions exact. An episode that ends is reset within the same step, and the observation that the
-step itself led to is kept beside the reset one: no step is lost or invented, and a truncated step bootstraps from its
+step itself returned is kept beside the reset one: no step is lost or invented, and a truncated step bootstraps from its
 own final observation. And environment e depends on its own seed and actions alone, never on its neighbours or on E.
 """
 
@@ -53,7 +53,7 @@ class StepResult(NamedTuple):
     reward: NDArray[np.float32]  # [E]
     terminated: NDArray[np.bool_]  # [E] the environment ended the episode
     truncated: NDArray[np.bool_]  # [E] a limit cut it off; never together with terminated
-    final_observation: NDArray[Any]  # [E, ...] what the step led to, before any reset
+    final_observation: NDArray[Any]  # [E, ...] of the step itself, before any reset
 
 
 class Environments(Protocol):

@@ -1,7 +1,7 @@
 """Any Gymnasium environment with Box observations, and Discrete actions or bins of Box ones.
 
 A plain loop, run in `receive`: it overlaps with the work that a GPU was given before. Most of these environments are
-Python, where threads take turns at the interpreter (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads),
+Python, where threads share one interpreter lock (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads),
 and a loop in the background makes the learner wait for the interpreter instead.
 """
 

@@ -27,7 +27,7 @@ class StepArrays(NamedTuple):
     """One step of E environments."""
 
     observation: NDArray[Any]  # [E, ...] to act on next
-    final_observation: NDArray[Any]  # [E, ...] where the step led, of those that `ended`
+    final_observation: NDArray[Any]  # [E, ...] the observation of the step itself, of those that `ended`
     reward: NDArray[np.float32]  # [E]
     terminated: NDArray[np.bool_]  # [E]
     ended: NDArray[np.bool_]  # [E] terminated or truncated

@@ -210,6 +210,11 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
+def algorithm_name(given: str) -> str:
+    """The name of an algorithm as it is stored: `ib-dqn` for IB-DQN, IB_DQN."""
+    return given.lower().replace("_", "-")
+
+
 def algorithm_named(name: str) -> Algorithm:
     """The algorithm of that name."""
     if name not in ALGORITHMS:

@@ -1,6 +1,6 @@
 """Temporal-difference errors and losses, as pure functions over any leading axes.
 
-Names are those of rlax: `q_tm1` are the values of the state at t-1, in which action `a_tm1` led to
+Names are those of rlax: `q_tm1` are the values of the state at t-1, in which action `a_tm1` gave
 reward `r_t`, discount `discount_t` (0 where the episode terminated) and values `q_t`. The same
 function serves [B] and [P, B]. Targets carry no gradient. Nothing here reduces over B or P.
 """

@@ -39,7 +39,7 @@ def check_compiler(device: torch.device) -> None:
 def compiler_problem(device: torch.device, *, try_it: bool = True) -> str | None:
     """The reason why nothing can be compiled here, if so: compiles one sum, which takes seconds.
 
-    Without `try_it`, it is only looked for a C++ compiler.
+    Without `try_it`, only the C++ compiler is looked for.
     """
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")  # as PyTorch finds it
     if device.type == "cpu" and sys.platform != "win32" and shutil.which(name) is None:

@@ -21,6 +21,7 @@ from valueshare.envs.step_arrays import StepArrays, step_fields
 from valueshare.population.act import act, exploration_in_blocks, stack_frames
 from valueshare.population.compilation import compiled_if
 from valueshare.population.learn import copy_weights, learn, update_target
+from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, with_delayed_actor
 from valueshare.population.store import StepTensors, store
 from valueshare.replay import transitions
@@ -42,6 +43,22 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Free the environments."""
+
+
+def run_updates(
+    settings: TrainingSettings,
+    t: int,
+    update_target: Callable[[], None],
+    sync_actor: Callable[[], None],
+    learn: Callable[[], None],
+) -> None:
+    """The updates that are due at step t, target network first."""
+    if settings.updates_target_at(t):
+        update_target()
+    if settings.learns_at(t):
+        sync_actor()
+        for _ in range(settings.gradient_steps):
+            learn()
 
 
 class SerialExecutor:
@@ -81,12 +98,7 @@ class SerialExecutor:
             state.step.fill_(t)
             self.act()
             self.environments.send(self._step.action.numpy())
-            if settings.updates_target_at(t):
-                self.update_target()
-            if settings.learns_at(t):
-                self._sync_actor()
-                for _ in range(settings.gradient_steps):
-                    self.learn()
+            run_updates(settings, t, self.update_target, self._sync_actor, self.learn)
             result = self.environments.receive()
             self._arrays.fill(result)
             self.store()

@@ -17,9 +17,9 @@ FORMATS = {".onnx": "ONNX", ".pt2": "torch.export", ".pt": "TorchScript"}
 
 
 class ActionValues(nn.Module):
-    """A network with what turns its outputs into action-values. Shapes: obs [B, ...] -> q [B, A].
+    """A network that returns action-values instead of its own outputs. Shapes: obs [B, ...] -> q [B, A].
 
-    A quantile network is asked at the midpoints (i + 1/2) / K, instead of K random quantiles.
+    A quantile network is evaluated at the midpoints (i + 1/2) / K, instead of K random quantiles.
     """
 
     tau: Tensor
@@ -74,7 +74,9 @@ class Policy:
         try:
             numbers = np.array(observation, dtype=self.population.env.observation_dtype)
         except (TypeError, ValueError) as error:
-            raise InvalidInput(f"no observation ({first_line(error)}): give an array of shape {list(shape)}") from error
+            raise InvalidInput(
+                f"not an observation ({first_line(error)}): give an array of shape {list(shape)}"
+            ) from error
         if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
             raise InvalidInput("the observation is not finite")
         obs = torch.from_numpy(numbers)
@@ -93,7 +95,7 @@ class Policy:
         path, env = Path(path), self.population.env
         if path.suffix not in FORMATS:
             known = ", ".join(f"{suffix} ({name})" for suffix, name in FORMATS.items())
-            raise InvalidInput(f"{path.name!r} names no format: end it with {known}")
+            raise InvalidInput(f"{path.name!r} has no known suffix: end it with {known}")
         if not path.parent.is_dir():
             raise InvalidInput(f"there is no folder {path.parent}: make it first")
         example = torch.zeros((2, *env.network_shape), dtype=torch_dtype(env.observation_dtype))

@@ -14,7 +14,7 @@ class StepTensors(NamedTuple):
     """One step of every agent's environment."""
 
     observation: Tensor  # [P, ...]  to act on next: the newest frame of a stack
-    final_observation: Tensor  # [P, ...]  where the step led, if it `ended` an episode
+    final_observation: Tensor  # [P, ...]  the observation of the step itself, if it `ended` an episode
     reward: Tensor  # [P]
     terminated: Tensor  # [P]
     ended: Tensor  # [P]  terminated or truncated

@@ -39,7 +39,7 @@ _SPARE_ROWS = 2 * SPARE  # two for a step that ends an episode
 
 
 class Batch(NamedTuple):
-    """Transitions: in obs_tm1, a_tm1 led to r_t, discount_t (0 at termination) and obs_t."""
+    """Transitions: in obs_tm1, a_tm1 gave r_t, discount_t (0 at termination) and obs_t."""
 
     obs_tm1: Tensor  # [P, B, ...]
     a_tm1: Tensor  # [P, B] int64
@@ -54,7 +54,7 @@ class Transitions(NamedTuple):
     observation: Tensor  # [P, R, ...]  as the environment gives them, unscaled
     action: Tensor  # [P, C]  int64
     reward: Tensor  # [P, C]  float32, on the training scale
-    discount: Tensor  # [P, C]  float32, 0 at termination; never a flag that forgets truncation
+    discount: Tensor  # [P, C]  float32, 0 at termination; never a flag that ignores truncation
     row: Tensor  # [P, C]  int64, number of the row a transition starts from
     age: Tensor  # [P, C]  uint8, of its stack; [P, 0] where nothing is stacked
     rows: Tensor  # [P]  rows written so far
@@ -149,7 +149,7 @@ def add(
 ) -> None:
     """Store one step of every agent.
 
-    `next_observation` is where the step led, the final one where the episode ended; `observation`
+    `next_observation` is that of the step itself, the final one where the episode ended; `observation`
     is what the agent sees now, a reset observation where `ended`, else the same as the former.
     Shapes: action, reward, discount, ended [P]; observations [P, ...], the newest frame of stacks.
     """

@@ -23,7 +23,7 @@ from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
 
 KIND = "training"
 AUTO = "auto"  # a device that is chosen when the run starts
-LEFT_OPEN = ("device", "compile")  # may be: `resources` chooses them
+CHOSEN_AT_START = ("device", "compile")  # unless they are given
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))
     if there != here:
         return f"env is {', '.join(there)} there and {', '.join(here)} here"
-    before, now = _flat(stored), _flat({name: stored[name] for name in LEFT_OPEN} | wanted)
+    before, now = _flat(stored), _flat({name: stored[name] for name in CHOSEN_AT_START} | wanted)
     if "protocols" not in stored:  # written before there was a digest: the name is a setting
         now.pop("protocols", None)
     for name in (*now, *before):

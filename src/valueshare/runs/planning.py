@@ -16,7 +16,7 @@ from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, resolve_k
-from valueshare.learning.algorithms import ALGORITHMS
+from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
@@ -52,7 +52,7 @@ def make_plan(
     if not (compiled is None or isinstance(compiled, bool)):
         raise InvalidInput(f"compile = {compiled!r}: write True or False, or leave it out")
     envs = _names("env", env)
-    algorithms = [name.lower().replace("_", "-") for name in _names("algorithm", algorithm)]  # DQN, IB_DQN
+    algorithms = [algorithm_name(name) for name in _names("algorithm", algorithm)]
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.

@@ -9,6 +9,7 @@ import polars as pl
 from torch import Tensor
 
 from valueshare.errors import InvalidInput
+from valueshare.learning.algorithms import algorithm_name
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.policies import read_policy
@@ -75,7 +76,7 @@ class Run:
         """
         wanted = {
             "env": env,
-            "algorithm": None if algorithm is None else algorithm.lower().replace("_", "-"),
+            "algorithm": None if algorithm is None else algorithm_name(algorithm),
             "k": None if k is None else number("k", k),
         }
         scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()

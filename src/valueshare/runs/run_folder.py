@@ -38,7 +38,7 @@ from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import LOCK, held
-from valueshare.runs.plan import KIND, LEFT_OPEN, Plan, config, difference, from_config
+from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
 from valueshare.runs.progress import PROGRESS
 from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.leases import LEASE
@@ -76,7 +76,7 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
     """Whether a folder holds a run of this plan, however split, without a finished phase."""
     stored = read_config(folder, skip_damaged=True) or {}
     ignored = {name: stored[name] for name in ("chunks", "valueshare") if name in stored}
-    left_open = {name: stored[name] for name in LEFT_OPEN if name in stored}
+    left_open = {name: stored[name] for name in CHOSEN_AT_START if name in stored}
     if not stored or stored != left_open | config(plan) | ignored:
         return False
     return not any(folder.glob(f"{RECORDS}/*")) and not any(folder.glob(f"{CHECKPOINTS}/*/*"))

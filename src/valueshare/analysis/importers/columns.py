@@ -73,7 +73,7 @@ def _refuse(file: Path, column: pl.Series, bad: pl.Series, what: str) -> None:
 def _position(file: Path, row: int) -> str:
     """Where a row of `read_table` is: the line where it begins, in files that have lines."""
     if file.suffix in SEPARATORS:
-        # It takes no cell of more than 131,072 letters.
+        # It takes no cell of more than 131,072 characters.
         with suppress(csv.Error), file.open(encoding="utf-8", errors="replace", newline="") as text:
             reader = csv.reader(text, delimiter=SEPARATORS[file.suffix])
             line, before = 1, row + 1  # the header is before the first one
@@ -92,4 +92,4 @@ def short(error: Exception) -> str:
 
 def printable(text: str) -> str:
     """Text for a terminal, whatever bytes it came from."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:160]
+    return "".join(one if one.isprintable() else "?" for one in text)[:160]

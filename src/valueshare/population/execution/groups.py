@@ -243,7 +243,7 @@ def choose_actions(group: Group) -> None:
 
 
 def choose_and_store(group: Group) -> None:
-    """The same, and then store the step that led there."""
+    """The same, and then store the step before."""
     _clear_actions(group)
     group.act_and_store()
 

@@ -25,7 +25,7 @@ from valueshare.population.evaluate import StepOutcome, Tally, eval_env_count
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.execution.evaluators import players
 from valueshare.population.learn import copy_weights, learn, update_target
-from valueshare.population.loop import OnStep
+from valueshare.population.loop import OnStep, run_updates
 from valueshare.population.state import Population, State, flat, load_, torch_dtype, with_delayed_actor
 from valueshare.population.store import StepTensors, store
 from valueshare.replay import transitions
@@ -73,12 +73,7 @@ class DeviceExecutor:
             state.step.fill_(t)
             self.act()
             self.environments.send_on_device(_as_jax(self._sent))
-            if settings.updates_target_at(t):
-                self.update_target()
-            if settings.learns_at(t):
-                self._sync_actor()
-                for _ in range(settings.gradient_steps):
-                    self.learn()
+            run_updates(settings, t, self.update_target, self._sync_actor, self.learn)
             self._receive()
             self.store()
         if steps:

@@ -113,7 +113,7 @@ def game(env: str) -> str:
 
 def millions(value: float, _: object = None) -> str:
     """A number of timesteps, short: 250k, 33.75M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.4g}{letter}".replace("-", "−")
+            return f"{value / size:.4g}{suffix}".replace("-", "−")
     return f"{value:g}".replace("-", "−")
