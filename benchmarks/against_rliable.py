@@ -49,7 +49,7 @@ def tidy(values: NDArray[np.float64]) -> pl.DataFrame:
 
 
 def timed(work: Any) -> tuple[Any, float, float]:
-    """What the work answers, its seconds, and its processor's seconds."""
+    """The result of the work, its seconds, and its processor's seconds."""
     wall, own = time.perf_counter(), time.process_time()
     answer = work()
     return answer, time.perf_counter() - wall, time.process_time() - own

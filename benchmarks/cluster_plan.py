@@ -27,7 +27,7 @@ STEP = 0.6180339887498949  # spreads numbers evenly over [0, 1), always the same
 
 
 class Outcome(NamedTuple):
-    """What a cluster of some size does with the tasks."""
+    """The schedule of the tasks on a cluster of some size."""
 
     wall: float  # seconds
     idle: float  # share of all GPUs' time until the last one is done

@@ -56,7 +56,7 @@ REPORT = ["--figures", "learning-curves", "--resamples", "50", "--out", "made"]
 
 
 class Result(NamedTuple):
-    """What a case has come to: its kind for the table, and the faults."""
+    """The outcome of a case: its kind for the table, and the faults."""
 
     kind: str
     faults: Sequence[str] = ()

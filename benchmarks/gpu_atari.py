@@ -38,7 +38,7 @@ REPLAY = 4_000  # transitions an agent: enough that no cache holds them
 
 
 class Row(NamedTuple):
-    """What to time: an algorithm, learning or acting, and the form of the products."""
+    """A step to time: an algorithm, learning or acting, and the form of the products."""
 
     algorithm: str
     step: str = "learn"

@@ -1,4 +1,4 @@
-"""What `soak.py` kills: runs of each kind, and how many of the kills each gets."""
+"""The runs that `soak.py` kills: runs of each kind, and how many of the kills each gets."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What `soak.py` sees of a run: when a checkpoint is written, and what is left when all is over."""
+"""Observations of a run by `soak.py`: when a checkpoint is written, and what is left when all is over."""
 
 import ctypes
 import fcntl
@@ -82,7 +82,7 @@ class Watch:
 
 
 def half_written(root: Path) -> set[str]:
-    """What a process leaves that is killed while it writes: what is not whole."""
+    """Files that a process leaves incomplete if it is killed while it writes."""
     found = {str(path) for path in root.rglob("*.partial")}
     found |= {str(path) for path in root.iterdir() if path.name.startswith(".")}
     for population in root.glob(f"{RUN}/checkpoints/*"):
@@ -116,7 +116,7 @@ def differences(run: Path, alone: dict[str, str]) -> list[str]:
 
 
 def left_files(root: Path) -> list[str]:
-    """What is beside the run, or among the temporary files, and should not be."""
+    """Files beside the run, or among the temporary files, that should not be there."""
     beside = [
         path.name
         for path in root.iterdir()

@@ -1,4 +1,4 @@
-"""What the examples share: options, CartPole-v1, and scores as CSV, which `valueshare report` reads."""
+"""Code that the examples share: options, CartPole-v1, and scores as CSV, which `valueshare report` reads."""
 
 import argparse
 from collections.abc import Callable, Sequence

@@ -30,7 +30,7 @@ def _the_cpu_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Said(NamedTuple):
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str

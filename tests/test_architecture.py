@@ -215,7 +215,7 @@ def called(node: ast.Call) -> str:
 
 
 def beginning(node: ast.expr) -> str:
-    """What is known of a string: all of a constant, the first words of an f-string."""
+    """The known part of a string: all of a constant, the first words of an f-string."""
     if isinstance(node, ast.JoinedStr):
         node = node.values[0]
     return str(node.value) if isinstance(node, ast.Constant) else ""

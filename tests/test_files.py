@@ -36,7 +36,7 @@ def test_chunks_are_written_in_order_with_their_checksum(tmp_path: Path) -> None
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What reaches the disk, in order: `sync NAME` and `rename OLD NEW`."""
+    """The operations that reach the disk, in order: `sync NAME` and `rename OLD NEW`."""
     done: list[str] = []
     sync, replace, rename = os.fsync, Path.replace, Path.rename
 

@@ -174,7 +174,7 @@ def test_the_choice_is_printed_and_stored(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left out is the stored value, not what would be chosen now."""
+    """A value that is left out is the stored one, not the one that would be chosen now."""
     run = tmp_path / "run"
     words = ("train", "--env", "CartPole-v1", *TINY, "--out", run)
     assert cli(*words, "--device", "cpu", "--no-compile")[0] == 0

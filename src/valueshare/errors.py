@@ -26,7 +26,7 @@ class EnvironmentFailed(RuntimeError):
 
 
 def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
-    """What an environment raised, where, and while it was `doing` what, in one line."""
+    """An exception of an environment in one line: where, and while it was `doing` what."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
     said = " ".join(str(error).split())
@@ -35,6 +35,6 @@ def environment_failed(name: str, doing: str, error: BaseException) -> Environme
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says, in one line."""
+    """The first line of the message of an error of another library."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".:") if lines else type(error).__name__

@@ -8,7 +8,7 @@ CLONE = Path(__file__).resolve().parents[2]  # the repository's, if the package 
 
 
 def install_command(*extras: str) -> str:
-    """What to type to have these extras; in a clone, in the versions that it is tested with."""
+    """The command that installs these extras; in a clone, in the versions that it is tested with."""
     wanted = f"[{','.join(extras)}]"
     versions = CLONE / "constraints.txt"
     if not versions.is_file():

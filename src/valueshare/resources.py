@@ -78,7 +78,7 @@ class Resources(NamedTuple):
 
 
 def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
-    """What is given, and the rest chosen for a run of this size on a machine with so many cores."""
+    """Keep the given values and choose the others, for a run of this size on a machine with so many cores."""
     device, workers, compiled = given
     if device.value == AUTO:
         device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")

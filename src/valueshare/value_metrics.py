@@ -1,4 +1,4 @@
-"""What learned values look like: overestimation, action gaps, norms. Pure functions of arrays."""
+"""Measures of learned values: overestimation, action gaps, norms. Pure functions of arrays."""
 
 from typing import NamedTuple
 

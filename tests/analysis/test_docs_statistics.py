@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What the page's examples have defined by its end; the first one needs a run folder."""
+    """The names that the page's examples have defined by its end; the first one needs a run folder."""
     _, *blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     defined: dict[str, Any] = {}
     for block in blocks:

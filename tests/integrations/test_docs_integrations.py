@@ -29,7 +29,7 @@ def blocks(section: str) -> list[str]:
 
 
 def run(section: str) -> dict[str, Any]:
-    """What the section's snippets define, after 300 steps of training instead of 50,000."""
+    """The names that the section's snippets define, after 300 steps of training instead of 50,000."""
     library = SECTIONS[section]
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed")

@@ -114,7 +114,7 @@ def test_the_same_in_libraries_that_are_not_installed_with_the_others(name: str,
 
 
 def assert_scores(printed: str, folder: Path) -> None:
-    """What an example prints is a table that `valueshare report` reads."""
+    """An example prints a table that `valueshare report` reads."""
     (folder / "scores.csv").write_text(printed)
     scores = read_results(folder / "scores.csv").table
     assert scores.select("env", "k", "seed", "step").rows() == [

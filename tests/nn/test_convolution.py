@@ -61,7 +61,7 @@ def test_outputs_and_gradients_are_those_of_the_usual_layer(layer: tuple[int, ..
 
 @pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer[2] == 2 * layer[3]])
 def test_shifts_give_what_the_usual_layer_gives(layer: tuple[int, ...]) -> None:
-    """What a GPU does, on any device."""
+    """The code of GPUs, on any device."""
     channels, _, _, stride, height, width = layer
     _, usual = pair(*layer[:4])
     x = torch.randn(2, 3, channels, height, width, dtype=torch.float64, requires_grad=True)

@@ -53,7 +53,7 @@ def make_run(folder: Path, *, seeds: int = 4, k: tuple[float, ...] = K, **extra:
 
 
 def summary_of(run: Path) -> dict[str, Any]:
-    """What the report would say, without drawing it."""
+    """The text of the report, without its figures."""
     return summarise(tabulate(read_agents(run), read_run_folder(run).table))
 
 

@@ -1,4 +1,4 @@
-"""What cannot be run is refused in one line, with exit code 2, and nothing is written."""
+"""Runs that cannot be made are refused in one line, with exit code 2, and nothing is written."""
 
 from collections.abc import Callable
 from pathlib import Path

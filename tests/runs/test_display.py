@@ -1,4 +1,4 @@
-"""What a run shows: rates and times by hand, lines without a terminal, a table with one."""
+"""The display of a run: rates and times by hand, lines without a terminal, a table with one."""
 
 import io
 import re

@@ -33,7 +33,7 @@ def after(phases: int, folder: Path) -> Callable[[], bool]:
 
 
 def scores(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard itself reads: (step, mean score) of every curve of scores."""
+    """The scores as TensorBoard itself reads them: (step, mean score) of every curve of scores."""
     library = import_module("tensorboard.backend.event_processing.event_accumulator")
     events = library.EventAccumulator(str(folder / "tensorboard"))
     events.Reload()

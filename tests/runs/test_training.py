@@ -1,4 +1,4 @@
-"""What `train` makes of its words: the table, the folder, the records."""
+"""The results of `train`: the table, the folder, the records."""
 
 import dataclasses
 import json

@@ -145,7 +145,7 @@ def _reproduce(
 
 
 def _study_runs(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, look: bool) -> list[StudyRun]:
-    """What is run: every run of the study, or what the shard has of each.
+    """The runs to make: every run of the study, or the part of each that is in the shard.
 
     Where somebody will `look`, a folder that cannot be its place is refused.
     """

@@ -48,7 +48,7 @@ def print_plan(
     execution: "ExecutionOptions",
     prepared: "Sequence[Prepared]",
 ) -> None:
-    """What will be run: agents, populations, memory and hours; what cannot be is refused.
+    """Print agents, populations, memory and hours of a study; refuse one that cannot run.
 
     Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
     are not counted: part of it is done.

@@ -22,7 +22,7 @@ OF_TRAIN = inspect.signature(train).parameters
 
 
 def message(error: CycloptsError, commands: Sequence[str]) -> str:
-    """What is wrong with the words of a command, and what to write instead."""
+    """The error in the words of a command, and what to write instead."""
     command = " ".join(error.command_chain or ())
     unused = error.unused_tokens or []
     options = _options(error)

@@ -197,7 +197,7 @@ class AtariEnvironments:
         return self.receive()
 
     def emulator_actions(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-        """What the emulators call these actions, once they are reset. Shapes: [..., E] -> same."""
+        """The emulators' numbers of these actions, once they are reset. Shapes: [..., E] -> same."""
         index: NDArray[np.int32] = self._index[self._all, actions]
         return index
 

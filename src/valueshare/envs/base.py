@@ -23,7 +23,7 @@ Actions = Sequence[int] | NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """What an agent must know of one environment; actions are 0, ..., actions - 1.
+    """Shapes, types and limits of one environment; actions are 0, ..., actions - 1.
 
     With `stack` = S > 0 an observation is one frame, and the network sees the last S of them, oldest first; at an
     episode's start the first frame fills the places before it.
@@ -39,7 +39,7 @@ class EnvironmentSpec:
 
     @property
     def network_shape(self) -> tuple[int, ...]:
-        """What the network sees of one state: (S, ...) where frames are stacked."""
+        """The shape of the network's input for one state: (S, ...) where frames are stacked."""
         return (self.stack, *self.observation_shape) if self.stack else self.observation_shape
 
 

@@ -241,7 +241,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _other_than_five(error: Exception) -> str | None:
-    """What a step returned, if the error is that it could not be unpacked into five values.
+    """The value that a step returned, if the error is that it could not be unpacked into five values.
 
     Gymnasium's own wrappers, like the time limit, unpack it before we do.
     """
@@ -256,9 +256,9 @@ def _other_than_five(error: Exception) -> str | None:
 
 
 def _failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
-    """What an environment raised; exceptions of a signal handler pass through.
+    """The error to raise for an exception of an environment; exceptions of a signal handler pass through.
 
-    Ray's workers exit so when they are sent away, and their task is done again elsewhere.
+    Ray stops its workers by a signal, and repeats their task on another one.
     """
     if _by_signal(error):
         raise error

@@ -135,7 +135,7 @@ def _number(k: float) -> float:
 
 
 def _next_in_sequence(modules: dict[str, nn.Module], layer: str) -> list[nn.Module]:
-    """What comes after a layer in its own `Sequential`, up to the next linear one."""
+    """The modules after a layer in its own `Sequential`, up to the next linear one."""
     above = layer.rpartition(".")[0]
     if not isinstance(modules[above], nn.Sequential):
         return []

@@ -66,7 +66,7 @@ class StackedNetwork:
 
     @contextmanager
     def _holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-        """What `torch.func.functional_call` does, for modules whose layers are known."""
+        """Like `torch.func.functional_call`, for modules whose layers are known."""
         before = [owner[key] for owner, key, _ in self._slots]
         try:
             for owner, key, name in self._slots:

@@ -71,7 +71,7 @@ class AgentHyperparameters(NamedTuple):
 
 @dataclass(frozen=True)
 class Population:
-    """What is fixed about P agents."""
+    """The fixed part of P agents."""
 
     agents: pl.DataFrame  # P rows of the table
     settings: TrainingSettings
@@ -111,7 +111,7 @@ class Population:
 
 
 class State(NamedTuple):
-    """What changes while a population learns: tensors only."""
+    """The part of a population that changes while it learns: tensors only."""
 
     online: Weights
     target: Tensors  # parameters; its buffers are the online ones, which nothing changes

@@ -42,7 +42,7 @@ class PhaseReport(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What is left of a training run."""
+    """The result of a training run."""
 
     records: pl.DataFrame  # of all finished phases
     finished: bool  # False: `should_stop` ended it early; `state` is then of no phase
@@ -145,7 +145,7 @@ def _committed_phase(
 
 
 def _added(replay: Transitions, since: segments.Cursors) -> Added:
-    """What was written to replay since then."""
+    """The transitions written to replay since then."""
     return Added(
         columns=segments.added_since(replay, since)._asdict(),
         end=int(replay.written.max()),

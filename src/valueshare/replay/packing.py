@@ -112,7 +112,7 @@ def working_bytes() -> int:
 
 
 def _chunks(replay: Transitions, since: Cursors) -> Iterator[Chunk]:
-    """What was written since then, split where the ring wraps."""
+    """Rows written since then, split where the ring wraps."""
     length = replay.observation.shape[1]
     most = max(1, CHUNK_BYTES // replay.observation[0, 0].nbytes)
     firsts, counts = (tensor.tolist() for tensor in rows_since(replay, since))

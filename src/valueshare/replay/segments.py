@@ -9,7 +9,7 @@ from valueshare.replay.transitions import Transitions, holds_frames
 
 
 class Segment(NamedTuple):
-    """What was written to replay between two checkpoints, flat over agents."""
+    """Transitions written to replay between two checkpoints, flat over agents."""
 
     observation: Tensor  # [sum of row_count, ...]; without frames, which `packing` streams
     action: Tensor  # [sum of transition_count]

@@ -109,7 +109,7 @@ class ReportData:
 
     @property
     def auc_name(self) -> str:
-        """What a run counts with."""
+        """The name of the statistic that runs are compared by."""
         return "AUC" if self.scale is None else f"{self.scale.word} AUC"
 
     @cached_property

@@ -127,7 +127,7 @@ def _how_to_choose(found: HeldOutChoice) -> str:
 
 
 def _at_plain(found: HeldOutChoice) -> list[str]:
-    """What the best k loses without a step size of its own."""
+    """The loss of the best k without a step size of its own."""
     (first, second), (name, _) = found.grid.names, found.grid.settings
     best, plain = _best_row(found), found.table.row(0, named=True)
     if best["mean_at_plain"] is None or best[name] == plain[name]:

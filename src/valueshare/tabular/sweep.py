@@ -104,7 +104,7 @@ def _cumulative(probability: Floats) -> Floats:
 
 
 def action_length(actions: int) -> tuple[int, ...] | NDArray[np.bool_]:
-    """What has the length of the actions for a kernel: a tuple's is compiled in, an array's is not."""
+    """A value whose length is the number of actions: a kernel compiles in that of a tuple, not that of an array."""
     return (0,) * actions if actions <= UNROLLED_ACTIONS else np.zeros(actions, np.bool_)
 
 

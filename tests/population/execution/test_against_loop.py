@@ -38,7 +38,7 @@ SETTINGS = TrainingSettings(
 
 
 class Learning(NamedTuple):
-    """What is learned: the same for the loop and for the executor that is compared with it."""
+    """The problem to learn: the same for the loop and for the executor that is compared with it."""
 
     env: str
     algorithm: str = "dqn"

@@ -1,4 +1,4 @@
-"""What workers are given, and what they cannot do: refused in one line, before anything is made."""
+"""The options of workers: wrong ones are refused in one line, before anything is made."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What surrounds a Ray run, without a cluster: locks, places, progress, hours, and refusals."""
+"""Ray runs without a cluster: locks, locations, progress, hours, and refusals."""
 
 import json
 import os

@@ -74,7 +74,7 @@ def newest_state(paths: CheckpointPaths) -> Path | None:
 
 
 def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
-    """What `load` returns for the newest manifest for which it does not raise `Damaged`."""
+    """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = sorted(paths.checkpoints.glob("checkpoint-*.json"), reverse=True)
     for path in manifests:
         try:
