@@ -56,7 +56,7 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     assert stacks == [[(a - 1) % 4, a % 4] for a in range(oldest, oldest + 10)]
     assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [(a + 1) % 4 for a in range(oldest, oldest + 10)]
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in range(oldest, oldest + 10)]
-    # And it goes on: the next transition takes the place of the oldest.
+    # And it continues: the next transition takes the place of the oldest.
     seen = torch.tensor([[9]], dtype=torch.uint8)
     transitions.add(replay, torch.tensor([7]), torch.ones(1), torch.ones(1), seen, no, seen)
     assert int(replay.oldest) == oldest + 1
@@ -134,6 +134,7 @@ def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert AtariBench(loop_seconds=0, loops=("serial", "delayed")).measured_loops == ("serial",)
 
 
+@pytest.mark.slow
 def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}

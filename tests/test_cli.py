@@ -142,6 +142,15 @@ def test_without_pytorch_a_command_says_what_to_type(words: str, extra: str, mon
     assert f"-m pip install -c constraints.txt -e '.[{extra}]'" in done.stderr
 
 
+def test_the_gridworld_needs_no_pytorch(tmp_path: Path) -> None:
+    words = ["reproduce", "gridworld", "--scale", "smoke", "--out", "grid"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYTORCH, *words], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "grid" / "figures" / "gridworld.png").is_file()
+
+
 def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = (ROOT / "README.md").read_text()
     assert ".venv/bin/python -m pip install -c constraints.txt -e '.[train]'" in readme
@@ -212,9 +221,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(words: str, message: str, tmp_
         ("train --env A --seeds", r"--seeds: write a value after it"),
         ("train --env A --adam-betas 1", r"--adam-betas: write 2 values after it"),
         ("train --env A --hidden 8 x", r"--hidden: cannot read 'x': write a whole number"),
-        ("train --env A --tf32 x", r"train takes no 'x': leave it out"),
+        ("train --env A --compile yes", r"train takes no 'yes': write --compile or --no-compile"),
+        ("train --env A --no-compile yes --k 1", r"train takes no 'yes': write --compile or --no-compile"),
+        ("train --env A --plan x", r"train takes no 'x': write --plan alone"),
+        ("train --env A --tensorboard", r"train has no option --tensorboard: it is called --log here"),
+        ("train --env A --k x", r"--k: cannot read 'x': write a number or n"),
         ("train --env A --tf32=x", r"--tf32: cannot read 'x': write True or False"),
-        ("train --env A --no-tensorboard", r"train has no option --no-tensorboard: did you mean --tensorboard"),
+        ("train --env A --no-plan", r"train has no option --no-plan: did you mean --plan"),
         ("bench layer now", r"bench layer takes no 'now': leave it out"),
         ("train --env A --steps 1.5", r"--steps: cannot read '1\.5': write a whole number"),
         ("train --env A --steps 1e400", r"--steps: cannot read '1e400': write a whole number"),

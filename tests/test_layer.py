@@ -315,6 +315,22 @@ def test_only_numbers_are_k(k: object) -> None:
     assert isinstance(network.head, nn.Linear)
 
 
+def test_a_layer_that_knows_n_refuses_another_number_of_actions() -> None:
+    for k in ("n", 2.0):
+        layer, z = MeanExpansion(k, n=3), torch.randn(5, 4)
+        for function in (layer, torch.compile(layer, backend="eager", fullgraph=True)):
+            close(function(z[:, :3]), vs.expand(z[:, :3], 3.0 if k == "n" else k))
+        with pytest.raises(vs.InvalidInput, match=r"^the layer is made for n = 3 actions, and its input has 4: give"):
+            layer(z)
+    close(MeanExpansion(2)(z), vs.expand(z, 2))  # any number
+    close(torch.jit.script(MeanExpansion("n", n=4))(z), vs.expand(z, 4))
+
+
+def test_n_may_be_a_capital_letter() -> None:
+    assert MeanExpansion("N", n=3).scale.item() == 4.0
+    assert append_mean_expansion(nn.Linear(6, 5), "N").state_dict()["1.scale"].item() == 6.0
+
+
 def test_a_network_without_a_linear_layer_is_refused() -> None:
     for network in (nn.Conv2d(3, 4, 1), nn.Sequential(), nn.Sequential(nn.ReLU())):
         with pytest.raises(vs.InvalidInput, match=r"^no torch\.nn\.Linear in this network"):

@@ -10,14 +10,16 @@ import torch
 from torch import nn
 
 import valueshare
-from valueshare import resources
+from valueshare import resources, starting
 from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.resources import Choice, Resources, RunSize, choose, prepare
+from valueshare.runs import run_folder
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.planning import make_plan
+from valueshare.runs.run_folder import stored_workers
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.workers.cluster import Node
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
@@ -54,6 +56,7 @@ CHOICES: dict[str, tuple[Resources, RunSize, int, bool, tuple[str, int, bool]]] 
     "cpu is given": (Resources(Choice("cpu")), size(8, 50_000), 4, True, ("cpu", 4, False)),
     "cuda:1 is given": (Resources(Choice("cuda:1")), size(8, 200_000), 4, True, ("cuda:1", 1, True)),
     "workers are given": (Resources(workers=Choice(5)), size(8, 60), 2, False, ("cpu", 5, False)),
+    "more workers than agents are given": (Resources(workers=Choice(9)), size(2, 60), 4, False, ("cpu", 2, False)),
     "compile is given": (Resources(compiled=Choice(True)), size(2, 60), 2, False, ("cpu", 1, True)),
     "no compile is given": (Resources(compiled=Choice(False)), size(8, 10**9), 2, False, ("cpu", 2, False)),
 }
@@ -65,7 +68,7 @@ def test_what_is_chosen(name: str) -> None:
     chosen = choose(given, run, cores=cores, cuda=cuda)
     assert tuple(choice.value for choice in chosen) == wanted
     for before, after, left_out in zip(given, chosen, AUTO, strict=True):
-        assert (after.reason == "given") == (before != left_out)
+        assert (after.reason == "given") == (before != left_out and before.value == after.value)
 
 
 def test_the_line() -> None:
@@ -137,7 +140,7 @@ def test_what_only_this_process_can_do_stays_in_it() -> None:
 
 
 def test_without_a_compiler(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chosen here, a run goes on without it; wanted by its author, it is refused."""
+    """Chosen here, a run continues without it; wanted by its author, it is refused."""
     monkeypatch.setenv("CXX", "/nonexistent")
     monkeypatch.setitem(resources.SPEEDUPS, "cpu", resources.Speedup(0.0, 0.0, 1.0))
     why = "nothing can be compiled here: there is no C++ compiler /nonexistent"
@@ -183,6 +186,67 @@ def test_a_run_keeps_its_device(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert (code, "holds this run, finished" in err) == (2, True)
     code, _, err = cli(*words, "--compile")
     assert (code, "compile is false there and true here" in err) == (2, True)
+
+
+def test_no_more_workers_than_agents(tmp_path: Path, cli: Cli) -> None:
+    code, out, _ = cli("train", "--env", "CartPole-v1", *TINY, "--workers", "9", "--plan", "--out", tmp_path / "run")
+    assert (code, "2 worker processes (9 given, one per agent at most)" in out) == (0, True)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_a_run_keeps_its_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in four populations: without what is stored, four cores would make four processes of it."""
+    plan = prepared(make_plan("CartPole-v1", seeds=8, **LEFT_OUT)).plan
+
+    def resumed(stored: int, workers: int = 0) -> Choice:
+        options = ExecutionOptions(launcher=LauncherOptions(workers=workers))
+        made = prepare(plan, options, None, begun=True, stored_workers=stored, compiles=False)
+        return made.resources.workers
+
+    assert resumed(0).value == 4
+    assert resumed(2) == (2, "as stored")
+    assert resumed(1) == (1, "as stored")
+    assert resumed(2, workers=3) == (3, "given")
+    each = memory.process_bytes(memory.need(plan.populations["population-0-0"]))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: int(1.5 * each / memory.USABLE))
+    assert resumed(2) == (1, "more do not fit into memory")
+
+
+def test_the_stored_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(resumed: list[Any], **used: Any) -> int:
+        about = {"resources": {"device": "cpu", **used}, "machine": {"cores": 8}, "resumed": resumed}
+        (tmp_path / "provenance.json").write_text(json.dumps(about))
+        return stored_workers(tmp_path)
+
+    assert stored_workers(tmp_path) == 0
+    monkeypatch.setattr(run_folder, "available_cores", lambda: 8)
+    assert write([], workers=3) == 3
+    assert write([], workers=20) == 20  # its author wanted more than cores
+    assert write([{"resources": {"workers": 2}, "machine": {"cores": 8}}], workers=3) == 2  # the last ones
+    assert write([5], workers=3) == 0  # damaged
+    first, second = ({"started": f"2026-01-0{day}", "machine": {"cores": 8}} for day in (1, 2))
+    both = {"resumed": [first | {"resources": {"workers": 4}}], "extended": [second | {"resources": {"workers": 5}}]}
+    (tmp_path / "provenance.json").write_text(json.dumps({"started": "2026-01-00", **both}))
+    assert stored_workers(tmp_path) == 5
+    assert [write([], workers=workers) for workers in ("3", -1, True, None)] == [0] * 4
+    assert write([], workers=1, launcher="ray") == 0
+    monkeypatch.setattr(run_folder, "available_cores", lambda: 2)
+    assert (write([], workers=2), write([], workers=3)) == (2, 0)  # a smaller machine
+
+
+def test_resume_reads_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    valueshare.train("CartPole-v1", seeds=2, steps=60, out=run, progress=False, should_stop=lambda: True)
+    about = json.loads((run / "provenance.json").read_text())
+    about["resources"]["workers"] = 2
+    (run / "provenance.json").write_text(json.dumps(about))
+
+    def refuse(*_: Any, stored_workers: int, **__: Any) -> Any:
+        raise InvalidInput(f"workers = {stored_workers}")
+
+    monkeypatch.setattr(starting, "prepare", refuse)
+    with pytest.raises(InvalidInput, match="workers = 2"):
+        valueshare.resume(run, progress=False)
 
 
 def test_hints_name_what_changes_results(monkeypatch: pytest.MonkeyPatch) -> None:

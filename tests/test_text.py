@@ -1,8 +1,10 @@
-"""Plain numbers: no exponents, whole numbers exact, and different numbers written differently."""
+"""Plain numbers: no exponents, whole numbers exact, and different numbers written differently; ranges of numbers."""
+
+from collections.abc import Iterable
 
 import pytest
 
-from valueshare.text import plain_number, plain_numbers
+from valueshare.text import plain_number, plain_numbers, ranges
 
 
 @pytest.mark.parametrize(
@@ -17,3 +19,17 @@ def test_as_many_digits_as_tell_numbers_apart() -> None:
     assert plain_numbers([0.0001, 0.1]) == ["0.0001", "0.1"]
     assert plain_numbers([0.10001, 0.10002]) == ["0.10001", "0.10002"]
     assert plain_numbers([]) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        (range(30), "0 to 29"),
+        ([7], "7"),
+        ([5, 3, 4, 3, 5], "3 to 5"),
+        ([9, 0, 1, 2, 31, 8], "0 to 2, 8 to 9, 31"),
+        ([], ""),
+    ],
+)
+def test_whole_numbers_as_ranges(numbers: Iterable[int], text: str) -> None:
+    assert ranges(numbers) == text

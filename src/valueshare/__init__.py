@@ -29,11 +29,12 @@ from valueshare.expansion import (
 
 if TYPE_CHECKING:
     from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+    from valueshare.runs.launcher_options import LauncherOptions
     from valueshare.runs.run import open_run
     from valueshare.tabular.mdp import FiniteMDP, gridworld
     from valueshare.tabular.planning import optimal_values
     from valueshare.tabular.sweep import sweep
-    from valueshare.training import resume, train
+    from valueshare.training import extend, resume, train
 
 __all__ = [
     "expand",
@@ -54,7 +55,9 @@ __all__ = [
     "sweep",
     "train",
     "resume",
+    "extend",
     "open_run",
+    "LauncherOptions",
     "value_metrics",
     "InvalidInput",
 ]
@@ -69,7 +72,9 @@ _LATE = {
     "sweep": "valueshare.tabular.sweep",
     "train": "valueshare.training",
     "resume": "valueshare.training",
+    "extend": "valueshare.training",
     "open_run": "valueshare.runs.run",
+    "LauncherOptions": "valueshare.runs.launcher_options",
 }
 
 

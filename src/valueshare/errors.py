@@ -25,13 +25,29 @@ class EnvironmentFailed(RuntimeError):
     """
 
 
+class CallbackFailed(Exception):
+    """A callback of the caller's raised an exception, after a phase that is finished.
+
+    What it raised is the cause. The command line prints one line and exits with 1.
+    """
+
+
 def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
     """An exception of an environment in one line: where, and while it was `doing` what."""
+    return EnvironmentFailed(f"the environment {name} raised {_raised(error)} in its {doing}")
+
+
+def callback_failed(name: str, error: BaseException) -> CallbackFailed:
+    """An exception of a callback in one line: which, and where."""
+    return CallbackFailed(f"the callback {name} raised {_raised(error)}")
+
+
+def _raised(error: BaseException) -> str:
+    """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
     said = " ".join(str(error).split())
-    raised = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return EnvironmentFailed(f"the environment {name} raised {raised}{place} in its {doing}")
+    return (f"{type(error).__name__}: {said}" if said else type(error).__name__) + place
 
 
 def first_line(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from valueshare.errors import InvalidInput
 # NumPy, PyTorch and JAX share no base class, and each result has the type of its argument.
 Array = Any
 Number = float | Array
-Coefficient = float | Literal["n"]  # one k: a number, or the number of actions
+Coefficient = float | Literal["n", "N"]  # one k: a number, or the number of actions
 _NUMPY = (np.ndarray, np.generic)
 
 
@@ -129,12 +129,17 @@ def baseline_fraction(k: Number) -> Number:
 
 
 def resolve_k(k: Coefficient, n: int | None) -> float:
-    """One k as a number: "n" is the number of actions, anything else is returned as it is."""
-    if not isinstance(k, str) or k != "n":  # in this order: k may be a tensor
-        return k
+    """One k as a number: "n" or "N" is the number of actions, anything else is returned as it is."""
+    if not is_n(k):
+        return k  # type: ignore[return-value]
     if n is None:
         raise InvalidInput("k = 'n' is the number of actions, which is not known here: give it as n, or write a number")
     return float(n)
+
+
+def is_n(k: object) -> bool:
+    """Whether a k is the number of actions, "n" or "N"."""
+    return isinstance(k, str) and k.lower() == "n"  # in this order: k may be a tensor
 
 
 def _checked(k: Number) -> Number:

@@ -14,7 +14,7 @@ def install_command(*extras: str) -> str:
     if not versions.is_file():
         return shlex.join(["pip", "install", f"valueshare{wanted}"])
     python, clone = _from_here(Path(sys.executable)), _from_here(CLONE)
-    if "/" not in python:  # a shell would look for that name elsewhere
+    if "/" not in python:  # a shell would search its PATH for that name
         python = sys.executable
     words = ["-m", "pip", "install", "-c", _from_here(versions), "-e", f"{clone}{wanted}"]
     return shlex.join([python, *words])

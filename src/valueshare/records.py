@@ -13,6 +13,7 @@ from valueshare.files import file_digest, write_whole
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
+EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
 _log = logging.getLogger(__name__)
 
 

@@ -89,9 +89,11 @@ def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resour
         elif size.agent_steps < SHORT_RUN:
             workers = Choice(1, "a short run")
         elif size.most_workers < cores:
-            workers = Choice(size.most_workers, "no more can share the agents")
+            workers = Choice(size.most_workers, "one per agent at most")
         else:
             workers = Choice(cores, how_many(cores, "core"))
+    elif workers.value > size.most_workers:
+        workers = Choice(size.most_workers, f"{workers.value} {workers.reason}, one per agent at most")
     if compiled.value is None:
         speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
@@ -128,10 +130,12 @@ def prepare(
     location: Location | None = None,
     *,
     begun: bool = False,
+    stored_workers: int = 0,
     compiles: bool = True,
 ) -> Prepared:
     """Choose the resources of a plan and split its populations for them; those of a run that has `begun` stay.
 
+    `stored_workers` are those that it had, if they are known (0: not), and fewer where they do not fit into memory.
     With `compiles`, a small function is compiled as a test; without it, only the compiler is looked for.
     """
     if cluster is None and plan.device != AUTO:
@@ -150,9 +154,13 @@ def prepare(
             given = given._replace(compiled=Choice(False, "on Ray only with --compile"))
     elif not given.workers.value and plan.network is not None:
         given = given._replace(workers=Choice(1, "a network of your own"))
+    elif not given.workers.value and execution.callbacks:
+        given = given._replace(workers=Choice(1, "callbacks"))
     elif not given.workers.value and isinstance(location, Url) and location.scheme == "memory":
         given = given._replace(workers=Choice(1, "memory:// belongs to one process"))
-    automatic = not given.workers.value
+    elif not given.workers.value and stored_workers:
+        given = given._replace(workers=Choice(stored_workers, "as stored"))
+    automatic = not execution.launcher.workers
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
         chosen = choose(given, size, cores=available_cores(), cuda=cuda)

@@ -53,13 +53,16 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chunks: dict[str, Positive] = {}
     shard: str | None = None
     protocols: dict[str, StoredProtocol] = {}
+    actions: dict[str, Positive] = {}  # by environment
+    extended_from: dict[str, list[Positive]] = {}  # by environment: earlier numbers of steps, ascending
 
     def __post_init__(self) -> None:
         if not self.settings or self.settings.keys() != self.backends.keys():
             raise ValueError("settings and backends must name the same environments")
         # A family has the name of one of its environments, which may be in another shard.
-        if not self.families.keys() <= self.settings.keys():
-            raise ValueError("families must name environments of the run")
+        for what in ("families", "actions", "extended_from"):
+            if not getattr(self, what).keys() <= self.settings.keys():
+                raise ValueError(f"{what} must name environments of the run")
         for name, value, pattern, example in (
             ("device", self.device, DEVICE, "cpu or cuda:0"),
             ("shard", self.shard or "1/1", r"[0-9]{1,9}/[0-9]{1,9}", "2/8"),

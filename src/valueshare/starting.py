@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -14,22 +14,24 @@ from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
 from valueshare.resources import Prepared, cluster_for, prepare
 from valueshare.runs import run_folder
+from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.display import say
 from valueshare.runs.events import Events, require_tensorboard
-from valueshare.runs.execution import ExecutionOptions
+from valueshare.runs.execution import ExecutionOptions, log_targets
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
-from valueshare.runs.plan import AUTO, Plan
+from valueshare.runs.plan import AUTO, Plan, config, extended
 from valueshare.runs.planning import described, in_full
 from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
 from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Location, resolve_location
-from valueshare.runs.storage.remote import Copy, is_small
+from valueshare.runs.storage.remote import PROVENANCE, Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.text import how_many
+from valueshare.runs.wandb import require_wandb
+from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
 
 
 def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) -> tuple[Plan, Location]:
@@ -56,12 +58,12 @@ def start(
     be split differently. `deviations` from the paper are stored with the run.
     """
     check_device(plan, execution.launcher)
+    execution = execution._replace(callbacks=resolve_callbacks(execution.callbacks or ()))
     location = resolve_location(folder)
-    splits = execution.launcher.population_agents
-    if not splits and isinstance(location, Path) and run_folder.is_untrained(location, plan):
+    if _is_resumed(plan, location, execution):
         return resume_run(location, execution, command)
     console = Console(quiet=not execution.progress)
-    events = execution.tensorboard
+    events = "tensorboard" in execution.log
     with _workspace(location, execution) as work:
         if work.copy is not None:
             check_free(work.copy)
@@ -70,9 +72,23 @@ def start(
         with cluster_for(execution.launcher) as cluster:
             made = prepare(plan, execution, cluster, location)
             _announce(console, made, work, execution, begun=False)
-            own = made.resources.to_json()
-            with run_folder.created(work.folder, made.plan, command, own, tensorboard=events, deviations=deviations):
+            own = _used(made, execution)
+            with run_folder.created(
+                work.folder, made.plan, command, own, events, execution.resolved_callbacks, deviations
+            ):
                 return _launch(made, work, execution, console, lambda: check_unfilled(work.copy))
+
+
+def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
+    """Refuse the folder of a plan that is not started, as `start` would; addresses are not read."""
+    if isinstance(location, Path) and not _is_resumed(plan, location, execution):
+        run_folder.check_absent(location, plan)
+
+
+def _is_resumed(plan: Plan, location: Location, execution: ExecutionOptions) -> bool:
+    """Whether to start a plan is to resume it: its folder is there, without a finished phase."""
+    splits = execution.launcher.population_agents
+    return not splits and isinstance(location, Path) and run_folder.is_untrained(location, plan)
 
 
 def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
@@ -95,10 +111,10 @@ def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
 
 
 def summary(run: Run) -> list[str]:
-    """How a run ended: the last score of each variant, and how many agents diverged."""
+    """How a run ended: the score of each variant in its last evaluation, and how many agents diverged."""
     variants = variant_scores(run.agents, run.records)
     lines = [
-        f"{row['env']} {label(row)}: score {shown_score(row['score'])} at step {row['step']:,}, "
+        f"{row['env']} {label(row)}: {LAST_SCORE}, at step {row['step']:,}: {shown_score(row['score'])}, "
         f"{how_many(row['agents'], 'agent')}"
         for row in variants.to_dicts()
     ]
@@ -107,7 +123,8 @@ def summary(run: Run) -> list[str]:
         lines.append(f"{diverged:,} of {run.agents.height:,} agents diverged and were frozen")
     else:
         lines.append("no agent diverged")
-    return [*lines, f"records: {run.folder / 'records'}"]
+    note = f"in reports, the final score is the {FINAL_SCORE}"
+    return [*lines, note, f"records: {run.folder / 'records'}"]
 
 
 def check_device(plan: Plan, launcher: LauncherOptions) -> None:
@@ -116,7 +133,10 @@ def check_device(plan: Plan, launcher: LauncherOptions) -> None:
         checked_device(plan.device)
 
 
-def resume_run(location: Location, execution: ExecutionOptions, command: str = "valueshare resume") -> Run:
+def resume_run(
+    location: Location, execution: ExecutionOptions, command: str = "valueshare resume", *, steps: int | None = None
+) -> Run:
+    """Resume a run; with `steps`, train a finished one on to so many in total."""
     console = Console(quiet=not execution.progress)
     run_folder.check_links(location)
     with _workspace(location, execution) as work:
@@ -125,10 +145,18 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
             copy.pull(is_small)
         plan = run_folder.open_plan(folder)
         _check_stored(folder, plan, execution)
-        if run_folder.is_finished(folder, plan, copied=work.copied):
+        finished = run_folder.is_finished(folder, plan, copied=work.copied)
+        if steps is not None:
+            if not finished:
+                raise InvalidInput(f"the run in {location} is not finished: valueshare resume {location} first")
+            before, plan = config(plan), extended(plan, steps)
+            say(console, *_schedule_notes(plan))
+        elif finished:
             say(console, f"this run is finished: {location}")
             return _finished(plan, work, execution, console)
         say(console, *announced_imports(plan.backends))
+        callbacks = resumed_callbacks(execution.callbacks, folder / PROVENANCE, lambda line: say(console, line))
+        execution = execution._replace(callbacks=callbacks)
         try:
             check_device(plan, execution.launcher)
         except InvalidInput as error:
@@ -136,11 +164,12 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
                 f"the run in {folder} is on {plan.device}, and there is no such device here: "
                 "resume it on a machine that has one"
             ) from error
-        events = execution.tensorboard or _has_events(folder, console)
-        execution = execution._replace(tensorboard=events)
+        events = "tensorboard" in execution.log or _has_events(folder, console)
+        execution = execution._replace(log=log_targets([*execution.log, *(["tensorboard"] if events else [])]))
         _poll_stop(execution)
         with cluster_for(execution.launcher) as cluster, held(folder):
-            made = prepare(plan, execution, cluster, location, begun=True)
+            workers = run_folder.stored_workers(folder)
+            made = prepare(plan, execution, cluster, location, begun=True, stored_workers=workers)
             _announce(console, made, work, execution, begun=True)
 
             def begin() -> None:
@@ -148,9 +177,31 @@ def resume_run(location: Location, execution: ExecutionOptions, command: str = "
                     run_folder.remove_old_checkpoints(folder, plan)
                 else:
                     copy.pull(is_small)  # another process may have resumed it meanwhile
-                run_folder.note_resumption(folder, command, made.resources.to_json(), events)
+                if steps is not None and config(run_folder.open_plan(folder)) != before:
+                    raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
+                kept = _used(made, execution), events, execution.resolved_callbacks
+                if steps is None:
+                    run_folder.note_resumption(folder, command, *kept)
+                else:
+                    run_folder.write_extension(folder, made.plan, command, *kept)
 
             return _launch(made, work, execution, console, begin)
+
+
+def _used(made: Prepared, execution: ExecutionOptions) -> dict[str, Any]:
+    """The resources as they are stored with the run; the workers of a cluster are not those of a machine."""
+    cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
+    return {**made.resources.to_json(), **cluster}
+
+
+def _schedule_notes(plan: Plan) -> list[str]:
+    """A note where the step size of an extended run is 0 from its old end on."""
+    ended = [
+        env
+        for env, own in plan.settings.items()
+        if own.step_size_schedule == "linear" and (own.step_size_steps or 0) <= plan.extended_from[env][-1]
+    ]
+    return [f"note: the linear step size of {env} has ended at 0, so its agents learn nothing new" for env in ended]
 
 
 class _Workspace(NamedTuple):
@@ -183,7 +234,7 @@ def _finished(plan: Plan, work: _Workspace, execution: ExecutionOptions, console
         # A process that holds the lock removes them too; a read-only folder stays as it is.
         with suppress(OSError, InvalidInput), held(work.folder):
             run_folder.remove_old_checkpoints(work.folder, plan)
-        if execution.tensorboard or _has_events(work.folder, console):
+        if "tensorboard" in execution.log or _has_events(work.folder, console):
             _poll_stop(execution)
             Events(work.folder, plan.agents, records).close()
     return Run(work.location, plan.agents, records, finished=True)
@@ -218,8 +269,8 @@ def _launch(
 
 def _announce(console: Console, made: Prepared, work: _Workspace, execution: ExecutionOptions, *, begun: bool) -> None:
     """Refuse a plan that cannot be run; print what will be, and how long it will take."""
-    if execution.tensorboard:
-        require_tensorboard()
+    for target in execution.log:
+        (require_tensorboard if target == "tensorboard" else require_wandb)()
     plan, launcher = made.plan, made.launcher
     memory = launcher.check(plan, execution)
     warning = launcher.check_location(work.location)
@@ -234,8 +285,8 @@ def _announce(console: Console, made: Prepared, work: _Workspace, execution: Exe
 def check_launcher(launcher: LauncherOptions) -> None:
     if not isinstance(launcher, LauncherOptions):
         raise InvalidInput(
-            f"launcher is given as {type(launcher).__name__}: write LauncherOptions(...) of "
-            "valueshare.runs.launcher_options, like LauncherOptions(workers=2)"
+            f"launcher is given as {type(launcher).__name__}: write valueshare.LauncherOptions(...), like "
+            "valueshare.LauncherOptions(workers=2)"
         )
 
 

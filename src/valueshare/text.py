@@ -1,7 +1,9 @@
 """Text for people: counts with their nouns, exact and plain numbers, and the names of algorithms."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from math import floor, log10
 
 # In the order of the paper's table.
 ALGORITHM_NAMES = {
@@ -15,10 +17,27 @@ ALGORITHM_NAMES = {
     "ib-iqn": "IB-IQN",
 }
 
+# What `train` prints at its end, and what reports call a final score.
+LAST_SCORE = "score of the last evaluation"
+FINAL_SCORE = "mean of the last three evaluations"
+# The k of a report for agents whose k is the number of actions of their own environment, where those differ.
+K_IS_N = math.inf
+
 
 def how_many(count: int, what: str) -> str:
     """1 agent, 2,040 agents."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers in order, each once: 0 to 29, 31, 40 to 42."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
 
 
 def exact(number: float) -> str:
@@ -46,6 +65,14 @@ def plain_number(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def interval_text(value: float, low: float, high: float) -> str:
+    """50 [24, 76]: with as many decimals as show two digits of the interval's width, and a real minus."""
+    width = high - low
+    decimals = min(12, max(0, 1 - floor(log10(width)))) if width > 0 else 2
+    middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in (value, low, high))
+    return f"{middle} [{below}, {above}]"
+
+
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
     """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN where k is 0, which it is; IB-DQN without a k.
 
@@ -53,9 +80,14 @@ def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None)
     """
     name = ALGORITHM_NAMES.get(algorithm)
     if name is None:
-        return f"{algorithm}({k:g})" if k else algorithm
+        return f"{algorithm}({k_text(k)})" if k else algorithm
     if not algorithm.startswith("ib-") or k is None:
         return name
     if k == 0:
         return name.removeprefix("IB-")
-    return f"{name}(n)" if k == n else f"{name}({k:g})"
+    return f"{name}(n)" if k == n else f"{name}({k_text(k)})"
+
+
+def k_text(k: float) -> str:
+    """4, or n where k is the number of actions of each environment."""
+    return "n" if k == K_IS_N else f"{k:g}"

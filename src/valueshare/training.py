@@ -1,4 +1,4 @@
-"""Train a whole table of agents: `train` starts a run, `resume` resumes one.
+"""Train a whole table of agents: `train` starts a run, `resume` resumes one, `extend` makes a finished one longer.
 
 >>> run = valueshare.train("CartPole-v1", "ib-dqn", k=[0, 4], seeds=8, steps=20_000)
 >>> run.records.join(run.agents, on="agent").group_by("k", "step").agg(pl.col("score").mean())
@@ -12,7 +12,8 @@ from valueshare.envs.base import Backend
 from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import show_settings
-from valueshare.runs.execution import ExecutionOptions
+from valueshare.runs.callbacks import Function as Callback
+from valueshare.runs.execution import ExecutionOptions, log_targets
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.planning import default_folder, make_plan
 from valueshare.runs.run import Run
@@ -36,11 +37,12 @@ def train(
     compile: bool | None = None,  # noqa: A002 (the name of the option)
     backend: Backend | None = None,
     threads: int | None = None,
-    tensorboard: bool = False,
+    log: str | Sequence[str] = (),
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     launcher: LauncherOptions = LOCAL,
+    callbacks: Sequence[str | Callback] = (),
     **settings: Any,
 ) -> Run:
     """Train every combination of the given values, and leave a run folder (`out`).
@@ -51,7 +53,9 @@ def train(
     algorithm's own. `should_stop` is called at every step, with several workers ten times a second; a run that it ends
     is not `finished`, and `resume` resumes it. `threads` are those of the environments, and `groups` of agents step
     independently (None: chosen automatically). `launcher` says where populations run, and which. `device` "auto" is
-    CUDA where there is one; `compile` None: only if the run is long enough.
+    CUDA where there is one; `compile` None: only if the run is long enough. `callbacks` are called after each
+    evaluation with its records and the run so far: functions, or names like my_module:log. `log` is "tensorboard",
+    "wandb" (Weights & Biases) or both.
     """
     plan = make_plan(
         env,
@@ -70,8 +74,34 @@ def train(
         plan,
         location,
         "valueshare.train(...) from Python; config.json has the settings",
-        ExecutionOptions(network, threads, tensorboard, progress, should_stop, groups, launcher),
+        ExecutionOptions(
+            network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks=callbacks
+        ),
     )
+
+
+def extend(
+    folder: str | Location,
+    *,
+    steps: int,
+    network: NetworkFactory | None = None,
+    threads: int | None = None,
+    log: str | Sequence[str] = (),
+    progress: bool = True,
+    should_stop: Callable[[], bool] | None = None,
+    groups: int | None = None,
+    launcher: LauncherOptions = LOCAL,
+    callbacks: Sequence[str | Callback] | None = None,
+) -> Run:
+    """Train a finished run on to `steps` steps in total; the other arguments are those of `resume`.
+
+    With constant schedules it ends as if it had had so many steps from the start. The schedules of epsilon and of the
+    step size stay as they were.
+    """
+    execution = ExecutionOptions(
+        network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks=callbacks
+    )
+    return _resumed(folder, execution, f"valueshare extend --steps {steps}", steps)
 
 
 def resume(
@@ -79,17 +109,25 @@ def resume(
     *,
     network: NetworkFactory | None = None,
     threads: int | None = None,
-    tensorboard: bool = False,
+    log: str | Sequence[str] = (),
     progress: bool = True,
     should_stop: Callable[[], bool] | None = None,
     groups: int | None = None,
     launcher: LauncherOptions = LOCAL,
+    callbacks: Sequence[str | Callback] | None = None,
 ) -> Run:
     """Resume a run from its last finished phase; it ends as if it had never stopped.
 
-    Settings and TensorBoard events are the run's. A run with a caller's own network needs it again.
+    Settings and TensorBoard events are the run's, and so are `callbacks` that it has by name (None). A run with a
+    caller's own network needs it again, and so do callbacks that were given as functions, and `log` "wandb".
     """
-    check_launcher(launcher)
-    location = shard_folder(resolve_location(folder), launcher.own_shard)
-    execution = ExecutionOptions(network, threads, tensorboard, progress, should_stop, groups, launcher)
-    return resume_run(location, execution)
+    execution = ExecutionOptions(
+        network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks=callbacks
+    )
+    return _resumed(folder, execution, "valueshare resume")
+
+
+def _resumed(folder: str | Location, execution: ExecutionOptions, command: str, steps: int | None = None) -> Run:
+    check_launcher(execution.launcher)
+    location = shard_folder(resolve_location(folder), execution.launcher.own_shard)
+    return resume_run(location, execution, command, steps=steps)

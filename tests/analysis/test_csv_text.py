@@ -59,7 +59,7 @@ def test_our_own_csv_is_read_with_the_names_as_they_were(tmp_path: Path) -> None
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not here")
 def test_the_csv_of_the_page_is_guarded_alike() -> None:
     """The page's button writes a CSV in the browser."""
-    found = re.search(r"const quoted = [^;]*;", asset("curves.js"))
+    found = re.search(r"const quoted = [^;]*;", asset("elements.js"))
     assert found is not None
     program = f"{found[0]} console.log(JSON.stringify({json.dumps([*EVIL, *FINE])}.map(quoted)))"
     said = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)

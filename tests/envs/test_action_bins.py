@@ -136,6 +136,19 @@ def test_train_resume_report_and_play(tmp_path: Path, capsys: pytest.CaptureFixt
     main(["resume", folder])
     main(["report", folder, "--figures", "learning-curves", "--resamples", "100"])
     assert env in (tmp_path / "run" / "report" / "report.html").read_text()
-    main(["play", folder, "--agent", "1", "--episodes", "1", "--max-steps", "5", "--video", str(tmp_path / "film.gif")])
-    assert (tmp_path / "film.gif").stat().st_size
+    main(
+        [
+            "play",
+            folder,
+            "--agent",
+            "1",
+            "--episodes",
+            "1",
+            "--max-steps",
+            "5",
+            "--video",
+            str(tmp_path / "episode.gif"),
+        ]
+    )
+    assert (tmp_path / "episode.gif").stat().st_size
     assert "this run is finished" in capsys.readouterr().out

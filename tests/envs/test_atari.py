@@ -141,7 +141,7 @@ def test_termination_on_the_step_of_the_limit() -> None:
             result = environments.step([action])
             if result.terminated[0] or result.truncated[0]:
                 return step, bool(result.terminated[0]), bool(result.truncated[0])
-        raise AssertionError("the episode goes on")
+        raise AssertionError("the episode continues")
 
     length, terminated, truncated = first_end(None)
     assert (terminated, truncated) == (True, False)
@@ -161,7 +161,7 @@ def test_a_lost_life_ends_an_episode_of_training_and_not_the_game() -> None:
             np.testing.assert_array_equal(getattr(ours, name), getattr(whole, name))
         lives, games = lives + ours.terminated, games + whole.terminated
         assert ours.terminated[whole.terminated].all()
-        lost = ours.terminated & ~whole.terminated  # the game goes on from the same picture
+        lost = ours.terminated & ~whole.terminated  # the game continues from the same picture
         np.testing.assert_array_equal(ours.observation[lost], ours.final_observation[lost])
         np.testing.assert_array_equal(lives[whole.terminated], 5 * games[whole.terminated])
     assert games.sum() >= 4

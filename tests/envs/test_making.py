@@ -38,9 +38,8 @@ def test_envpool_where_it_has_the_id() -> None:
         ("Xyzzyq", None, "no name of envpool or gymnasium or ale or jax is near"),
         ("LunarLanderContinuous-v3", None, "with Discrete actions"),
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
-        ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box observations"),
-        ("FrozenLake-v1", "gymnasium", "with Box observations, or .*FlattenObservation"),
-        ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box observations, or .*FlattenObservation"),
+        ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box or Discrete observations"),
+        ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box or Discrete observations, or .*FlattenObservation"),
         ("no_such_module:Thing-v0", None, "No module named"),
         ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale' or 'jax'"),
     ],
@@ -57,6 +56,7 @@ def test_what_is_advised_for_other_spaces_works() -> None:
     """The example of docs/training.md: Blackjack's Tuple of 32, 11 and 2 values, a 1 for each."""
     section = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
     example = section.split("## Environments of your own")[1].split("```python\n")[1]
+    gymnasium.registry.pop("my/FlatBlackjack-v0", None)  # another test may have run the page
     exec(example.split("```")[0], {})
     environments = make_environments("my/FlatBlackjack-v0", 3)
     assert (environments.spec.observation_shape, environments.spec.episode_limit) == ((45,), 50)

@@ -174,7 +174,7 @@ def test_a_process_that_is_killed_is_told_of(pong: EnvironmentProcess) -> None:
         pong.receive()
     with pytest.raises(EnvironmentFailed, match="killed"):
         pong.reset([0])
-    assert pong.is_settled()  # whoever waits for the step may go on
+    assert pong.is_settled()  # whoever waits for the step may continue
     assert int(pong.memory.arrays["stepped"][0]) == pong.requested == 1
 
 

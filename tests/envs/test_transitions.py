@@ -191,7 +191,7 @@ def test_termination_on_the_step_of_the_limit(backend: Backend, env_id: str) -> 
             result = environments.step([0])
             if result.terminated[0] or result.truncated[0]:
                 return step, bool(result.terminated[0]), bool(result.truncated[0])
-        raise AssertionError("the episode goes on")
+        raise AssertionError("the episode continues")
 
     length, terminated, truncated = first_end(None)
     assert (terminated, truncated) == (True, False)

@@ -92,7 +92,7 @@ class Film(gymnasium.Env[Frame, np.int64]):
         return self.frame
 
 
-def films(size: int) -> gymnasium.Env[Any, Any]:
+def moving_pixels(size: int) -> gymnasium.Env[Any, Any]:
     """The same, with stacks of frames as its observations: Gymnasium's own wrapper."""
     return gymnasium.wrappers.FrameStackObservation(Film(), size, padding_type="reset")
 
@@ -102,7 +102,7 @@ gymnasium.register("tests/Chain-v0", lambda **_: Chain(), max_episode_steps=6)
 gymnasium.register("tests/Clock-v0", lambda **_: Clock(), max_episode_steps=5)
 gymnasium.register("tests/Film-v0", lambda **_: Film(), max_episode_steps=20)
 gymnasium.register("tests/OtherFilm-v0", lambda **_: Film(), max_episode_steps=20)
-gymnasium.register("tests/Films-v0", lambda **_: films(3), max_episode_steps=20)
+gymnasium.register("tests/MovingPixels-v0", lambda **_: moving_pixels(3), max_episode_steps=20)
 
 
 @pytest.fixture(autouse=True, scope="session")

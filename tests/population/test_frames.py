@@ -87,7 +87,7 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
     # Rings of frames forget a little earlier than rings of whole stacks: with room enough neither
     # forgets but by its capacity, and the two runs are one to the bit, evaluations included.
     monkeypatch.setattr(transitions, "default_rows", lambda capacity, stack=0: 3 * capacity)
-    frames, stacks = train("tests/Film-v0"), train("tests/Films-v0")
+    frames, stacks = train("tests/Film-v0"), train("tests/MovingPixels-v0")
     assert frames.population.env.observation_shape == (3, 2)
     assert stacks.population.env.observation_shape == (STACK, 3, 2)
     assert stacks.population.env.stack == 0
@@ -175,7 +175,7 @@ def test_a_checkpoint_says_how_frames_were_packed(tmp_path: Path) -> None:
     train(directory=tmp_path, on_phase=reports.append)
     *others, last = reports
     assert last.saved is not None
-    assert last.saved.frame_bytes == 0  # nothing goes on from the end
+    assert last.saved.frame_bytes == 0  # nothing is resumed from the end
     for report in others:
         assert report.saved is not None
         # 30 steps, the phase's first frame, and a row more for each episode that ended: 6 bytes.

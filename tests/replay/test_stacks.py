@@ -193,12 +193,12 @@ def test_frames_are_packed_in_chunks_and_files(monkeypatch: pytest.MonkeyPatch) 
 def test_frames_that_hardly_change_shrink() -> None:
     generator = torch.Generator().manual_seed(0)
     frames = torch.randint(256, (1, 84, 84), dtype=torch.uint8, generator=generator)
-    film = frames.repeat(100, 1, 1)
-    film[:, 10, 10] = torch.arange(100, dtype=torch.uint8)  # one pixel moves
-    packed = packing.pack(film.numpy())
+    video = frames.repeat(100, 1, 1)
+    video[:, 10, 10] = torch.arange(100, dtype=torch.uint8)  # one pixel moves
+    packed = packing.pack(video.numpy())
     # The first frame is noise, 7,056 bytes; the others are a byte each among zeros.
     assert 7_056 < len(packed) < 2 * 7_056
-    assert packing.unpack(packed, 100, film.nbytes).tobytes() == film.numpy().tobytes()
+    assert packing.unpack(packed, 100, video.nbytes).tobytes() == video.numpy().tobytes()
 
 
 def test_packed_frames_of_another_size_are_refused() -> None:

@@ -45,7 +45,7 @@ class Naive:
         self.stored = [(row, t) for row, t in self.stored[-self.capacity :] if row >= oldest_row]
 
 
-# A tick is, for every agent: goes on, terminates or truncates; sometimes all start new episodes.
+# A tick is, for every agent: continues, terminates or truncates; sometimes all start new episodes.
 PLAIN, TERMINATED, TRUNCATED = 0, 1, 2
 AGENTS = 3
 ticks = st.lists(

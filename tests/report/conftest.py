@@ -49,11 +49,15 @@ class Visit:
         self.page.goto(file.as_uri())
         return self
 
-    def shapes(self) -> list[str]:
-        """The paths of the means that are drawn now."""
-        found: list[str] = self.page.eval_on_selector_all(
-            "#panel-plot path.mean", "paths => paths.map(path => path.getAttribute('d'))"
-        )
+    def chart(self, expression: str) -> Any:
+        """The value of an expression of `u`, the uPlot chart of the panel, and `mean`, the numbers of its means."""
+        means = "u.series.map((s, i) => i).filter((i) => i && u.series[i].class !== 'aside')"
+        plot = "document.getElementById('panel-plot')"
+        return self.page.evaluate(f"async () => {{ const u = {plot}.chart, mean = {means}; return {expression}; }}")
+
+    def curves(self) -> list[list[float | None]]:
+        """The means that are drawn now."""
+        found: list[list[float | None]] = self.chart("mean.map((i) => [...u.data[i]])")
         return found
 
 

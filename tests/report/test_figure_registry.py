@@ -108,7 +108,7 @@ def test_runs_that_differ_in_a_setting_are_told_apart() -> None:
     own = two.filter(pl.col("k") == 4.0)
     figure = figures_for(results(own), ["learning-curves"], resamples=FEW)["learning-curves"]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["IB-DQN(4), step size=0.1", "IB-DQN(4), step size=0.2"]
+    assert names == ["IB-DQN(4) with step size 0.1", "IB-DQN(4) with step size 0.2"]
 
 
 def test_two_optimizers_are_two_learners() -> None:
@@ -119,7 +119,7 @@ def test_two_optimizers_are_two_learners() -> None:
         found = report_data(results(named), FEW)
         assert found.main.height == both.height  # of no Atari game any is kept apart
         labels = [variant.look.label for variant in found.variants]
-        assert labels == sorted(f"IB-DQN(4), optimizer={name.lower()}" for name in optimizers)
+        assert labels == sorted(f"IB-DQN(4) with optimizer {name.lower()}" for name in optimizers)
     told = own.with_columns(optimizer=pl.lit("adam"))
     untold = own.with_columns(optimizer=pl.lit(None, pl.String), seed=pl.col("seed") + 9)
     assert len(report_data(results(pl.concat([told, untold])), FEW).variants) == 1  # it may be Adam

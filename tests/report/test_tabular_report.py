@@ -81,6 +81,6 @@ def test_records_that_do_not_fit_are_refused(study: Path) -> None:
         check_refused()
     norms.write_bytes(stored)
     config = json.loads((study / "config.json").read_text())
-    for studies in (5, ["x"], [{"k": "x"}], []):
+    for studies in (5, ["x"], [{"k": "x"}], [{**config["studies"][0], "env": 10**40}], []):
         (study / "config.json").write_text(json.dumps(config | {"studies": studies}))
         check_refused()

@@ -36,6 +36,7 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
         *(f"figures/iqm.{kind}" for kind in ("pdf", "png", "svg")),
         *("report.html", "report.json"),
         *(f"tables/beside-published.{kind}" for kind in ("csv", "md")),
+        "tables/evaluations.parquet",
         *(f"tables/scores.{kind}" for kind in ("csv", "md", "tex")),
     ]
     about: dict[str, Any] = json.loads((folder / "report.json").read_text())

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population.phase import records_schema
 from valueshare.runs import events
-from valueshare.runs.display import Display
+from valueshare.runs.display import COMPILING, Display
 from valueshare.runs.planning import make_plan
 from valueshare.runs.variants import label, variant_columns, variant_scores
 
@@ -91,6 +92,31 @@ def test_two_populations_at_once() -> None:
     shown.end(ONE, finished=False)  # given up: its 4,000 are still to be done
     assert (shown._done(), shown._total()) == (2_000, 6_000)
     assert shown.agent_steps_per_second() is None
+
+
+def test_a_compiled_population_has_no_estimate_before_its_first_update() -> None:
+    clock, plan = Clock(), make_plan("CartPole-v1", seeds=2, steps=1_000, learning_starts=95, update_interval=10)
+    file = io.StringIO()
+    shown = Display(replace(plan, compiled=True), records_schema().to_frame(), Console(file=file), clock)
+    start = "CartPole-v1 | population 1 of 1 | 2 agents at step {} of 1,000 | "
+    assert shown.line() == start.format(0) + COMPILING  # on CUDA, before the first step
+    shown.on_step(ONE, 0)
+    assert file.getvalue() == f"{start.format(0)}{COMPILING}\n"  # said at once
+    clock.now = 2.0
+    shown.on_step(ONE, 100)  # the first update, which is compiled: 95 is no multiple of 10
+    clock.now = 100.0
+    assert shown.line() == start.format(100) + COMPILING
+    assert shown.seconds_left() is None
+    shown.on_step(ONE, 101)
+    clock.now = 110.0
+    shown.on_step(ONE, 201)
+    # 100 steps x 2 agents in 10 s; 799 x 2 are left. The time before the first update does not count.
+    assert shown.line() == start.format(201) + "20 agent-steps/s | 0:01:20 left"
+    again = Display(replace(plan, compiled=True), records_schema().to_frame(), Console(file=file), clock)
+    again.on_step(ONE, 300)  # resumed: it compiles at its first step and update, which are one
+    assert again.line() == start.format(300) + COMPILING
+    again.on_step(ONE, 301)
+    assert COMPILING not in again.line()
 
 
 def test_a_table_in_a_terminal() -> None:

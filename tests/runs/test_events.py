@@ -1,4 +1,4 @@
-"""TensorBoard events of a run that was stopped: they go on unasked, and none is missing."""
+"""TensorBoard events of a run that was stopped: they continue unasked, and none is missing."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ def begin(folder: Path, **options: Any) -> None:
 
 
 @contextmanager
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def on_another_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where TensorBoard is not installed."""
 
     def missing() -> None:
@@ -78,9 +78,9 @@ def test_events_go_on_and_a_gap_is_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
-    begin(folder, tensorboard=True)
+    begin(folder, log="tensorboard")
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # steps 0 and 100
-    with elsewhere(monkeypatch):
+    with on_another_machine(monkeypatch):
         valueshare.resume(folder, should_stop=after(2, folder))
     assert "note: TensorBoard is not installed here, so no events are written" in (capsys.readouterr().out)
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2  # a gap
@@ -89,10 +89,10 @@ def test_events_go_on_and_a_gap_is_filled(
     assert [step for step, _ in scores(folder)["score/CartPole-v1 ib-dqn k=4"]] == [*(0, 100, 200, 300, 400)]
 
 
-def test_events_of_a_run_that_was_finished_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_a_run_that_was_finished_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
-    begin(folder, tensorboard=True, progress=False)
-    with elsewhere(monkeypatch):
+    begin(folder, log="tensorboard", progress=False)
+    with on_another_machine(monkeypatch):
         assert valueshare.resume(folder, progress=False).finished
     assert len(scores(folder)["score/CartPole-v1 ib-dqn k=0"]) == 2
     assert valueshare.resume(folder, progress=False).finished
@@ -104,7 +104,7 @@ def test_asked_for_on_the_way(tmp_path: Path) -> None:
     begin(folder, progress=False)
     assert "tensorboard" not in json.loads((folder / "provenance.json").read_text())
     ends = iter([False, True])
-    valueshare.resume(folder, tensorboard=True, progress=False, should_stop=lambda: next(ends))
+    valueshare.resume(folder, log="tensorboard", progress=False, should_stop=lambda: next(ends))
     assert valueshare.resume(folder, progress=False).finished
     assert scores(folder) == expected(folder)
 

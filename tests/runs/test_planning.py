@@ -127,7 +127,7 @@ def test_a_plan_in_full_lists_the_seeds_that_options_cannot_describe() -> None:
     made = make_plan("CartPole-v1", ["ib-dqn"], k=[0, 4], seeds=3)
     rows = replace(made, agents=made.agents[2:5])  # seed 2 of k = 0, seeds 0 and 1 of k = 4
     shown = in_full(rows)
-    assert shown[-1] == "  3 of these agents, with seeds 2, 0, 1"
+    assert shown[-1] == "  3 of these agents, with seeds 0 to 2"
     assert not [line for line in shown if line.startswith(("  --seeds", "  --first-seed"))]
 
 
@@ -138,7 +138,7 @@ def ks(env: str | list[str], k: object) -> list[tuple[str, float]]:
 
 
 def test_k_n_is_the_number_of_actions_of_each_environment() -> None:
-    assert ks("CartPole-v1", "n") == [("CartPole-v1", 2)]
+    assert ks("CartPole-v1", "n") == ks("CartPole-v1", "N") == [("CartPole-v1", 2)]
     both = ["CartPole-v1", "Acrobot-v1"]
     cartpole, acrobot = both
     expected = [(cartpole, 0), (cartpole, 1), (cartpole, 2), (acrobot, 0), (acrobot, 1), (acrobot, 3)]

@@ -91,7 +91,7 @@ def wait_until_begun(folder: Path, process: subprocess.Popen[str], resumed: int)
     raise AssertionError("the run does not begin")
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(
     kills: int, long_run: Path, tmp_path: Path, start: Start, cli: Cli, assert_same_end: Same
 ) -> None:

@@ -138,8 +138,8 @@ def test_links_in_a_run_are_refused(name: str, run: Path, outside: Path, cli: Cl
         assert tree(run.parent) == before
 
 
-def test_a_population_elsewhere_is_not_pruned(run: Path, outside: Path, cli: Cli) -> None:
-    """The run's checkpoints are there too: it would go on, and delete what it does not know."""
+def test_a_population_outside_the_folder_is_not_pruned(run: Path, outside: Path, cli: Cli) -> None:
+    """The run's checkpoints are there too: it would continue, and delete what it does not know."""
     own = run / "checkpoints" / "population-0"
     for file in own.iterdir():
         shutil.copy(file, outside)
@@ -234,7 +234,7 @@ def test_pruning_leaves_what_is_not_ours(run: Path, cli: Cli) -> None:
 @pytest.mark.parametrize(
     "name", ["report", "report/figures", "report/tables", "report/report.html", "report/figures/a"]
 )
-def test_a_report_that_is_elsewhere(name: str, run: Path, outside: Path, cli: Cli) -> None:
+def test_a_report_outside_the_folder(name: str, run: Path, outside: Path, cli: Cli) -> None:
     replace_by_link(run / name, outside)
     before = tree(run.parent)
     for words in ((), ("--out", run / "report")):
@@ -243,7 +243,7 @@ def test_a_report_that_is_elsewhere(name: str, run: Path, outside: Path, cli: Cl
     assert tree(run.parent) == before
 
 
-def test_a_report_of_other_results_that_is_elsewhere(tmp_path: Path, outside: Path, cli: Cli) -> None:
+def test_a_report_of_other_results_outside_the_folder(tmp_path: Path, outside: Path, cli: Cli) -> None:
     rows = [("Catch", "PPO", seed, step, 1.0) for seed in (0, 1) for step in (0, 10)]
     columns = ["environment", "algorithm", "seed", "step", "score"]
     (tmp_path / "theirs").mkdir()
@@ -254,7 +254,7 @@ def test_a_report_of_other_results_that_is_elsewhere(tmp_path: Path, outside: Pa
     assert tree(tmp_path) == before
 
 
-def test_a_video_that_is_elsewhere(run: Path, outside: Path, cli: Cli) -> None:
+def test_a_video_outside_the_folder(run: Path, outside: Path, cli: Cli) -> None:
     (run / "videos").symlink_to(outside)
     (run / "agent.gif").symlink_to(outside / "thesis.txt")
     before = tree(run.parent)

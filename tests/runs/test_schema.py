@@ -178,7 +178,7 @@ MANIFESTS: dict[str, dict[str, Any]] = {
     "a path to records": {"records": {"../../secret": "0" * 32}},
     "an absolute path": {"state": {"/etc/passwd": "0" * 32}},
     "a hidden file": {"state": {".bashrc": "0" * 32}},
-    "a segment elsewhere": {"segments": [{"file": "../x", "digest": "0" * 32, "end": 1}]},
+    "a segment outside the folder": {"segments": [{"file": "../x", "digest": "0" * 32, "end": 1}]},
     "a phase below zero": {"phase": -1},
     "a phase in words": {"phase": "3"},
     "another phase": {"phase": 2},

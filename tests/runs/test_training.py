@@ -93,7 +93,7 @@ def test_a_run_can_be_opened(uninterrupted: Path) -> None:
 def test_a_run_shows_where_it_is_and_its_last_scores(uninterrupted: Path) -> None:
     run = valueshare.open_run(uninterrupted)
     head, *scores = repr(run).splitlines()
-    assert head == f"Run({str(uninterrupted)!r}, 6 agents, finished); last scores:"
+    assert head == f"Run({str(uninterrupted)!r}, 6 agents, finished); score of the last evaluation:"
     assert [line.partition(": ")[0] for line in scores] == [
         *("  CartPole-v1 ib-dqn k=0", "  CartPole-v1 ib-dqn k=4"),
         *("  CartPole-v1 double-dqn k=0",),

@@ -11,11 +11,12 @@ from valueshare.cli import main
 
 def check_repeated(command: Sequence[str], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same command makes only the report again; one with other settings is refused."""
-    summary = json.loads((out / "summary.json").read_text())
-    (out / "summary.json").unlink()
+    file = out / "report" / "report.json"
+    first = json.loads(file.read_text())
+    file.unlink()
     main(command)
     assert "this run is finished" in capsys.readouterr().out
-    assert json.loads((out / "summary.json").read_text()) == summary
+    assert json.loads(file.read_text()) == first
     with pytest.raises(SystemExit) as exit_:
         main([*command, "--seeds", "3"])
     assert exit_.value.code == 2

@@ -20,11 +20,11 @@ from valueshare.video.rollouts import values_of
 
 def test_worked_example() -> None:
     # Figure 1 of the paper: z = (3, 1), k = 2: b = 2·mean(3, 1) = 4, q = (7, 5).
-    values = values_of("plain", np.array([7.0, 5.0]), 2.0)
+    values = values_of(ALGORITHMS["ib-dqn"], torch.tensor([7.0, 5.0]), 2.0)
     assert values.baseline == pytest.approx(4)
     np.testing.assert_allclose(values.residuals, [3, 1])
     # Two quantiles around it: the same of their mean, (6, 8) -> 7 and (1, 9) -> 5.
-    spread = values_of("quantile", np.array([[6.0, 1.0], [8.0, 9.0]]), 2.0)
+    spread = values_of(ALGORITHMS["ib-iqn"], torch.tensor([[6.0, 1.0], [8.0, 9.0]]), 2.0)
     assert spread.baseline == pytest.approx(4)
     np.testing.assert_allclose(spread.residuals, [3, 1])
     assert spread.band is not None

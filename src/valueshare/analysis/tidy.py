@@ -12,6 +12,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
+from valueshare.text import k_text
 
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = PER_AGENT
@@ -63,8 +64,14 @@ def named(row: Mapping[str, object]) -> str:
     """A group in a few words: ib-dqn k=4."""
     words = [str(row["algorithm"])] if "algorithm" in row else []
     others = ((name, value) for name, value in row.items() if name != "algorithm")
-    words += [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in others]
+    words += [f"{name}={_shown(name, value)}" for name, value in others]
     return " ".join(words) or "all runs"
+
+
+def _shown(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return k_text(value) if name == "k" else f"{value:g}"
 
 
 def selection_name(selection: Selection) -> str:

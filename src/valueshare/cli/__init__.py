@@ -20,6 +20,8 @@ from valueshare.cli.atari import (
     reproduce_atari_sensitivity,
 )
 from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
+from valueshare.cli.best import best
+from valueshare.cli.evaluate import evaluate
 from valueshare.cli.lunarlander import (
     reproduce_lunarlander,
     reproduce_lunarlander_actions,
@@ -31,8 +33,8 @@ from valueshare.cli.paper_table import paper_table
 from valueshare.cli.play import play
 from valueshare.cli.report import report, watch
 from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
-from valueshare.cli.training import resume, train
-from valueshare.errors import EnvironmentFailed, InvalidInput, first_line
+from valueshare.cli.training import extend, resume, train
+from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, first_line
 from valueshare.host_memory import is_out_of_memory
 from valueshare.signals import INTERRUPTED, Stopped
 
@@ -41,9 +43,12 @@ RAN_OUT = "memory ran out: give fewer agents, a smaller network or fewer results
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "resume": resume,
+    "extend": extend,
     "report": report,
     "watch": watch,
     "play": play,
+    "evaluate": evaluate,
+    "best": best,
     "reproduce gridworld": reproduce_gridworld,
     "reproduce gridworld-actions": reproduce_gridworld_actions,
     "reproduce lunarlander": reproduce_lunarlander,
@@ -76,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run(*bound.args, **bound.kwargs)
     except InvalidInput as error:
         exit_with(str(error), 2)
-    except EnvironmentFailed as error:
+    except (EnvironmentFailed, CallbackFailed) as error:
         exit_with(str(error), 1)
     except (KeyboardInterrupt, Stopped) as stop:
         code = getattr(stop, "exit_code", INTERRUPTED)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, Literal, NoReturn, cast
 
 from cyclopts import Group, Parameter
 
@@ -52,7 +52,18 @@ AgentGroups = Annotated[
         help="Groups of agents that step independently; 0: four for Atari games with replay on a GPU, else one."
     ),
 ]
-TensorBoard = Annotated[bool, _execution(help="Also write TensorBoard events.")]
+Log = Annotated[
+    tuple[Literal["tensorboard", "wandb"], ...],
+    _execution(help="Also write curves to TensorBoard (events in the run folder) or Weights & Biases, or both."),
+]
+Callbacks = Annotated[
+    tuple[str, ...],
+    _execution(
+        metavar="MODULE:FUNCTION",
+        help="Functions of (records, run), called after each evaluation; modules are installed or on PYTHONPATH.",
+    ),
+]
+NoCallbacks = Annotated[bool, _execution(help="Do not import and call the callbacks that the run names.")]
 Overwrite = Annotated[bool, _execution(help="Run again and replace the results in the folder.")]
 MaxResultSize = Annotated[
     str, Parameter(help="Largest size of results in memory; larger ones are refused before they are read.")

@@ -110,13 +110,23 @@ def _reproduce(
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
     out = f"results/{name}-{options.scale}" if running.out is None else running.out
     whole = persistent_location(out) if running.plan else writable_location(out)
-    study_runs = _study_runs(study, whole, launcher, look=not running.plan)
+    study_runs = _study_runs(study, whole, launcher, planned=running.plan)
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
             threads=running.threads or None, should_stop=stop, groups=running.groups or None, launcher=launcher
         )
         with cluster_for(launcher) as cluster:
-            made = [prepare(run.plan, execution, cluster, begun=run.begun, compiles=False) for run in study_runs]
+            made = [
+                prepare(
+                    run.plan,
+                    execution,
+                    cluster,
+                    begun=run.begun,
+                    stored_workers=run.stored_workers,
+                    compiles=False,
+                )
+                for run in study_runs
+            ]
             print_plan(study, study_runs, options, running, execution, made)
         if running.plan:
             return
@@ -127,7 +137,8 @@ def _reproduce(
         well = True
         for run in study_runs:
             if run.begun:
-                resume = partial(training.resume, threads=execution.threads, groups=execution.groups, launcher=launcher)
+                again = partial(training.resume, threads=execution.threads, groups=execution.groups)
+                resume = partial(again, launcher=launcher, callbacks=())
                 work = partial(resume, whole / run.name, should_stop=stop)
             else:
                 work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
@@ -144,10 +155,11 @@ def _reproduce(
         print(f"note: {note}")
 
 
-def _study_runs(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, look: bool) -> list[StudyRun]:
+def _study_runs(study: "AtariStudy", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
     """The runs to make: every run of the study, or the part of each that is in the shard.
 
-    Where somebody will `look`, a folder that cannot be its place is refused.
+    A folder that cannot be its place is refused. Of runs that are only planned, addresses are not read, and those that
+    are there do not matter.
     """
     from valueshare.runs.run_folder import check_absent
     from valueshare.runs.shards import shard_plans
@@ -157,8 +169,9 @@ def _study_runs(study: "AtariStudy", whole: Location, launcher: LauncherOptions,
     for run, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
             folder = shard_folder(whole / run.name, launcher.own_shard)
-            held = held_plan(folder, plan, launcher) if look else None
-            if look and held is None and isinstance(folder, Path):
+            held = None if planned and not isinstance(folder, Path) else held_plan(folder, plan, launcher)
+            if held is None and isinstance(folder, Path):
                 check_absent(folder, plan)
+            held = None if planned else held
             study_runs.append(StudyRun(run.name, held or plan, folder, begun=held is not None))
     return study_runs

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, Threads
@@ -38,6 +39,13 @@ class StudyRun(NamedTuple):
     plan: "Plan"
     folder: Location
     begun: bool  # a run of this very plan is in the folder
+
+    @property
+    def stored_workers(self) -> int:
+        """The worker processes of the run that is in the folder; 0: not known."""
+        from valueshare.runs.run_folder import stored_workers
+
+        return stored_workers(self.folder) if self.begun and isinstance(self.folder, Path) else 0
 
 
 def print_plan(

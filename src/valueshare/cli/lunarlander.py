@@ -1,8 +1,6 @@
 """The LunarLander studies: k at the paper's step size, k with its step size, and more and more actions."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import LOCAL, LauncherArguments
 from valueshare.cli.study import DEFAULT, Arguments, StudyArguments, StudyRun, reproduce_study
@@ -31,10 +29,8 @@ def reproduce_lunarlander(
     """
     training_library()
     from valueshare.experiments.lunarlander import lunarlander_study
-    from valueshare.report.sensitivity import write_sweep_report
 
-    study = lunarlander_study(scale, **given.of_study())
-    _reproduce("lunarlander", scale, study, given, launcher, write_sweep_report, "sensitivity")
+    _reproduce("lunarlander", scale, lunarlander_study(scale, **given.of_study()), given, launcher)
 
 
 def reproduce_lunarlander_step_size(
@@ -54,10 +50,9 @@ def reproduce_lunarlander_step_size(
     """
     training_library()
     from valueshare.experiments.lunarlander import lunarlander_step_size_study
-    from valueshare.report.step_size import write_step_size_report
 
     study = lunarlander_step_size_study(scale, **given.of_study())
-    _reproduce("lunarlander-step-size", scale, study, given, launcher, write_step_size_report, "settings-map")
+    _reproduce("lunarlander-step-size", scale, study, given, launcher)
 
 
 def reproduce_lunarlander_actions(
@@ -76,31 +71,17 @@ def reproduce_lunarlander_actions(
     """
     training_library()
     from valueshare.experiments.action_sets import lunarlander_actions_study
-    from valueshare.report.action_sets import FIGURE, write_actions_report
 
     study = lunarlander_actions_study(scale, **given.of_study())
-    _reproduce("lunarlander-actions", scale, study, given, launcher, write_actions_report, FIGURE)
+    _reproduce("lunarlander-actions", scale, study, given, launcher)
 
 
-def _reproduce(
-    name: str,
-    scale: str,
-    study: "Study",
-    given: StudyArguments,
-    launcher: LauncherOptions,
-    write: Callable[[Path], dict[str, Any]],
-    figure: str,
-) -> None:
-    """Run or resume a study, write its report and print its verdict."""
+def _reproduce(name: str, scale: str, study: "Study", given: StudyArguments, launcher: LauncherOptions) -> None:
+    from valueshare.envs.action_bins import split_bins
     from valueshare.runs.plan import Plan
-
-    def write_report(folder: Path) -> None:
-        for line in write(folder)["verdict"]:
-            print(line)
-        print(f"figure: {folder / 'figures' / f'{figure}.png'}")
-        print(f"page:   {folder / 'report.html'}")
 
     envs = study.agents["env"].unique(maintain_order=True).to_list()
     settings, backends = dict.fromkeys(envs, study.settings), dict.fromkeys(envs, BACKEND)
-    plan = Plan(study.agents, settings, backends, given.device, given.compile)
-    reproduce_study(StudyRun(name, scale, plan, study.deviations), given, launcher, write_report)
+    actions = {env: count for env in envs if (count := split_bins(env).actions) is not None}
+    plan = Plan(study.agents, settings, backends, given.device, given.compile, actions=actions)
+    reproduce_study(StudyRun(name, scale, plan, study.deviations), given, launcher)

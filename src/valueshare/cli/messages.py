@@ -45,7 +45,7 @@ def message(error: CycloptsError, commands: Sequence[str]) -> str:
             value = "" if token is None else f" {token.value!r}"
             return f"{argument.name}: cannot read{value}: write {_wanted(error.target_type)}"
         case UnusedCliTokensError():
-            return f"{command} takes no {unused[0]!r}: leave it out"
+            return f"{command} takes no {unused[0]!r}: {_without(unused[0], error, options)}"
     error.verbose = False
     return " ".join(str(error).split())
 
@@ -54,6 +54,17 @@ def _options(error: CycloptsError) -> list[str]:
     if error.app is None or isinstance(error, UnknownCommandError):
         return []
     return [name for one in error.app.assemble_argument_collection() for name in one.names]
+
+
+def _without(word: str, error: CycloptsError, options: Sequence[str]) -> str:
+    """What to write instead of a word too many: a switch before it takes none."""
+    words = list(error.root_input_tokens or ())
+    before = words[words.index(word) - 1] if word in words[1:] else ""
+    switch = f"--{before.removeprefix('--').removeprefix('no-')}"
+    if not before.startswith("--") or switch not in options:
+        return "leave it out"
+    negative = f"--no-{switch.removeprefix('--')}"
+    return f"write {switch} or {negative}" if negative in options else f"write {switch} alone"
 
 
 def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> str:
@@ -81,7 +92,8 @@ def _wanted(kind: Any) -> str:
     """The values of a type, in words."""
     members = get_args(kind)
     if get_origin(kind) is Literal:
-        return f"one of {', '.join(sorted(members))}" if len(members) > 1 else str(members[0])
+        names = list(dict.fromkeys(name.lower() for name in sorted(members)))
+        return f"one of {', '.join(names)}" if len(names) > 1 else names[0]
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_wanted(member) for member in members)
     return {int: "a whole number", float: "a number", bool: "True or False"}.get(kind, "another")

@@ -1,10 +1,8 @@
 """The MinAtar study."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import LOCAL, LauncherArguments
-from valueshare.cli.report import report
 from valueshare.cli.study import DEFAULT, Arguments, StudyRun, reproduce_study
 from valueshare.cli.training import training_library
 
@@ -51,9 +49,4 @@ def reproduce_minatar(
     shared = families(settings, {env: environment_spec(env) for env in envs})
     plan = Plan(study.agents, settings, backends, given.device, given.compile, families=shared)
     changed = {name: value for name, value in {**options, "steps": steps}.items() if value}
-    run = StudyRun("minatar", scale, plan, study.deviations, changed)
-
-    def write_report(folder: Path) -> None:
-        report((folder,))
-
-    reproduce_study(run, given, launcher, write_report)
+    reproduce_study(StudyRun("minatar", scale, plan, study.deviations, changed), given, launcher)

@@ -5,11 +5,16 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
 from valueshare.cli.training import let_threads_sleep
 from valueshare.errors import InvalidInput
-from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.locations import Location, Url
+from valueshare.text import FINAL_SCORE
+
+if TYPE_CHECKING:
+    from valueshare.report.write import Written
 
 
 def report(
@@ -47,15 +52,21 @@ def report(
         resamples=resamples,
         max_result_size=max_result_size,
     )
+    print_written(written, written.folder)
+
+
+def print_written(written: "Written", folder: Location) -> None:
+    """Notes, verdict and files of a report; `folder` is where its user finds it."""
     for note in written.notes:
         print(f"note: {note}")
     for sentence in written.verdict:  # after all that may be long: it is what was asked
         print(sentence)
-    print(f"{written.folder / 'figures'}: {', '.join(written.figures)}")
+    print(f"{folder / 'figures'}: {', '.join(written.figures)}")
     if (written.folder / "tables").is_dir():
-        print(f"{written.folder / 'tables'}: final scores as LaTeX, Markdown and CSV")
+        final = f"final scores ({FINAL_SCORE}) as LaTeX, Markdown and CSV"
+        print(f"{folder / 'tables'}: {final}; every evaluation as Parquet")
     if (written.folder / "report.html").is_file():
-        print(f"{written.folder / 'report.html'}: all of it as one page")
+        print(f"{folder / 'report.html'}: all of it as one page")
     if written.left_out:
         print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
 

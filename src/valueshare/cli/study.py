@@ -1,7 +1,7 @@
 """A study that is one run: its options, and how it is run, resumed and reported."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from valueshare.cli.arguments import (
     persistent_location,
     writable_location,
 )
+from valueshare.cli.report import print_written
 from valueshare.cli.training import command_line, held_plan, print_plan, run_and_report, training_library
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.signals import stop_on_signals
@@ -67,11 +68,12 @@ def reproduce_study(
     study: StudyRun,
     given: StudyArguments,
     launcher: LauncherOptions,
-    write_report: Callable[[Path], None],
 ) -> None:
-    """Run or resume a study; then `write_report` gets its folder, and prints what was found."""
+    """Run or resume a study, write its report, and print what was found."""
     training = training_library()
     from valueshare import starting
+    from valueshare.report.write import write_report
+    from valueshare.result_files import OWN_LIMIT
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
@@ -84,11 +86,15 @@ def reproduce_study(
     command = command_line(f"reproduce {study.name}", {**options, **study.options, **flags})
     with stop_on_signals() as stop:
         execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
+        held = None if given.plan and not isinstance(folder, Path) else held_plan(folder, plan, launcher)
         if given.plan:
+            if held is None:
+                starting.check_plan(plan, folder, execution)
             print_plan(plan, execution)
             return
-        if held_plan(folder, plan, launcher) is not None:
-            work = partial(training.resume, whole, threads=execution.threads, should_stop=stop, launcher=launcher)
+        if held is not None:
+            again = partial(training.resume, threads=execution.threads, launcher=launcher, callbacks=())
+            work = partial(again, whole, should_stop=stop)
         else:
             work = partial(starting.start, plan, folder, command, execution, study.deviations)
         run_and_report(work, folder, stop, in_study=True)
@@ -96,4 +102,4 @@ def reproduce_study(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(folder) as own:
-        write_report(own)
+        print_written(write_report([own], max_result_size=OWN_LIMIT), folder / "report")

@@ -1,10 +1,10 @@
-"""The commands `train` and `resume`: populations of deep Q-learners, here or on a cluster."""
+"""The commands `train`, `resume` and `extend`: populations of deep Q-learners, here or on a cluster."""
 
 import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,18 +15,20 @@ from valueshare.cli.arguments import (
     LOCAL,
     AgentGroups,
     AutoCompile,
+    Callbacks,
     Device,
     LauncherArguments,
+    Log,
+    NoCallbacks,
     Out,
     RunFolder,
-    TensorBoard,
     Threads,
     as_option,
     exit_with,
     persistent_location,
     writable_location,
 )
-from valueshare.errors import EnvironmentFailed, InvalidInput
+from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
 from valueshare.population.settings import show_settings
@@ -53,7 +55,9 @@ def train(
         Literal["auto", "envpool", "gymnasium", "ale", "jax"], Parameter(group=GROUPS["environment"])
     ] = "auto",
     algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
-    k: Annotated[tuple[float | Literal["n"], ...], Parameter(group=GROUPS["algorithm"])] = (0.0,),
+    k: Annotated[tuple[float | Literal["n", "N"], ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (
+        0.0,
+    ),
     seeds: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 8,
     first_seed: Annotated[int, Parameter(group=GROUPS["algorithm"])] = 0,
     out: Out = None,
@@ -62,7 +66,8 @@ def train(
     compile: AutoCompile = None,  # noqa: A002 (the name of the option)
     threads: Threads = 0,
     groups: AgentGroups = 0,
-    tensorboard: TensorBoard = False,
+    log: Log = (),
+    callback: Callbacks = (),
     launcher: LauncherArguments = LOCAL,
     **settings: Any,
 ) -> None:
@@ -71,8 +76,8 @@ def train(
     Settings that are left out have the values of the environment's preset; --plan prints them.
 
     Args:
-        env: Environments with Box observations and Discrete actions, like LunarLander-v3, or bins of Box actions, like
-            LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
+        env: Environments with Box or Discrete observations and Discrete actions, like LunarLander-v3, or bins of Box
+            actions, like LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
         backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
             Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
@@ -85,7 +90,7 @@ def train(
     with stop_on_signals() as stop:
         training_library()
         from valueshare import starting
-        from valueshare.runs.execution import ExecutionOptions
+        from valueshare.runs.execution import ExecutionOptions, log_targets
         from valueshare.runs.planning import default_folder, make_plan
 
         given = {name: value for name, value in settings.items() if value is not None}
@@ -96,36 +101,81 @@ def train(
         place = persistent_location(chosen) if plan else writable_location(chosen)
         made, folder = starting.select_shard(made, place, launcher)
         execution = ExecutionOptions(
-            threads=threads or None, tensorboard=tensorboard, should_stop=stop, groups=groups or None, launcher=launcher
+            threads=threads or None,
+            log=log_targets(log),
+            should_stop=stop,
+            groups=groups or None,
+            launcher=launcher,
+            callbacks=callback,
         )
         if plan:
+            starting.check_plan(made, folder, execution)
             print_plan(made, execution)
             return
         own_device = None if device == "auto" else device
         named = {"env": env, "algorithm": algorithm, **given, "device": own_device, "compile": compile}
-        command = command_line("train", {**named, "backend": backend, "shard": launcher.shard})
+        command = command_line("train", {**named, "backend": backend, "callback": callback, "shard": launcher.shard})
         run_and_report(partial(starting.start, made, folder, command, execution), folder, stop)
 
 
-def resume(
-    run: RunFolder,
-    /,
-    *,
-    threads: Threads = 0,
-    groups: AgentGroups = 0,
-    tensorboard: TensorBoard = False,
-    launcher: LauncherArguments = LOCAL,
-) -> None:
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Options of `resume` and `extend`."""
+
+    threads: Threads = 0
+    groups: AgentGroups = 0
+    log: Log = ()
+    callback: Callbacks = ()
+    no_callbacks: NoCallbacks = False
+
+    @property
+    def callbacks(self) -> tuple[str, ...] | None:
+        """Those given, or none; None: those of the run."""
+        if self.callback and self.no_callbacks:
+            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
+        return self.callback if self.callback or self.no_callbacks else None
+
+
+Arguments = Annotated[ResumeArguments, Parameter(name="*")]
+RESUMED = ResumeArguments()
+
+
+def resume(run: RunFolder, /, *, given: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
     """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
 
     Args:
         run: The run's folder or address; with --shard, the folder that holds the shards.
     """
+    _resume("resume", run, given, launcher)
+
+
+def extend(run: RunFolder, /, *, steps: int, given: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
+    """Train a finished run for more steps; its schedules stay as they were.
+
+    With constant schedules the result is bit-identical to a run that had so many steps from the start.
+
+    Args:
+        run: The run's folder or address; with --shard, the folder that holds the shards.
+        steps: Steps per agent in total, more than the run has.
+    """
+    _resume("extend", run, given, launcher, steps=steps)
+
+
+def _resume(command: str, run: str, given: ResumeArguments, launcher: LauncherOptions, **more: Any) -> None:
     with stop_on_signals() as stop:
         training = training_library()
         place = persistent_location(run)
-        options = {"threads": threads or None, "tensorboard": tensorboard, "groups": groups or None}
-        work = partial(training.resume, place, **options, should_stop=stop, launcher=launcher)
+        work = partial(
+            getattr(training, command),
+            place,
+            **more,
+            threads=given.threads or None,
+            groups=given.groups or None,
+            log=given.log,
+            callbacks=given.callbacks,
+            should_stop=stop,
+            launcher=launcher,
+        )
         run_and_report(work, shard_folder(place, launcher.own_shard), stop)
 
 
@@ -159,7 +209,7 @@ def run_and_report(
         run = work()
     except Stopped:
         run = None
-    except EnvironmentFailed as error:
+    except (EnvironmentFailed, CallbackFailed) as error:
         if not stop():  # else who ended the run has ended its environments too
             exit_with(f"{error}; {finished_phases(folder)}; fix it, then {way}", FAILED)
         run = None

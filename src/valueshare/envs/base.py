@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from valueshare.envs.action_bins import action_count, brief
 from valueshare.errors import InvalidInput
 
+MOST_STATES = 1_000_000  # of Discrete observations: each is an input of the network
 Backend = Literal["envpool", "gymnasium", "ale", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
@@ -36,6 +37,7 @@ class EnvironmentSpec:
     actions: int
     episode_limit: int | None  # steps until an episode is truncated; None: never
     stack: int = 0  # frames that the network sees at once; 0: observations as they are
+    first_state: int | None = None  # of Discrete observations, which are one-hot vectors here; None: they are a Box
 
     @property
     def network_shape(self) -> tuple[int, ...]:
@@ -91,13 +93,22 @@ class Environments(Protocol):
 def spec_from_spaces(
     name: str, backend: Backend, observations: object, actions: object, episode_limit: int | None
 ) -> EnvironmentSpec:
-    """The spec of an environment with Box observations and Discrete actions, or bins of them; others are refused."""
+    """The spec of an environment with Box or Discrete observations, and Discrete actions or bins of Box ones.
+
+    Others are refused.
+    """
     count = action_count(name, actions)
+    if isinstance(observations, gymnasium.spaces.Discrete):
+        states, first = int(observations.n), int(observations.start)
+        if states > MOST_STATES:
+            raise InvalidInput(f"{name} has observations {brief(observations)}: choose at most {MOST_STATES:,} states")
+        return EnvironmentSpec(name, backend, (states,), np.dtype(np.bool_), count, episode_limit, first_state=first)
     if not isinstance(observations, gymnasium.spaces.Box):
         flat = isinstance(observations, gymnasium.Space) and observations.is_np_flattenable
         hint = ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, environments of your own)"
         raise InvalidInput(
-            f"{name} has observations {brief(observations)}: choose one with Box observations{hint if flat else ''}"
+            f"{name} has observations {brief(observations)}: choose one with Box or Discrete observations"
+            f"{hint if flat else ''}"
         )
     dtype = np.dtype(observations.dtype)
     if dtype.kind != "f" and dtype.name not in _KEPT:

@@ -31,6 +31,7 @@ from valueshare.envs.base import (
     mix_to_int32,
     spec_from_spaces,
 )
+from valueshare.envs.one_hot import encoded
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
@@ -89,7 +90,7 @@ class EnvPoolEnvironments:
                 seed=env_seeds,
                 max_episode_steps=_UNLIMITED if limit is None else min(limit + 1, _UNLIMITED),
             )
-            self._observation = self._cast(self._pool.reset()[0])
+            self._observation = encoded(self.spec, self._pool.reset()[0])
         self._elapsed[:] = 0
         return self._observation
 
@@ -112,14 +113,15 @@ class EnvPoolEnvironments:
         rows, self._sent = self._sent, None
         if rows.size == self.count:
             observation, reward, terminated, cut, _ = self._pool.recv()
-            final = self._cast(observation)  # [E, ...]
+            final = encoded(self.spec, observation)  # [E, ...]
             self._elapsed += 1
         else:
             final = self._observation.copy()
             reward = np.zeros(self.count, np.float32)
             terminated, cut = np.zeros((2, self.count), np.bool_)
             if rows.size:
-                final[rows], reward[rows], terminated[rows], cut[rows], _ = self._pool.recv()
+                seen, reward[rows], terminated[rows], cut[rows], _ = self._pool.recv()
+                final[rows] = encoded(self.spec, seen)
             self._elapsed[rows] += 1
         if self.spec.episode_limit is not None:
             # An environment that stands still was reset if it ended, so it is below its limit.
@@ -128,7 +130,7 @@ class EnvPoolEnvironments:
         next_observation = final
         if ended.size:
             next_observation = final.copy()
-            next_observation[ended] = self._pool.reset(ended)[0]
+            next_observation[ended] = encoded(self.spec, self._pool.reset(ended)[0])
             self._elapsed[ended] = 0
         self._observation = next_observation
         reward = reward.astype(np.float32, copy=False)
@@ -140,9 +142,6 @@ class EnvPoolEnvironments:
 
     def close(self) -> None:
         self._pool, self._sent = None, None
-
-    def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
-        return observation.astype(self.spec.observation_dtype, copy=False)
 
 
 def _envpool() -> Any:

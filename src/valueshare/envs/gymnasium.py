@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with Box observations, and Discrete actions or bins of Box ones.
+"""Any Gymnasium environment with Box or Discrete observations, and Discrete actions or bins of Box ones.
 
 A plain loop, run in `receive`: it overlaps with the work that a GPU was given before. Most of these environments are
 Python, where threads share one interpreter lock (32 CartPoles: 0.28 ms per step in a loop, 0.32 ms on two threads),
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit, spec_from_spaces
+from valueshare.envs.one_hot import one_hot
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
 TRIED_ACTIONS = 16
@@ -121,9 +122,8 @@ class CheckedEnvironment:
             ) from None
         for name, value in (("terminated", ended), ("truncated", cut)):
             if not _is_flag(value):
-                shown = " ".join(repr(value).split())[:60]
                 raise EnvironmentFailed(
-                    f"the environment {self._spec.name} gave {name} {shown} in its step, neither "
+                    f"the environment {self._spec.name} gave {name} {_shown(value)} in its step, neither "
                     f"True nor False: return {STEP_VALUES}"
                 )
         return seen, reward, bool(ended), bool(cut)
@@ -134,6 +134,16 @@ class CheckedEnvironment:
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
+        if self._spec.first_state is not None:
+            try:
+                if np.ndim(observation) == 0:
+                    return one_hot(self._spec, observation)
+            except InvalidInput:
+                pass
+            raise EnvironmentFailed(
+                f"the environment {self._spec.name} gave observation {_shown(observation)} in its {doing}, which is "
+                "not a state of its observation_space"
+            )
         if (shape := np.shape(observation)) != self._spec.observation_shape:
             raise EnvironmentFailed(
                 f"the environment {self._spec.name} gave an observation of shape {shape} in its "
@@ -226,6 +236,10 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
         raise InvalidInput(f"Gymnasium cannot make {env_id!r} here: {line}") from reason
     except RAISED as error:
         raise _failed(env_id, "constructor", error) from error
+
+
+def _shown(value: object) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 def _brief(values: NDArray[Any]) -> str:

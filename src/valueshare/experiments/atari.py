@@ -161,6 +161,7 @@ def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions
         device=options.device,
         compiled=options.compile,
         families=families(dict.fromkeys(games, settings), specs),
+        actions={game: spec.actions for game, spec in specs.items()},
     )
     return split(whole, options.agents_at_once)
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from valueshare._version import __version__
 from valueshare.errors import InvalidInput
+from valueshare.schema import checked
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
@@ -104,14 +105,7 @@ def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str
 
 def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
     """The studies of a `config.json`."""
-    names = {setting.name for setting in fields(TabularStudy)}
-    studies = []
-    for stored in config["studies"]:
-        own: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items() if name in names
-        }
-        studies.append(TabularStudy(**own))
-    return tuple(studies)
+    return tuple(checked(stored, TabularStudy) for stored in config["studies"])
 
 
 def several_action_sets(studies: Sequence[TabularStudy]) -> bool:

@@ -79,8 +79,8 @@ def contracted(q: Tensor, k: Tensor) -> Tensor:
 class Algorithm(NamedTuple):
     """An algorithm: one agent's network, the meaning of its outputs, and the loss.
 
-    The residuals z are action-values without the part that all actions share: before the mean expansion, if there is
-    one. `losses.py` explains names like `q_tm1` and `r_t`.
+    The residuals z are action-values without the baseline b, the part that all actions share: q = b + z. With a mean
+    expansion they are its input. `losses.py` explains names like `q_tm1` and `r_t`.
     """
 
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
@@ -91,6 +91,10 @@ class Algorithm(NamedTuple):
     uses_beta: bool = False
     quantile_counts: QuantileCounts = QuantileCounts()
     z_values: Callable[[Tensor, Tensor], Tensor] = contracted  # outputs, k [P, 1] -> z [..., A]
+    baseline: str = "b = k·mean(z) with k = {k:g}"  # as captions of videos name it
+    outputs: str = "[B, A], action-values"  # as errors name them
+    more_outputs: int = 0  # beside one per action
+    output_copies: int = 4  # tensors of the outputs' size that an update needs at once, measured
 
 
 def outputs_are_q(outputs: Tensor) -> Tensor:
@@ -181,7 +185,7 @@ def quantile_loss(
 
 
 _PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss, "plain")
-_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, "plain-double")
+_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, "plain-double", output_copies=5)
 _QUANTILE = Algorithm(
     quantile_network,
     mean_over_quantiles,
@@ -189,6 +193,7 @@ _QUANTILE = Algorithm(
     "quantile",
     quantile_counts=QuantileCounts(learn=64, target=64, act=32),
     z_values=contracted_mean,
+    outputs="[B, N, A], action-values at each of N quantiles",
 )
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -196,7 +201,14 @@ ALGORITHMS: dict[str, Algorithm] = {
     "double-dqn": _DOUBLE,
     "ib-dqn": _PLAIN._replace(uses_k=True),
     "ib-double-dqn": _DOUBLE._replace(uses_k=True),
-    "dueling-dqn": Algorithm(dueling_network, outputs_are_q, q_learning_loss, "dueling", z_values=centred),
+    "dueling-dqn": Algorithm(
+        dueling_network,
+        outputs_are_q,
+        q_learning_loss,
+        "dueling",
+        z_values=centred,
+        baseline="b = mean(q), the baseline stream",
+    ),
     "rdq": Algorithm(
         baseline_residual_network,
         baseline_plus_residual,
@@ -204,6 +216,10 @@ ALGORITHMS: dict[str, Algorithm] = {
         "baseline-residual",
         uses_beta=True,
         z_values=residual_stream,
+        baseline="b, the baseline stream",
+        outputs="[B, A + 1], the residuals and then the baseline",
+        more_outputs=1,
+        output_copies=5,
     ),
     "iqn": _QUANTILE,
     "ib-iqn": _QUANTILE._replace(uses_k=True),

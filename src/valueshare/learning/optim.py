@@ -93,7 +93,7 @@ OPTIMIZERS: dict[str, Callable[..., None]] = {"adam": adam_, "rmsprop": rmsprop_
 def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1: float, decay2: float) -> None:
     """m = decay1·m + (1 - decay1)·g and v = decay2·v + (1 - decay2)·g², where active.
 
-    Elsewhere the decay is 1 and g counts as 0: multiplying a NaN by 0 would keep it.
+    For the other agents the decay is 1 and g counts as 0: multiplying a NaN by 0 would keep it.
     """
     g = gradient.masked_fill(_rows(~active, m), 0.0)
     one = torch.ones_like(active, dtype=m.dtype)  # [P]

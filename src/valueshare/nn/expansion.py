@@ -16,7 +16,7 @@ except ModuleNotFoundError as missing:
 
 from valueshare.nn.stacking import per_agent, stackable
 
-# What turns outputs into probabilities, or their logarithms: those are no action-values.
+# Modules whose outputs are probabilities or their logarithms, and not action-values.
 PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Sigmoid, nn.LogSigmoid)
 # The base classes of Stable-Baselines3's algorithms, and of its policies and Q-networks.
 STABLE_BASELINES3 = {"stable_baselines3.common.base_class.BaseAlgorithm", "stable_baselines3.common.policies.BaseModel"}
@@ -27,7 +27,8 @@ class MeanExpansion(nn.Module):
     """Turn a network's outputs z into action-values q = M_k z by scaling their mean by k+1.
 
     Has no parameters. `scale` = k+1 is a buffer: it travels with `.to()` and `state_dict()`, and
-    stacking the state of many agents gives each its own k. `k="n"` is the number of actions, given as `n`.
+    stacking the state of many agents gives each its own k. `k="n"` is the number of actions, given as `n`; where `n` is
+    given, inputs of another size are refused (not by TorchScript).
     Can be compiled with `torch.compile` and `torch.jit.script`. Shapes: z [..., n] -> q [..., n].
     """
 
@@ -45,11 +46,21 @@ class MeanExpansion(nn.Module):
         # A number, not a tensor: its range is checked, and nothing is rounded before `dtype`.
         scale = torch.tensor(condition_number(_number(resolve_k(k, n))), device=device, dtype=dtype)
         self.register_buffer("scale", scale)
+        self.n = 0 if n is None else int(n)  # 0: any
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
+        if not torch.jit.is_scripting():  # type: ignore[attr-defined]
+            self._check_size(z)
         # `expansion.scale_mean`, in what TorchScript knows.
         mean = z.mean(dim=-1, keepdim=True)
         return per_agent(self.scale.to(z.dtype), z) * mean + (z - mean)
+
+    @torch.jit.unused
+    def _check_size(self, z: torch.Tensor) -> None:
+        if self.n and z.shape[-1] != self.n:
+            raise InvalidInput(
+                f"the layer is made for n = {self.n} actions, and its input has {z.shape[-1]}: give their number as n"
+            )
 
     def extra_repr(self) -> str:
         if self.scale.is_meta or self.scale.ndim:  # a template, or the stacked state of many agents

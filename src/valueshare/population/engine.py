@@ -85,8 +85,7 @@ def make_engine(
 
         playing = None
         if evaluates:
-            rows = [name for name in names for _ in range(eval_env_count(settings))]
-            playing = started(_environments(population, rows, threads, evaluation=True))
+            playing = started(evaluation_environments(population, threads))
             check_evaluation(settings, playing.spec)
         make = _environment_process if asynchronous else _environments
         shares = [share.tolist() for share in np.array_split(names, groups)]
@@ -100,15 +99,24 @@ def make_engine(
             executor = SerialExecutor(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
-        evaluator: Evaluator | None = None
-        if playing is not None and _stays_on_device(playing, population):
-            from valueshare.population.execution.on_device import DeviceEvaluator
-
-            evaluator = DeviceEvaluator(population, state, playing, compiled=compiled)
-        elif playing is not None:
-            evaluator = HostEvaluator(population, state, playing, compiled=compiled)
+        evaluator = None if playing is None else make_evaluator(population, state, playing, compiled=compiled)
         on_failure.pop_all()
     return Engine(population, state, executor, evaluator)
+
+
+def evaluation_environments(population: Population, threads: int | None = None) -> Environments:
+    """The environments in which the agents are evaluated, `eval_env_count` per agent."""
+    rows = [name for name in population.agents["env"].to_list() for _ in range(eval_env_count(population.settings))]
+    return _environments(population, rows, available_cores() if threads is None else threads, evaluation=True)
+
+
+def make_evaluator(population: Population, state: State, environments: Environments, *, compiled: bool) -> Evaluator:
+    """The agents of a population, playing in its `evaluation_environments`."""
+    if _stays_on_device(environments, population):
+        from valueshare.population.execution.on_device import DeviceEvaluator
+
+        return DeviceEvaluator(population, state, environments, compiled=compiled)
+    return HostEvaluator(population, state, environments, compiled=compiled)
 
 
 def can_be_asynchronous(population: Population) -> bool:

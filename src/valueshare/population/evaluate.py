@@ -6,6 +6,7 @@ favoured because they finish first. By timesteps, each plays its share of steps,
 that the end cuts off is discarded. An agent without a finished episode has no score.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -64,6 +65,31 @@ def evaluate(population: Population, evaluator: Evaluator, step: int, on_step: O
             on_step(step)
             evaluator.step()
     return evaluator.tally.scores()
+
+
+def play_seeds(
+    population: Population, evaluator: Evaluator, seeds: range, on_step: Callable[[int], object]
+) -> tuple[Floats, Floats]:
+    """Let every agent play one episode per seed of its environments: returns and overestimations, [P, S] each.
+
+    `eval_episodes` and `eval_envs` of the settings are equal: as many seeds are played at once, each by an environment
+    of its own. `on_step` gets the number of episodes that have ended, at every step or every few.
+    """
+    at_once, tally = eval_env_count(population.settings), evaluator.tally
+    score, overestimation = (np.zeros((population.size, len(seeds))) for _ in range(2))
+    for first in range(seeds.start, seeds.stop, at_once):
+        own = slice(first - seeds.start, min(first + at_once, seeds.stop) - seeds.start)
+        played = own.stop - own.start
+        tally.reset()
+        tally.left[:, played:] = 0  # of the last seeds: the other environments stand still
+        evaluator.reset(np.tile(np.arange(first, first + at_once), population.size), first_counter(first))
+        while tally.left.any():
+            on_step(population.size * own.start + int(tally.episodes.sum()))
+            for _ in range(evaluator.steps_per_check):
+                evaluator.step()
+        score[:, own] = tally.scores_done[:, :played].cpu().numpy()
+        overestimation[:, own] = tally.over_done[:, :played].cpu().numpy()
+    return score, overestimation
 
 
 def first_counter(step: int) -> int:

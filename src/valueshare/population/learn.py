@@ -79,7 +79,7 @@ def step_size(population: Population, step: Tensor) -> Tensor:
     own, settings = population.hyperparameters.step_size, population.settings
     if settings.step_size_schedule == "constant":
         return own
-    return own * (1 - step.to(own.dtype) / settings.steps)
+    return own * (1 - step.to(own.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
 
 
 def gradients_and_losses(

@@ -172,17 +172,12 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
 
 def _check_outputs(spec: PopulationSpec, outputs: Tensor) -> None:
     actions, algorithm = spec.env_spec.actions, algorithm_named(spec.algorithm)
-    wanted: tuple[int, ...] = (BATCH, actions)
-    words = "[B, A], action-values"
-    if algorithm.architecture == "baseline-residual":
-        wanted, words = (BATCH, actions + 1), "[B, A + 1], the residuals and then the baseline"
-    elif algorithm.quantile_counts.learn:
-        wanted = (BATCH, _quantiles(spec), actions)
-        words = "[B, N, A], action-values at each of N quantiles"
+    quantiles = (_quantiles(spec),) if algorithm.quantile_counts.learn else ()
+    wanted = (BATCH, *quantiles, actions + algorithm.more_outputs)
     if tuple(outputs.shape) != wanted:
         raise InvalidInput(
             f"the network's outputs have shape {list(outputs.shape)} where {list(wanted)} is "
-            f"wanted: {spec.algorithm} reads {words}"
+            f"wanted: {spec.algorithm} reads {algorithm.outputs}"
         )
 
 

@@ -20,6 +20,7 @@ OTHER_NAMES = {
     "eval_interval": ("eval_freq", "evaluation_interval"),
     "eval_episodes": ("n_eval_episodes", "eval_n_runs"),
     "eval_epsilon": ("epsilon_eval",),
+    "log": ("tensorboard", "tensorboard_log", "wandb", "track"),
     "out": ("output", "output_dir", "log_dir", "logdir", "outdir", "save_dir", "log_folder"),
 }
 

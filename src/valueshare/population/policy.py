@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from valueshare.envs.one_hot import one_hot
 from valueshare.errors import InvalidInput, first_line
 from valueshare.learning.algorithms import Algorithm
 from valueshare.population.networks import Tensors, drawn_network, network_shape
@@ -39,7 +40,8 @@ class Policy:
     """One agent of a run: `policy(observation)` is its greedy action.
 
     `network` is the plain module with the agent's weights, as the algorithm or the caller's factory makes it.
-    Observations are what the network sees: those of the environment, or stacks of frames.
+    Observations are what the network sees: those of the environment, or stacks of frames. Discrete ones are whole
+    numbers, as the environment gives them; the network itself, and exported files, see one-hot vectors.
     """
 
     def __init__(self, population: Population, tensors: Tensors, steps: int) -> None:
@@ -71,6 +73,8 @@ class Policy:
     def q_values(self, observation: Any) -> NDArray[np.float32]:
         """Action-values of one observation [A], or of a batch of them [B, A]; in units of the scaled reward."""
         shape = self.population.env.network_shape
+        if self.population.env.first_state is not None:
+            observation = one_hot(self.population.env, observation)
         try:
             numbers = np.array(observation, dtype=self.population.env.observation_dtype)
         except (TypeError, ValueError) as error:

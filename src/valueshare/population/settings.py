@@ -97,6 +97,9 @@ class TrainingSettings:
     step_size_schedule: Literal["constant", "linear"] = _optimiser(
         "constant", "Step size over training: constant, or falling linearly to 0 at the last step."
     )
+    step_size_steps: int | None = _optimiser(
+        None, "Steps over which a linear step size falls to 0; left out: all steps.", minimum=1
+    )
     adam_betas: tuple[float, float] = _optimiser((0.9, 0.999), "Decay rates of Adam's two moments.", minimum=0, below=1)
     rmsprop_decay: float = _optimiser(0.95, "Decay rate of RMSprop's moments.", minimum=0, below=1)
     optimizer_epsilon: float = _optimiser(

@@ -18,6 +18,7 @@ class PopulationSpec:
     agents: pl.DataFrame
     settings: TrainingSettings
     backend: Backend
+    extended_from: tuple[int, ...] = ()  # earlier numbers of steps, of a run that was extended
 
     @property
     def env(self) -> str:

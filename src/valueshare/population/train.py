@@ -3,7 +3,7 @@
 import gc
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,7 @@ def train_population(
     on_phase: Callable[[PhaseReport], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     on_step: Callable[[int], None] | None = None,
+    extended_from: Sequence[int] = (),
 ) -> Trained:
     """Train the agents of one population; with a directory, resume from its last checkpoint.
 
@@ -77,6 +78,7 @@ def train_population(
     as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `on_phase` is called after
     every phase, when its checkpoint is written; `should_stop` at every step: a phase that it ends leaves no trace, so
     that a run resumes from its last finished phase. `on_step` gets the number of the step there, for displays.
+    `extended_from` are earlier numbers of steps of a run that was extended.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.
@@ -101,21 +103,26 @@ def train_population(
 
             how = partial(make_engine, compiled=compiled, threads=threads, groups=groups)
             # No name here: what an engine holds of a GPU is free when it is done.
-            return _trained(how(population, state), paths, on_phase or (lambda report: None), poll)
+            on_phase = on_phase or (lambda report: None)
+            return _trained(how(population, state), paths, on_phase, poll, extended_from)
     finally:
         if device.type == "cuda":  # the next population may need all of it
             release_memory(device, compiled=compiled)
 
 
 def _trained(
-    engine: Engine, paths: CheckpointPaths | None, on_phase: Callable[[PhaseReport], None], poll: Callable[[int], None]
+    engine: Engine,
+    paths: CheckpointPaths | None,
+    on_phase: Callable[[PhaseReport], None],
+    poll: Callable[[int], None],
+    extended_from: Sequence[int],
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state = engine.population, engine.state
     finished = True
     try:
         identity = fingerprint(population, state)
-        first, records = _resume(paths, identity, state)
+        first, records = _resume(paths, identity, state, extended_from)
         for phase in range(first, population.settings.phases):
             report = _committed_phase(engine, phase, paths, identity, poll)
             records.append(report.records)
@@ -154,12 +161,14 @@ def _added(replay: Transitions, since: segments.Cursors) -> Added:
     )
 
 
-def _resume(paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State) -> tuple[int, list[pl.DataFrame]]:
+def _resume(
+    paths: CheckpointPaths | None, identity: Mapping[str, Any], state: State, extended_from: Sequence[int]
+) -> tuple[int, list[pl.DataFrame]]:
     """The first phase to run and the records before it; the state is put where it starts."""
     if paths is None:
         return 0, []
     prepare(paths)
-    found = load_latest(paths, identity)
+    found = load_latest(paths, identity, extended_from)
     if found is None:
         return 0, []
     load_(state, found.state)
@@ -187,14 +196,14 @@ def checked_device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise InvalidInput(f"device = {device!r}: write cpu, cuda or cuda:0") from error
+        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
     # Streams that wait for emulators must not hold up others, which they do where they share one of
     # the few connections that CUDA opens by itself.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if found.type == "cuda" and (not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()):
         raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
     if found.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device = {device!r}: write cpu or cuda")
+        raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0")
     return found
 
 

@@ -3,7 +3,6 @@
 Every learner has its best step size, chosen on half of the seeds and scored on the other half.
 """
 
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,15 +15,9 @@ from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, diverged
 from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
-from valueshare.report.figures.series import with_k
 from valueshare.report.figures.style import look, place
 from valueshare.report.findings import written
-from valueshare.report.folder import Drawn
-from valueshare.report.page.about import deviations
-from valueshare.report.page.elements import section, table
-from valueshare.report.study import AUC, as_results, read_study, write_study
 from valueshare.report.tuned_text import end_of_grid, interval
-from valueshare.text import how_many
 
 FIGURE = "gain-against-actions"
 PLAIN = "dqn"
@@ -33,7 +26,7 @@ CAPTION = (
     "chosen on the other half of the seeds. Shaded: 95 % intervals over seeds."
 )
 NOTES = (
-    AUC,
+    "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
     (
         "Each half of the seeds chooses the step size with the highest mean AUC, for every learner and number of "
         "actions; the other half is scored at it. So no run has a part in choosing its own step size, apart from "
@@ -57,11 +50,6 @@ _COLUMNS = (
     *("env", "actions", "algorithm", "k", "best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE),
     *("runs", "failed_step_sizes", "end"),
 )
-_HEADINGS = (
-    *("environment", "actions", "algorithm", "k", "best step size", "chosen by the first half", "by the second half"),
-    *("AUC on the other half", "low", "high", "difference from DQN", "low", "high", "agents", "step sizes left out"),
-    "end of the grid",
-)
 
 
 def has_action_sets(data: ReportData) -> bool:
@@ -74,8 +62,18 @@ def has_action_sets(data: ReportData) -> bool:
 
 def content(data: ReportData) -> tuple[Any, str, tuple[str, ...]]:
     """Figure, caption and notes, for a report on any results that `has_action_sets`."""
-    found = gains(data.main.with_columns(_base_names()), data.resamples)
+    found = gains_of(data)
     return _figure(found.table), CAPTION, (*NOTES, *found.notes)
+
+
+def verdict(data: ReportData) -> list[str]:
+    """The sentences of results that `has_action_sets`; none of others."""
+    return sentences(gains_of(data).table) if has_action_sets(data) else []
+
+
+def gains_of(data: ReportData) -> Estimate:
+    """The gains of the results of a report."""
+    return gains(data.main.with_columns(_base_names(), k="k_number"), data.resamples)
 
 
 def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
@@ -101,30 +99,6 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
         tables.append(named.with_columns(**of_env, end=pl.Series(ends, dtype=pl.String)).select(_COLUMNS))
     lunar = any(name.env_id.startswith("LunarLanderContinuous-") for name in bins.values())
     return Estimate(pl.concat(tables), (ENGINES, *notes) if lunar else notes)
-
-
-def write_actions_report(run_folder: Path, out: Path | None = None, *, resamples: int = RESAMPLES) -> dict[str, Any]:
-    """Write figures/, summary.json and report.html; returns the summary."""
-    run = read_study(run_folder, resamples)
-    rows = with_k(run.table)
-    if not _are_action_sets(rows):
-        raise InvalidInput(
-            f"{run_folder} has no environments that differ in the bins of their actions, with DQN in all: runs that "
-            "differ in nothing else but algorithm, k, step size and seed"
-        )
-    found = gains(rows, resamples)
-    names = {split_bins(env).env_id for env in found.table["env"]}
-    counts = ", ".join(map(str, found.table["actions"].unique().sort()))
-    return write_study(
-        run,
-        out,
-        {"verdict": sentences(found.table), "learners": found.table.to_dicts(), "notes": [*NOTES, *found.notes]},
-        [Drawn(FIGURE, _figure(found.table), CAPTION)],
-        title=f"{', '.join(names)}: value-sharing with more and more actions",
-        lead=f"{how_many(run.table['agent'].n_unique(), 'agent')} with {counts} actions.",
-        sections=[section("All numbers", table(_HEADINGS, found.table.iter_rows()))],
-        deviations=deviations(as_results(run.imported)),
-    )
 
 
 def sentences(found: pl.DataFrame) -> list[str]:

@@ -1,10 +1,12 @@
 """Results as a report needs them: the algorithms, their scale, and the pairs to compare."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
+from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.comparison import game_differences
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import iqm_curves, over_all_games
@@ -19,6 +21,7 @@ from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
 from valueshare.report.figures.style import ATARI_ACTIONS, plain_of, split_settings
+from valueshare.text import K_IS_N
 
 RMSPROP = "rmsprop"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
@@ -28,7 +31,7 @@ SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in confi
 class ReportData:
     """Tidy results; tables that several figures share are computed once."""
 
-    table: pl.DataFrame  # tidy, with k; `optimizer` where it is known
+    table: pl.DataFrame  # tidy, with k, and `k_number`, k as a number; `optimizer` where it is known
     resamples: int = RESAMPLES
     full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
 
@@ -81,7 +84,7 @@ class ReportData:
     @cached_property
     def sweep(self) -> pl.DataFrame:
         """The runs of the algorithm with the most k; the same without the layer is its k = 0."""
-        own = self.main.filter(pl.col("algorithm") == self.swept)
+        own = self.main.filter(pl.col("algorithm") == self.swept, pl.col("k") != K_IS_N)
         if (own["k"] == 0).any():
             return own
         plain = self.main.filter(pl.col("algorithm") == plain_of(self.swept), pl.col("k") == 0)
@@ -100,7 +103,7 @@ class ReportData:
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
         pairs = [(plain, v) for v in self.variants if (plain := plain_variant(v, self.variants)) is not None]
-        wanted = [pair for pair in pairs if pair[1].k == self.n] or pairs
+        wanted = [pair for pair in pairs if pair[1].k in (self.n, K_IS_N)] or pairs
         return wanted[0] if wanted else None
 
     def has(self, column: str) -> bool:
@@ -132,6 +135,15 @@ class ReportData:
         whole = over_all_games(found.table)
         return Estimate(whole.table, (self.scale.note, *found.notes, *whole.notes))
 
+    def by_k(self, column: str) -> Estimate:
+        """Means over training of the sweep for every k, with intervals over seeds.
+
+        A score before training belongs to the curve; other metrics mean nothing before training.
+        """
+        rows = self.sweep if column == "score" else self.sweep.filter(pl.col("step") > 0)
+        means, notes = run_auc(rows, column)
+        return Estimate(mean_intervals(means, ["k"], column, resamples=self.resamples), notes)
+
     def differences(self, table: pl.DataFrame, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
@@ -151,12 +163,30 @@ class ReportData:
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
     check_resamples(resamples)
-    table = with_k(results.table)
+    table = _with_shared_n(with_k(results.table), {env: n for own in results.about for env, n in own.actions.items()})
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
     table = _name_settings(table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer")))
     protocols = {own.get("atari_protocol") for source in results.about for own in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
     return ReportData(table, resamples, all(protocol.full_actions for protocol in known))
+
+
+def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
+    """The table with K_IS_N for k where agents of an algorithm have the number of actions of their own environment.
+
+    So IB-DQN(n) is one algorithm on environments that differ in it. Where some k is the number of actions of one
+    environment and was run on another, or an environment is without k = n, the numbers stay. `k_number` has them.
+    """
+    n, k = pl.col("env").replace_strict(actions, default=None, return_dtype=pl.Float64), pl.col("k")
+    pairs = table.with_columns(n=n).select("algorithm", "env", "k", "n").unique()
+    shared = []
+    for (algorithm,), own in pairs.partition_by("algorithm", as_dict=True).items():
+        counts = own["n"].unique()
+        whole = own.filter(k == pl.col("n"))["env"].n_unique() == own["env"].n_unique()
+        if len(counts) > 1 and whole and own.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
+            shared.append(algorithm)
+    is_n = pl.col("algorithm").is_in(shared) & (k == n)
+    return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))
 
 
 def diverged(table: pl.DataFrame) -> pl.Expr:

@@ -21,7 +21,7 @@ from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_dat
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import millions, seed_count
-from valueshare.report.figures.style import RED, Look, house_style, split_settings
+from valueshare.report.figures.style import RED, Look, house_style, setting_text, split_settings
 from valueshare.report.folder import Drawn
 from valueshare.text import how_many
 
@@ -181,8 +181,7 @@ def _sensitivity(data: ReportData) -> Content:
         figure = curves.sensitivity_by_game(auc.rename({NORMALISED: "value"}), data.scale.word)
         caption = f"{data.scale.word} AUC against k. Shaded: one standard deviation over seeds."
         return figure, caption[0].upper() + caption[1:], (data.scale.note, *notes)
-    auc, notes = run_auc(data.sweep)
-    by_k = mean_intervals(auc, ["k"], "score", resamples=data.resamples)
+    by_k, notes = data.by_k("score")
     lines = mean_intervals(data.sweep, ["k", "step"], "score", resamples=data.resamples)
     caption = f"{_sweep_name(data)}: AUC against k, and learning curves. Shaded: 95 % intervals over seeds."
     return curves.sensitivity(by_k, lines), caption, notes
@@ -190,8 +189,7 @@ def _sensitivity(data: ReportData) -> Content:
 
 def _against_k(column: str) -> FigureKind:
     def content(data: ReportData) -> Content:
-        means, notes = run_auc(data.sweep.filter(pl.col("step") > 0), column)
-        table = mean_intervals(means, ["k"], column, resamples=data.resamples)
+        table, notes = data.by_k(column)
         text = column.replace("_", " ")
         caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return curves.against_k(table, column), caption, notes
@@ -242,7 +240,7 @@ def _few_lines(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 def _sweep_name(data: ReportData) -> str:
     """The environment of the sweep over k, and its other setting where there are several: one is shown."""
-    setting = split_settings(data.swept)[1].replace("_", " ")
+    setting = setting_text(split_settings(data.swept)[1])
     return f"{data.envs[0]}, {setting}" if setting else data.envs[0]
 
 

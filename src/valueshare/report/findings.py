@@ -1,7 +1,6 @@
 """Findings: which algorithm scores higher, by how much and how surely, in sentences."""
 
 from collections.abc import Sequence
-from math import floor, log10
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -15,7 +14,7 @@ from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game, plain_variant
-from valueshare.text import exact
+from valueshare.text import K_IS_N, exact, interval_text, k_text
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -176,10 +175,7 @@ def written(interval: Interval, *, sign: bool = True) -> str:
     plus = "+" if sign and value > 0 else ""
     if low is None or high is None:
         return f"{plus}{number(value)} (one seed: no interval)"
-    width = high - low
-    decimals = min(12, max(0, 1 - floor(log10(width)))) if width > 0 else 2
-    middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in interval)
-    return f"{plus}{middle} [{below}, {above}]"
+    return f"{plus}{interval_text(value, low, high)}"
 
 
 def odds(interval: Interval) -> str:
@@ -207,7 +203,7 @@ def _counted(found: Sequence[Comparison], higher: Sequence[Comparison], lower: S
 def _names(some: Sequence[Comparison]) -> str:
     """Labels, or the k alone where only they differ."""
     if len(some) > 1 and len({one.x.algorithm for one in some}) == 1:
-        return f"k = {', '.join(f'{one.x.k:g}' for one in some)}"
+        return f"k = {', '.join(k_text(one.x.k) for one in some)}"
     return listed([one.x.look.label for one in some], 8)
 
 
@@ -227,13 +223,19 @@ def _variant(who: Sequence[Variant], text: str) -> Variant:
     found = [v for v in who if v.look.label == text]
     found = found or [v for v in who if v.algorithm == algorithm and (not k or _equals(k, v.k))]
     if len(found) != 1:
-        known = ", ".join(f"{v.algorithm}:{exact(v.k)}" for v in who)
+        known = ", ".join(f"{v.algorithm}:{_k(v.k)}" for v in who)
         problem = "is several" if found else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
     return found[0]
 
 
+def _k(k: float) -> str:
+    return "n" if k == K_IS_N else exact(k)
+
+
 def _equals(text: str, number: float) -> bool:
+    if number == K_IS_N:
+        return text.lower() == "n"
     try:
         return float(text) == number
     except ValueError:  # no number

@@ -89,7 +89,7 @@ def write_files(
 def check_out(target: Path, within: Path | None = None) -> None:
     """Refuse a file, and the folders in which a run keeps its records and checkpoints.
 
-    A target inside a run, or `within` a folder of results, must not be a symbolic link elsewhere.
+    A target inside a run, or `within` a folder of results, must not be a symbolic link.
     """
     if within is not None:
         refuse_links_between(within, target, *WRITTEN)

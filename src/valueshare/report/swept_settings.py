@@ -74,9 +74,10 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     own = own.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
     column, scored = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
     identity = [name for name in RUN if name in own.columns]
-    wanted = scored.join(own.select(identity).unique(), on=identity, how="semi", nulls_equal=True)
-    ends = wanted.group_by(identity).agg(diverged=diverged(wanted).any())
-    values = run_auc(wanted, column).table.join(ends, on=identity, nulls_equal=True)
+    scored, wanted = scored.with_columns(k="k_number"), own.select(identity).unique()
+    found = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
+    ends = found.group_by(identity).agg(diverged=diverged(found).any())
+    values = run_auc(found, column).table.join(ends, on=identity, nulls_equal=True)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
@@ -92,13 +93,15 @@ def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...
         rows = pl.concat([rows.filter(~own), kept])
         first, second = grid.names
         notes.append(f"curves of {grid.title} are those of each {first} at its best {second} over all seeds")
-    return rows.drop("base"), tuple(notes)
+    return rows.with_columns(k="shared_k").drop("base", "shared_k"), tuple(notes)
 
 
 def _with_base(data: ReportData) -> pl.DataFrame:
-    """The runs of a report, with the name of the algorithm without settings."""
+    """The runs of a report with k as a number, and the name of the algorithm without settings."""
     names = {name: split_settings(name)[0] for name in data.main["algorithm"].unique()}
-    return data.main.with_columns(base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String))
+    return data.main.with_columns(
+        shared_k="k", k="k_number", base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String)
+    )
 
 
 def settings_map(grid: Grid) -> SettingsMap:

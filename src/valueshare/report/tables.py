@@ -17,8 +17,10 @@ from valueshare.analysis.tidy import VARIANT, Estimate
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import Variant, find_variants, game, with_k
 from valueshare.report.figures.style import is_quantile
+from valueshare.text import FINAL_SCORE, LAST_SCORE
 
 MISSING = "–"
+FINAL = f"Final score: the {FINAL_SCORE}. `valueshare train` ends with the {LAST_SCORE} alone."
 BOLD = "Bold: the highest, quantile networks among themselves."
 
 
@@ -176,11 +178,11 @@ def _cell(value: object) -> str:
 def _tex(text: str) -> str:
     """Text that TeX prints as it is."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {letter: "\\" + letter for letter in "&%$#_{}"}
-    return "".join(special.get(letter, letter) for letter in text)
+    special |= {character: "\\" + character for character in "&%$#_{}"}
+    return "".join(special.get(character, character) for character in text)
 
 
 def _markdown(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
     plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return "".join("\\" + letter if letter in "\\|*_`[]" else letter for letter in plain)
+    return "".join("\\" + character if character in "\\|*_`[]" else character for character in plain)

@@ -194,7 +194,7 @@ def _key(result: TabularResult) -> list[str]:
 
 def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]) -> str:
     study, key, (increase, *norms) = result.studies[0], _key(result), pictures
-    lead = (
+    subtitle = (
         f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in {result.seconds:.1f} s: "
         f"{result.timesteps / result.seconds:,.0f} timesteps per second on {origin['machine']['cores']} cores."
     )
@@ -216,4 +216,4 @@ def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures:
         section("All numbers", table(headings, rows.iter_rows())),
         made_section(command, settings, origin),
     )
-    return page(title(result.studies), lead, sections)
+    return page(title(result.studies), subtitle, sections)

@@ -115,15 +115,30 @@ def _how_to_choose(found: HeldOutChoice) -> str:
     low, high = plain_numbers([min(values), max(values)])
     if low == high:
         return f"{text}; the best {second} is {low} for every {first}: keep it when {first} changes."
-    trend = rank_correlation(values)
+    trend = _trend(table)
     start, end = (
         f"{plain_number(row['best'])} at {first} = {plain_number(row[name])}" for row in (table[0], table[-1])
     )
-    if trend <= -TREND and values[-1] < values[0]:
+    if trend < 0:
         return f"{text}; the best {second} falls from {start} to {end}: make it smaller when {first} grows."
-    if trend >= TREND and values[-1] > values[0]:
+    if trend > 0:
         return f"{text}; the best {second} grows from {start} to {end}: make it larger when {first} grows."
-    return f"{text}; the best {second} lies between {low} and {high} without a trend: search it for each {first}."
+    return f"{text}; the best {second} lies between {low} and {high} without a clear trend: search it for each {first}."
+
+
+def _trend(table: Sequence[Mapping[str, Any]]) -> int:
+    """1 if the second setting grows with the first, -1 if it falls: chosen on all seeds, and on either half alone."""
+    columns = ("best", "first_half_choice", "second_half_choice")
+    chosen = [[row[name] for row in table if row[name] is not None] for name in columns]
+    signs = {_direction(values) for values in chosen if values}
+    return signs.pop() if len(signs) == 1 else 0
+
+
+def _direction(values: Sequence[float]) -> int:
+    trend = rank_correlation(values)
+    if trend >= TREND and values[-1] > values[0]:
+        return 1
+    return -1 if trend <= -TREND and values[-1] < values[0] else 0
 
 
 def _at_plain(found: HeldOutChoice) -> list[str]:

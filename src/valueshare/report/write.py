@@ -3,8 +3,9 @@
 figures/NAME.png .svg .pdf      figures that the results allow
 tables/scores.tex .md .csv      final scores, the best in bold
 tables/beside-published.md .csv Atari scores beside the published ones
+tables/evaluations.parquet      a row per agent and evaluation
 report.html                     all of it as one page that stands alone, with curves to explore
-report.json                     captions, notes, where the results came from
+report.json                     captions, notes, numbers behind figures, where the results came from
 """
 
 import re
@@ -18,10 +19,13 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import KIND as TABULAR
 from valueshare.experiments.studies import results_config
+from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
 from valueshare.report.folder import Drawn, check_out, filled_whole, named_in_errors, write_files
+from valueshare.report.notes import one_per_kind
+from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations, short_names, shortened
 from valueshare.report.page.results import results_page
 from valueshare.report.swept_settings import find_tuned
@@ -120,8 +124,8 @@ def _write(
             folder,
             tuple(one.name for one in drawn),
             {} if names else not_allowed(data),
-            _notes(results, table_notes, drawn, verdict),
-            (*_warning(results), *tuned_verdict(chosen), *verdict.sentences),
+            tuple(one_per_kind(_notes(results, table_notes, drawn, verdict), data.variants)),
+            (*_warning(results), *action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences),
         )
         # Folders by their short names, as in the page: full paths are private.
         short = short_names([source.path for source in results.about])
@@ -130,8 +134,9 @@ def _write(
         write_files(
             filling,
             drawn,
-            {"report.json": _about(named, drawn, sources, deviations(results))},
+            {"report.json": _about(named, drawn, sources, deviations(results)) | {"numbers": numbers(data, chosen)}},
             lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
+            tables={"tables/evaluations.parquet": evaluations(results.table)},
             texts=texts,
         )
     return written

@@ -117,7 +117,7 @@ def check_target(target: Path, config: dict[str, Any], *, overwrite: bool = Fals
 
 
 def refuse_links_in_run(target: Path, *names: str) -> None:
-    """Refuse a target inside a run folder that a symbolic link there puts elsewhere."""
+    """Refuse a target inside a run folder that is outside of it because of a symbolic link."""
     for folder in (target.absolute(), *target.absolute().parents):
         if {"kind", "valueshare"} <= (read_config(folder, skip_damaged=True) or {}).keys():
             refuse_links_between(folder, target, *names)

@@ -19,13 +19,15 @@ from valueshare.text import how_many
 REFRESH_SECONDS = 0.25  # of the live display
 LINE_SECONDS = 60.0  # between plain lines within a phase
 VARIANTS_SHOWN = 24  # rows of the live table
+COMPILING = "compiling, which takes a minute or two"
 
 
 class Display:
     """The progress of a whole run: one population after the other, or several at once.
 
     A step is a step of every agent; an agent-step is a step of one agent: a step of 10 agents is 10 agent-steps. Rates
-    and the remaining time count agent-steps.
+    and the remaining time count agent-steps. A compiled population has neither until it is past its first update, when
+    all of its functions are compiled.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class Display:
         self._steps = dict.fromkeys(self._specs, 0)  # of each agent
         # Time and step of the first callback for each population that runs.
         self._began: dict[str, tuple[float, int]] = {}
+        self._compiling = set(self._specs) if plan.compiled else set()
+        self._compiled_at: dict[str, int] = {}  # the step from which nothing is compiled any more
         self._shown = next(iter(self._specs))  # the population of the last callback
         self._refreshed = clock()
 
@@ -50,6 +54,7 @@ class Display:
         """A population has ended; if it did not finish, its steps count as not done."""
         self._steps[name] = self._specs[name].settings.steps if finished else 0
         self._began.pop(name, None)
+        self._compiling.discard(name)
 
     def is_due(self) -> bool:
         """Whether `on_step` should be called."""
@@ -57,29 +62,43 @@ class Display:
         return not self._began or self._clock() - self._refreshed >= wait
 
     def on_step(self, name: str, step: int) -> None:
-        now = self._clock()
-        if name in self._began and not self.is_due():
+        now, is_first = self._clock(), name not in self._began
+        self._note_compiled(name, step)
+        if not is_first and not self.is_due():
             self._steps[name] = step
             return
         self._shown, self._steps[name] = name, step
-        if name not in self._began:
-            self._began[name] = now, step
-        elif not self._console.is_terminal:
+        self._began.setdefault(name, (now, step))
+        if not self._console.is_terminal and (not is_first or name in self._compiling):
             say(self._console, self.line())
         self._refreshed = now
 
     def on_phase(self, name: str, step: int, records: pl.DataFrame) -> None:
+        self._note_compiled(name, step)
         self._shown, self._steps[name], self._refreshed = name, step, self._clock()
         self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
             say(self._console, self.line() + (self.scores() if records.height else ""))
 
+    def _note_compiled(self, name: str, step: int) -> None:
+        """Count the rate of a compiled population from its first step after its first update."""
+        if name not in self._compiling:
+            return
+        settings = self._specs[name].settings
+        due = max(settings.first_update, -(-step // settings.update_interval) * settings.update_interval)
+        due = step if due >= settings.steps else due  # no update is left, and acting compiles alone
+        if step >= self._compiled_at.setdefault(name, due + 1):
+            self._compiling.remove(name)
+            self._began[name] = self._clock(), step
+
     def agent_steps_per_second(self) -> float | None:
-        """The rate of the running populations since their first callback; None if there is none.
+        """The rate of the running populations since their first callback; None if there is none, or one compiles.
 
         A population that resumed from an earlier step has no rate until it is past its first step.
         """
         now, rate = self._clock(), 0.0
+        if self._compiling & self._began.keys():
+            return None
         for name, (began, first) in self._began.items():
             seconds, steps = now - began, self._steps[name] - first
             if seconds > 0 and steps > 0:
@@ -106,6 +125,8 @@ class Display:
         if len(self._began) > 1:
             share = 100 * self._done() / self._total()
             words.append(f"{len(self._began)} at once, {share:.1f} % done")
+        if self._shown in self._compiling:
+            words.append(COMPILING)
         if (rate := self.agent_steps_per_second()) is not None:
             words.append(f"{rate:,.0f} agent-steps/s")
         if (left := self.seconds_left()) is not None:

@@ -20,7 +20,7 @@ def require_tensorboard() -> Any:
         return import_module("torch.utils.tensorboard").SummaryWriter
     except ImportError as missing:
         raise InvalidInput(
-            f"TensorBoard is not installed: {install_command('tensorboard')}, or leave out --tensorboard"
+            f"TensorBoard is not installed: {install_command('tensorboard')}, or leave out --log tensorboard"
         ) from missing
 
 
@@ -38,16 +38,23 @@ class Events:
         self._writer.close()
 
     def write(self, records: pl.DataFrame) -> None:
-        columns = variant_columns(self._agents)
-        means = (
-            records.join(self._agents.select("agent", *columns), on="agent")
-            .group_by(*columns, "step")
-            .agg(pl.col(MEASURES).mean())
-            .sort(*columns, "step")
-        )
-        for row in means.to_dicts():
-            for measure in MEASURES:
-                if row[measure] is not None:
-                    curve = f"{measure}/{row['env']} {label(row)}"
-                    self._writer.add_scalar(curve, row[measure], row["step"])
+        for curve, step, value in curve_points(self._agents, records):
+            self._writer.add_scalar(curve, value, step)
         self._writer.flush()
+
+
+def curve_points(agents: pl.DataFrame, records: pl.DataFrame) -> list[tuple[str, int, float]]:
+    """Name, step and value of every point: the mean over the agents of a variant, of each measure that it has."""
+    columns = variant_columns(agents)
+    means = (
+        records.join(agents.select("agent", *columns), on="agent")
+        .group_by(*columns, "step")
+        .agg(pl.col(MEASURES).mean())
+        .sort(*columns, "step")
+    )
+    return [
+        (f"{measure}/{row['env']} {label(row)}", row["step"], row[measure])
+        for row in means.to_dicts()
+        for measure in MEASURES
+        if row[measure] is not None
+    ]

@@ -1,9 +1,9 @@
 """The contract between launching a plan and the launchers that run its populations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import polars as pl
 
@@ -15,10 +15,22 @@ from valueshare.population.evaluate import check_evaluation
 from valueshare.population.network_check import check_network_shapes
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
+from valueshare.runs.callbacks import Callback, Function
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.setting import whole
+
+LogTarget = Literal["tensorboard", "wandb"]
+
+
+def log_targets(given: str | Sequence[str]) -> tuple[LogTarget, ...]:
+    """The targets that are meant, each once; others are refused."""
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        if name not in get_args(LogTarget):
+            raise InvalidInput(f"log = {name!r}: write {' or '.join(get_args(LogTarget))}")
+    return tuple(target for target in get_args(LogTarget) if target in names)
 
 
 class ExecutionOptions(NamedTuple):
@@ -26,12 +38,19 @@ class ExecutionOptions(NamedTuple):
 
     network: NetworkFactory | None = None  # the one that the plan names
     threads: int | None = None  # of the environments; None: one per core
-    tensorboard: bool = False
+    log: tuple[LogTarget, ...] = ()  # where curves are also written
     progress: bool = True  # whether to show a display
     should_stop: Callable[[], bool] | None = None  # called at every step
     groups: int | None = None  # of agents that step independently; None: chosen automatically
     launcher: LauncherOptions = LauncherOptions()
     url: Url | None = None  # the address of the run, if its folder is a copy
+    # Called after each evaluation, or their names; None: those that a resumed run has stored.
+    callbacks: Sequence[str | Function | Callback] | None = None
+
+    @property
+    def resolved_callbacks(self) -> tuple[Callback, ...]:
+        """The callbacks, once they are imported."""
+        return tuple(one for one in self.callbacks or () if isinstance(one, Callback))
 
 
 class Outcome(NamedTuple):

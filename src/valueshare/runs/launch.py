@@ -1,4 +1,4 @@
-"""Running a plan into a run folder with a launcher, with a display and TensorBoard events."""
+"""Running a plan into a run folder with a launcher, with a display and logs."""
 
 import time
 from pathlib import Path
@@ -7,11 +7,13 @@ import polars as pl
 from rich.console import Console
 
 from valueshare.runs import run_folder
+from valueshare.runs.callbacks import call_all
 from valueshare.runs.display import Display, say
 from valueshare.runs.events import Events
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome
 from valueshare.runs.plan import Plan
 from valueshare.runs.run import Run
+from valueshare.runs.wandb import WandbLog
 
 
 def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Console, launcher: Launcher) -> Run:
@@ -22,13 +24,22 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
     began = time.monotonic()
     records = run_folder.read_records(folder, skip_damaged=True)  # damaged phases run again
     display = Display(plan, records, console)
-    events = Events(folder, plan.agents, records) if execution.tensorboard else None
+    logs: list[Events | WandbLog] = []
+    if "tensorboard" in execution.log:
+        logs.append(Events(folder, plan.agents, records))
+    if "wandb" in execution.log:
+        logs.append(WandbLog(folder, plan, records, lambda line: say(console, line)))
     outcomes: dict[str, Outcome] = {}
+    callbacks_given = execution.resolved_callbacks
 
     def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(name, step, new)
-        if events is not None:
-            events.write(new)
+        for log in logs:
+            log.write(new)
+        if new.height and callbacks_given:
+            nonlocal records
+            records = pl.concat([records, new]).unique(["agent", "step"], keep="last").sort("agent", "step")
+            call_all(callbacks_given, new, Run(folder, plan.agents, records, finished=False))
 
     def on_end(name: str, outcome: Outcome) -> None:
         outcomes[name] = outcome
@@ -48,8 +59,8 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
         with display.watch():
             launcher.run(plan, folder, execution, callbacks)
     finally:
-        if events is not None:
-            events.close()
+        for log in logs:
+            log.close()
     if (line := launcher.time_taken(plan, folder, time.monotonic() - began)) is not None:
         say(console, line)
     finished = all(name in outcomes and outcomes[name].finished for name in plan.populations)

@@ -17,6 +17,7 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_link
 
 LOCK = ".lock"
+EVALUATIONS_LOCK = ".evaluations.lock"  # of episodes after training, which may be played while the run still trains
 
 
 class Taken(Exception):

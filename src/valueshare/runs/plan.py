@@ -20,6 +20,7 @@ from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import SETTINGS_OF_PLACEMENT, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
+from valueshare.setting import counted
 
 KIND = "training"
 AUTO = "auto"  # a device that is chosen when the run starts
@@ -43,6 +44,10 @@ class Plan:
     # and is stored so that the names of files stay the same.
     chunks: Mapping[str, int] = field(default_factory=dict)
     shard: str | None = None  # 2/8: the second of eight shards of a larger table
+    # Numbers of actions by environment, as far as they are known: reports name k = n by them.
+    actions: Mapping[str, int] = field(default_factory=dict)
+    # Earlier numbers of steps by environment, of a run that was extended: its first checkpoints were made for them.
+    extended_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def whole_populations(self) -> dict[str, PopulationSpec]:
@@ -64,7 +69,7 @@ class Plan:
 
     def _population(self, name: str, agents: pl.DataFrame) -> PopulationSpec:
         env = str(agents["env"][0])
-        return PopulationSpec(name, agents, self.settings[env], self.backends[env])
+        return PopulationSpec(name, agents, self.settings[env], self.backends[env], self.extended_from.get(env, ()))
 
     def _split(self, whole: PopulationSpec) -> Iterator[tuple[str, pl.DataFrame]]:
         name, agents, count = whole.name, whole.agents, self.chunks.get(whole.name, 1)
@@ -78,7 +83,7 @@ class Plan:
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values; without a device or compilation that is left open."""
-    optional = {"families": plan.families, "chunks": plan.chunks, "shard": plan.shard}
+    optional = {name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")}
     is_open = {"device": plan.device == AUTO, "compile": plan.compiled is None}
     named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
     values = {
@@ -117,9 +122,15 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         families=stored.families,
         chunks=stored.chunks,
         shard=stored.shard,
+        actions=stored.actions,
+        extended_from={env: tuple(steps) for env, steps in stored.extended_from.items()},
     )
     if unknown := set(agents["env"]) - plan.settings.keys():
         raise Invalid(f"there are no settings of {', '.join(sorted(unknown))}")
+    for env, earlier in plan.extended_from.items():
+        steps = [*earlier, plan.settings[env].steps]
+        if not earlier or sorted(set(steps)) != steps:
+            raise Invalid(f"extended_from of {env} does not grow to its steps")
     for name, count in plan.chunks.items():
         whole = plan.whole_populations.get(name)
         height = whole.agents.height if whole else 0
@@ -143,6 +154,28 @@ def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
         if count > 1:
             chunks[name] = count
     return replace(plan, chunks=chunks)
+
+
+def extended(plan: Plan, steps: int) -> Plan:
+    """The plan with so many steps in total; its schedules, of epsilon and of the step size, stay as they were."""
+    steps = counted("steps", steps)
+    longest = max(settings.steps for settings in plan.settings.values())
+    if steps <= longest:
+        raise InvalidInput(f"steps = {steps:,}: this run has {longest:,} already; write a larger number, the new total")
+    return replace(
+        plan,
+        settings={
+            env: replace(own, steps=steps, step_size_steps=own.step_size_steps or _schedule_steps(own))
+            for env, own in plan.settings.items()
+        },
+        extended_from={
+            env: (*plan.extended_from.get(env, ()), settings.steps) for env, settings in plan.settings.items()
+        },
+    )
+
+
+def _schedule_steps(settings: TrainingSettings) -> int | None:
+    return settings.steps if settings.step_size_schedule == "linear" else None
 
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
@@ -170,7 +203,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
     A setting that an older version did not store has its default.
     """
-    plain = {k: value for k, value in values.items() if k not in ("settings", "chunks")}
+    plain = {k: value for k, value in values.items() if k not in ("settings", "chunks", "actions")}
     defaults = json.loads(json.dumps(TrainingSettings().to_json()))
     for env, settings in values.get("settings", {}).items():
         whole = (defaults | settings).items()

@@ -15,7 +15,7 @@ from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
 from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
-from valueshare.expansion import Coefficient, resolve_k
+from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
 from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
 from valueshare.population.evaluate import check_evaluation
@@ -25,7 +25,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.text import exact, how_many
+from valueshare.text import exact, how_many, ranges
 
 _QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
@@ -56,7 +56,8 @@ def make_plan(
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
-    coefficients: list[Coefficient] = listed(k)
+    given: list[Coefficient] = listed(k)
+    coefficients: list[Coefficient] = ["n" if is_n(one) else one for one in given]
     settings |= {name: listed(settings[name]) for name in PER_AGENT if name in settings}
     _check_is_read(algorithms, coefficients, settings)
     network_name = None if network is None else _factory_name(network)
@@ -97,6 +98,7 @@ def make_plan(
         compiled=compiled,
         network=network_name,
         families=families(shared, specs),
+        actions={name: spec.actions for name, spec in specs.items()},
     )
 
 
@@ -189,7 +191,7 @@ def in_full(plan: Plan) -> list[str]:
         options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
         lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
         if not described_by_options:
-            lines.append(f"  {own.height} of these agents, with seeds {', '.join(map(str, own['seed']))}")
+            lines.append(f"  {own.height} of these agents, with seeds {ranges(own['seed'])}")
     return lines
 
 

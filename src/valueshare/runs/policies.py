@@ -13,6 +13,7 @@ from valueshare.population.checkpoints.loading import newest_state
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.population.state import make_population
+from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan, read_weights
 
 
@@ -31,12 +32,7 @@ def read_policy(
             f"there is no agent {agent} in {folder}: its agents are {min(numbers)} to "
             f"{max(numbers)}, see agents.parquet there"
         )
-    if (plan.network is None) != (network is None):
-        raise InvalidInput(
-            f"the run in {folder} has no network of its own: leave network out"
-            if plan.network is None
-            else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
-        )
+    check_own_network(folder, plan, network)
     tensors = read_weights(folder, agent)
     table = part.agents.filter(part.agents["agent"] == agent)
     env = table["env"][0]
@@ -48,3 +44,13 @@ def read_policy(
     assert state is not None  # the weights are from there
     with safe_open(state, "pt") as stored:
         return Policy(population, tensors, int(stored.get_tensor("step")))
+
+
+def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
+    """Refuse a run without the factory of its own that it needs, or with one too many."""
+    if (plan.network is None) != (network is None):
+        raise InvalidInput(
+            f"the run in {folder} has no network of its own: leave network out"
+            if plan.network is None
+            else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
+        )

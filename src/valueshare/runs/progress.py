@@ -32,6 +32,14 @@ def progress_lock(folder: Path, population: str) -> Path:
     return folder / PROGRESS / f"{population}.lock"
 
 
+def rewind_progress(folder: Path, population: str, step: int, phases: int) -> None:
+    """Write that so many phases are finished, of a run that was extended; its time and attempts stay."""
+    before = read_progress(folder, population)
+    values = asdict(Progress(step, phases, before.seconds, before.attempts))
+    (folder / PROGRESS).mkdir(exist_ok=True)
+    write_whole(folder / PROGRESS / f"{population}.json", [json.dumps(values).encode()], synced=False)
+
+
 class ProgressFile:
     """The progress file as the one worker of the population writes it, about once a second.
 

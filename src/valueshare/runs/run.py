@@ -1,6 +1,6 @@
 """A training run as an object: its table, its records, and its trained agents."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,10 +8,14 @@ from pathlib import Path
 import polars as pl
 from torch import Tensor
 
+from valueshare.analysis.held_out import Metric, check_halves, winning_settings
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_name
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
+from valueshare.records import EVALUATIONS
+from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
+from valueshare.runs.evaluation_file import read_evaluations
 from valueshare.runs.policies import read_policy
 from valueshare.runs.run_folder import is_finished, open_plan, read_records, read_weights
 from valueshare.runs.storage.copies import reading_copies, working_copy
@@ -19,7 +23,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import number, whole
-from valueshare.text import how_many
+from valueshare.text import LAST_SCORE, how_many
 
 ROWS = 10  # of scores in the repr of a run
 
@@ -44,7 +48,7 @@ class Run:
         lines = [f"  {row['env']} {label(row)}: {shown_score(row['score'])}" for row in rows[:ROWS]]
         more = [f"  and {len(rows) - ROWS:,} more"] if len(rows) > ROWS else []
         head = f"Run({str(self.folder)!r}, {agents}, {state})"
-        return "\n".join([f"{head}; last scores:", *lines, *more])
+        return "\n".join([f"{head}; {LAST_SCORE}:", *lines, *more])
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
@@ -92,6 +96,48 @@ class Run:
             elif column == "env" and len(there) > 1:
                 raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(there)}")
         return self.agent(found.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
+
+    def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
+        """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
+
+        See `valueshare.analysis.held_out.winning_settings`.
+        """
+        winners = winning_settings(self.records.join(self.agents, on="agent"), metric)
+        check_halves(winners)
+        return winners
+
+    def evaluate(
+        self,
+        *,
+        episodes: int = 100,
+        seeds_from: int = 10_000,
+        agents: Iterable[int] | None = None,
+        epsilon: float | None = None,
+        episode_limit: int | None = None,
+        network: NetworkFactory | None = None,
+        device: str = "auto",
+        threads: int | None = None,
+        progress: bool = True,
+    ) -> pl.DataFrame:
+        """Let trained agents play more episodes: one row per agent and episode, kept in `evaluations.parquet` too.
+
+        Environment seeds are `seeds_from`, `seeds_from` + 1, ..., the same for all agents. They are not those of
+        training. The weights are those of the last finished phase. `epsilon` and `episode_limit` are those of the run's
+        own evaluations unless given; `device` "auto" is that of the run if it is here, else the CPU.
+        """
+        own = EvaluationOptions(
+            episodes, seeds_from, agents, epsilon, episode_limit, network, device, threads, progress
+        )
+        return evaluate_run(self.folder, own).episodes
+
+    @property
+    def evaluations(self) -> pl.DataFrame:
+        """All episodes of `evaluate` so far, one row each."""
+        if isinstance(self.folder, Path):
+            return read_evaluations(self.folder, self.agents)
+        with working_copy(self.folder) as copy:
+            copy.pull(lambda name: name == EVALUATIONS)
+            return read_evaluations(copy.folder, self.agents)
 
     @contextmanager
     def _copied_weights(self, agent: int) -> Iterator[Path]:

@@ -7,7 +7,8 @@
     checkpoints/NAME/        the state from which population NAME resumes
     progress/NAME.json       its step, and how long it has taken; for displays
     .lock                    held by the process that runs it
-    tensorboard/             events, with --tensorboard
+    tensorboard/             events, with --log tensorboard
+    evaluations.parquet      episodes that were played after training, by `valueshare evaluate`
 
 It appears whole, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
 each file whole or not at all.
@@ -26,20 +27,23 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
-from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
+from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
 from valueshare.population.checkpoints.loading import newest_state
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, read_tables
+from valueshare.records import CHECKPOINTS, EVALUATIONS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.runs.callbacks import KEY as CALLBACKS
+from valueshare.runs.callbacks import Callback
 from valueshare.runs.directory import check_target, results_folder
-from valueshare.runs.locks import LOCK, held
+from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
-from valueshare.runs.progress import PROGRESS
+from valueshare.runs.progress import PROGRESS, rewind_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
@@ -47,7 +51,7 @@ from valueshare.runs.storage.remote import AGENTS, PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
 
 # Everything that a run writes, at an address too.
-FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE)
+FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
 WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 
 
@@ -88,21 +92,22 @@ def created(
     plan: Plan,
     command: str,
     resources: Mapping[str, Any],
-    *,
     tensorboard: bool = False,
+    callbacks: Sequence[Callback] = (),
     deviations: Sequence[str] = (),
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
     It appears whole or not at all, and is locked before it appears: no other process can resume it before its first
-    step. `provenance.json` has `tensorboard` for a later resume, and `deviations` from the paper for its report.
+    step. `provenance.json` has `tensorboard` and the names of `callbacks` for a later resume, and `deviations` from the
+    paper for its report.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
             plan.agents.write_parquet(staging / AGENTS)
             (staging / RECORDS).mkdir()
             (staging / CHECKPOINTS).mkdir()
-            about = {**_origin(command, resources), **_events(tensorboard), "resumed": []}
+            about = {**_origin(command, resources), **_kept(tensorboard, callbacks), "resumed": []}
             if deviations:
                 about[DEVIATIONS] = list(deviations)
             write_json(staging / PROVENANCE, about)
@@ -111,7 +116,7 @@ def created(
 
 
 def check_links(folder: Location) -> None:
-    """Refuse symbolic links among the files of a run: they would lead writes out of the folder.
+    """Refuse symbolic links among the files of a run: writes would follow them out of the folder.
 
     The folder itself may be a link. Addresses with local:// are folders too; other stores have no links, or separate
     their users themselves.
@@ -142,19 +147,66 @@ def open_plan(folder: Path) -> Plan:
     return plan
 
 
-def note_resumption(folder: Path, command: str, resources: Mapping[str, Any], tensorboard: bool = False) -> None:
-    """Add to `provenance.json` that the run resumes, on which machine and with which versions.
+def note_resumption(
+    folder: Path,
+    command: str,
+    resources: Mapping[str, Any],
+    tensorboard: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> None:
+    """Add to `provenance.json` that the run resumes, on which machine and with which versions."""
+    remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
+    _add_to_provenance(folder, "resumed", _origin(command, resources), _kept(tensorboard, callbacks))
 
-    One that cannot be read is started anew: no number depends on it.
+
+def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+    """Add an entry to a list; a file that cannot be read is started anew, since no number depends on it."""
+    try:
+        stored = {"resumed": [], **read_object(folder / PROVENANCE)}
+        before = list(stored.get(name, ()))
+    except (OSError, Invalid, TypeError):
+        stored, before = {"resumed": []}, []
+    write_json(folder / PROVENANCE, {**stored, **kept, name: [*before, entry]})
+
+
+def stored_workers(folder: Path) -> int:
+    """The worker processes that last trained this run; 0: not known, or more than the cores of a smaller machine.
+
+    A file that cannot be read is none: no number depends on it.
     """
     try:
         stored = read_object(folder / PROVENANCE)
-        before = list(stored["resumed"])
-    except (OSError, Invalid, KeyError, TypeError):
-        stored, before = {}, []
-    now = {**stored, **_events(tensorboard), "resumed": [*before, _origin(command, resources)]}
-    remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
-    write_json(folder / PROVENANCE, now)
+        every = [stored, *stored["resumed"], *stored.get("extended", [])]
+        last = sorted(every, key=lambda one: str(one.get("started")))[-1]
+        used, cores = last["resources"], last["machine"]["cores"]
+        workers, here = 0 if "launcher" in used else used["workers"], available_cores()
+        possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)
+    except (OSError, Invalid, AttributeError, KeyError, TypeError):
+        return 0
+    return workers if possible else 0
+
+
+def write_extension(
+    folder: Path,
+    plan: Plan,
+    command: str,
+    resources: Mapping[str, Any],
+    tensorboard: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> None:
+    """Replace `config.json` by that of the extended plan, and add the extension to `provenance.json`.
+
+    The caller holds the folder's lock. From here on, the run is an unfinished one.
+    """
+    steps = {env: {"from": plan.extended_from[env][-1], "to": own.steps} for env, own in plan.settings.items()}
+    remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
+    entry = {"steps": steps, **_origin(command, resources)}
+    _add_to_provenance(folder, "extended", entry, _kept(tensorboard, callbacks))
+    write_json(folder / CONFIG, config(plan))
+    for spec in plan.populations.values():
+        interval = spec.settings.checkpoint_interval
+        phases = -(-spec.extended_from[-1] // interval) - 1  # the last one is run again
+        rewind_progress(folder, spec.name, phases * interval, phases)
 
 
 def has_events(folder: Path) -> bool:
@@ -181,12 +233,26 @@ def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
     """
     specs = plan.populations.values()
     if copied:
-        return all(CheckpointPaths(folder, s.name).manifest(s.last_phase).is_file() for s in specs)
+        return all(
+            CheckpointPaths(folder, s.name).manifest(s.last_phase).is_file() and not _ended_earlier(folder, s)
+            for s in specs
+        )
     return all(is_population_finished(folder, spec) for spec in specs)
 
 
 def is_population_finished(folder: Path, spec: PopulationSpec) -> bool:
-    return is_whole(CheckpointPaths(folder, spec.name), spec.last_phase)
+    return is_whole(CheckpointPaths(folder, spec.name), spec.last_phase) and not _ended_earlier(folder, spec)
+
+
+def _ended_earlier(folder: Path, spec: PopulationSpec) -> bool:
+    """Whether the last phase is there with fewer steps: the run was extended by less than a phase."""
+    if not spec.extended_from:
+        return False
+    try:
+        body = read_manifest(CheckpointPaths(folder, spec.name).manifest(spec.last_phase))
+    except Damaged:
+        return False
+    return body["fingerprint"].get("steps") in spec.extended_from
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
@@ -215,8 +281,10 @@ def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
     raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
 
 
-def _events(tensorboard: bool) -> dict[str, bool]:
-    return {"tensorboard": True} if tensorboard else {}
+def _kept(tensorboard: bool, callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """Options that a resumption has too, without being asked."""
+    names = [callback.name for callback in callbacks if callback.is_stored]
+    return ({"tensorboard": True} if tensorboard else {}) | ({CALLBACKS: names} if names else {})
 
 
 def _origin(command: str, resources: Mapping[str, Any]) -> dict[str, Any]:

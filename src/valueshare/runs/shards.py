@@ -70,6 +70,7 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
         settings={env: plan.settings[env] for env in envs},
         backends={env: plan.backends[env] for env in envs},
         families={env: name for env, name in plan.families.items() if env in envs},
+        actions={env: count for env, count in plan.actions.items() if env in envs},
         chunks={},
         shard=str(shard),
     )
@@ -109,8 +110,8 @@ def longest_first(seconds: Mapping[str, float]) -> list[str]:
 
 
 def end_times(seconds: Sequence[float], workers: int) -> list[float]:
-    """When each worker ends if tasks begin in this order, each on the first free worker."""
-    free = [0.0] * workers
+    """When each worker that is needed ends, if tasks begin in this order, each on the first free worker."""
+    free = [0.0] * max(1, min(workers, len(seconds)))
     for task in seconds:
         heapq.heapreplace(free, free[0] + task)
     return sorted(free)

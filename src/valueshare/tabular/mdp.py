@@ -139,7 +139,7 @@ class FiniteMDP:
     def from_gymnasium(cls, env_id: str, discount: float = 0.99, **options: Any) -> "FiniteMDP":
         """The table that a Gymnasium environment publishes (FrozenLake, CliffWalking, Taxi).
 
-        It is P[state][action] = [(probability, next state, reward, ends), ...]. Time limits are not part of such a
+        It is `P[state][action] = [(probability, next state, reward, ends), ...]`. Time limits are not part of such a
         table: episodes end on terminal states alone.
         """
         environment = _make(env_id, **options).unwrapped

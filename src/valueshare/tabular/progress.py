@@ -1,4 +1,4 @@
-"""The progress of a sweep: a bar in a terminal, a line every ten seconds elsewhere."""
+"""The progress of a computation: a bar in a terminal, a line every ten seconds in a file or pipe."""
 
 import sys
 import time
@@ -8,26 +8,26 @@ from datetime import timedelta
 
 LINE_SECONDS = 10.0  # between lines where there is no terminal; most sweeps are done sooner
 
-Advance = Callable[[int], None]  # reports how many more timesteps are done
+Advance = Callable[[int], None]  # reports how many more timesteps, or other units, are done
 
 
 @contextmanager
-def shown_progress(timesteps: int, shown: bool) -> Iterator[Advance]:
-    """Show how many of the timesteps are done, as reported to the context's function."""
+def shown_progress(total: int, shown: bool, *, doing: str = "learning", unit: str = "timesteps") -> Iterator[Advance]:
+    """Show how many of the timesteps, or of other units, are done, as reported to the context's function."""
     if not shown or not sys.stdout:
         yield lambda _: None
     elif not sys.stdout.isatty():
-        yield lines(timesteps, lambda line: print(line, flush=True), time.monotonic)
+        yield lines(total, lambda line: print(line, flush=True), time.monotonic, unit)
     else:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
-        columns = ("learning", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        columns = (doing, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, transient=True) as bar:
-            task = bar.add_task("", total=timesteps)
+            task = bar.add_task("", total=total)
             yield lambda amount: bar.advance(task, amount)
 
 
-def lines(total: int, say: Callable[[str], None], clock: Callable[[], float]) -> Advance:
+def lines(total: int, say: Callable[[str], None], clock: Callable[[], float], unit: str = "timesteps") -> Advance:
     """Print a line when `LINE_SECONDS` have passed since the last one, or since the start."""
     began = said = clock()
     done = 0
@@ -40,6 +40,6 @@ def lines(total: int, say: Callable[[str], None], clock: Callable[[], float]) ->
             return
         said, rate = now, done / (now - began)
         left = timedelta(seconds=round((total - done) / rate))
-        say(f"{done:,} of {total:,} timesteps | {rate:,.0f} timesteps/s | {left} left")
+        say(f"{done:,} of {total:,} {unit} | {rate:,.0f} {unit}/s | {left} left")
 
     return advance

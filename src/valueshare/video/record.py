@@ -204,8 +204,7 @@ def _av() -> Any:
 
 def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     env, algorithm = agent.population.env, agent.population.algorithm
-    streams = {"dueling": "b = mean(q), the baseline stream", "baseline-residual": "b, the baseline stream"}
-    baseline = streams.get(algorithm.architecture, f"b = k·mean(z) with k = {agent.k:g}")
+    baseline = algorithm.baseline.format(k=agent.k)
     low, high = (100 * share for share in BAND)
     values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)

@@ -27,6 +27,7 @@ from valueshare.envs.emulators import emulator_options, emulator_seeds
 from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
 from valueshare.envs.gymnax_names import is_minatar
+from valueshare.envs.one_hot import encoded
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
@@ -222,7 +223,8 @@ class RenderedEnvPool:
             return None
 
     def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
-        return np.array(observation[0], dtype=self.spec.observation_dtype)
+        seen: NDArray[Any] = encoded(self.spec, observation)[0].copy()
+        return seen
 
 
 class RenderedGymnasium:

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from valueshare.errors import InvalidInput
-from valueshare.expansion import contract, implicit_baseline
+from valueshare.learning.algorithms import Algorithm
 from valueshare.learning.randomness import integers, stream_key, stream_keys, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
 from valueshare.population.policy import Policy
@@ -46,26 +47,12 @@ class RolloutStep(NamedTuple):
     ending: str | None = None
 
 
-def values_of(architecture: str, outputs: NDArray[Any], k: float) -> Values:
-    """A network's outputs as q = b + z: the value that all actions share, and each residual.
-
-    Plain networks: z is the input of the mean-expansion layer and b = k·mean(z) (Equation 5), 0 for k = 0; both follow
-    from q. Quantile networks: the same of the means over quantiles, which the layer, being linear, commutes with.
-    Dueling: the residual stream is centred, so the baseline stream is mean(q). RDQ: the outputs are z and b. Shapes:
-    [A], [A+1] or [N, A].
-    """
-    outputs = outputs.astype(np.float64)
-    if architecture == "baseline-residual":
-        z, b = outputs[:-1], float(outputs[-1])
-        return Values(z + b, b, z)
-    if architecture == "dueling":
-        b = float(outputs.mean())
-        return Values(outputs, b, outputs - b)
-    band = None
-    if architecture == "quantile":
-        band = np.quantile(outputs, BAND, axis=0)  # [2, A]
-        outputs = outputs.mean(0)
-    return Values(outputs, float(implicit_baseline(outputs, k)), contract(outputs, k), band)
+def values_of(algorithm: Algorithm, outputs: Tensor, k: float) -> Values:
+    """A network's outputs in one state as q = b + z: the value that all actions share, and each residual."""
+    outputs = outputs.double()
+    q, z = algorithm.q_values(outputs), algorithm.z_values(outputs, torch.tensor(k, dtype=torch.float64))
+    band = np.quantile(outputs.numpy(), BAND, axis=0) if algorithm.quantile_counts.act else None  # [2, A]
+    return Values(q.numpy(), float((q - z).mean()), z.numpy(), band)
 
 
 def rollout(
@@ -94,7 +81,7 @@ def rollout(
             q = algorithm.q_values(outputs)
             draw, choice = uniform(explore, counter, 1), integers(choose, counter, 1, spec.actions)
             action = int(epsilon_greedy(q[None], epsilon, draw[0], choice[0]))
-            values = values_of(algorithm.architecture, outputs.numpy(), policy.k)
+            values = values_of(algorithm, outputs, policy.k)
             greedy = int(q.argmax())
             taken = RolloutStep(episode + 1, step, score, values, action, greedy, now.observation, now.image)
             yield taken

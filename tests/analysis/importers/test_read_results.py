@@ -67,6 +67,14 @@ def test_a_run_folder(tmp_path: Path) -> None:
     assert source.config["kind"] == "training"
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_provenance_with_what_json_cannot_say_is_not_used(tmp_path: Path, number: str) -> None:
+    run = run_folder(tmp_path / "run")
+    (run / "provenance.json").write_text(f'{{"libraries": [null, {number}]}}')
+    (source,) = read_results(run).about
+    assert source.provenance is None
+
+
 def test_agents_without_records_are_said(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", steps=10, seeds=2)
     for file in (folder / "records").iterdir():

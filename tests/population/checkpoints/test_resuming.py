@@ -1,4 +1,4 @@
-"""A run that is stopped and goes on is the run that was never stopped, to the bit."""
+"""A run that is stopped and resumed is the run that was never stopped, to the bit."""
 
 import dataclasses
 import errno
@@ -107,7 +107,7 @@ def train_until(directory: Path, last: int) -> Trained:
         # After phase 3 (steps 90..120) live transitions begin at 120 - 70 = 50, in phase 1; after
         # phase 2 at 90 - 70 = 20, in phase 0.
         (3, (0, 1, 2, 3)),
-        # Phase 4 is the last, and nothing goes on from it; should it have to be run again, it
+        # Phase 4 is the last, and nothing is resumed from it; should it have to be run again, it
         # starts where phase 3 ended.
         (4, (1, 2, 3)),
     ],

@@ -34,7 +34,7 @@ def test_the_papers_names_and_dashes_where_the_layer_is_on(algorithm: str, k: fl
 
 def test_every_algorithm_of_the_package_has_a_look_and_all_of_the_paper_differ() -> None:
     for algorithm in ALGORITHMS:
-        assert look(algorithm).label != algorithm  # known, not taken for a stranger
+        assert look(algorithm).label != algorithm  # known
     assert len({look(a, k, 18).colour for a, k, _ in PAPER}) == len(PAPER)
     assert look("ib-dqn", 0.0).colour == look("dqn").colour  # k = 0 is DQN
     assert not look("ib-dqn", 0.0).dashed
@@ -69,16 +69,16 @@ def test_colours_differ_for_colour_blind_eyes_or_the_lines_do() -> None:
             assert apart > 0.1 or one.dashed != other.dashed, (one.label, other.label)
 
 
-def test_strangers_and_settings_keep_their_names_and_their_colours() -> None:
+def test_unknown_names_and_settings_keep_their_names_and_their_colours() -> None:
     assert look("PPO").label == "PPO"
     assert look("PPO") == look("PPO")
     assert look("Rainbow DQN").label == "Rainbow DQN"
     assert look("dqn (mine)").label == "dqn (mine)"
-    assert look("Rainbow DQN step_size=0.1").label == "Rainbow DQN, step size=0.1"
+    assert look("Rainbow DQN step_size=0.1").label == "Rainbow DQN with step size 0.1"
     both = look("rdq step_size=0.1 beta=0.5")
-    assert both.label == "RDQ, step size=0.1 beta=0.5"
+    assert both.label == "RDQ with step size 0.1 and beta 0.5"
     told = look("ib-dqn step_size=0.001", 4.0)
-    assert told.label == "IB-DQN(4), step size=0.001"
+    assert told.label == "IB-DQN(4) with step size 0.001"
     assert told.dashed
     assert style.is_quantile("ib-iqn step_size=0.1")
     assert style.plain_of("ib-dqn step_size=0.1") == "dqn step_size=0.1"

@@ -1,14 +1,16 @@
-"""The title, the lead, and short names of folders."""
+"""The title, the subtitle, and short names of folders."""
 
 from synthetic import TWO, data_of
 
-from valueshare.report.page.about import lead, short_names, shortened, title
+from valueshare.report.page.about import agent_rows, short_names, shortened, subtitle, title
 
 
 def test_the_title_and_lead_count_what_there_is() -> None:
     found = data_of(TWO)
     assert title(found) == "Here: DQN and IB-DQN"
-    assert lead(found) == ("4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations.")
+    assert subtitle(found) == (
+        "4 agents: 1 environment, 2 algorithms, 2 seeds each; up to 10 timesteps, 2 evaluations."
+    )
 
 
 def test_notes_have_the_short_names_of_places() -> None:
@@ -21,3 +23,11 @@ def test_places_have_as_short_a_name_as_tells_them_apart() -> None:
     assert short_names(["/home/me/a"]) == {"/home/me/a": "a"}
     both = short_names(["/x/a/run", "/x/b/run"])
     assert list(both.values()) == ["a/run", "b/run"]
+
+
+def test_an_agent_of_ib_dqn_with_k_0_is_one_of_dqn() -> None:
+    zero = {(env, "ib-dqn", k, seed): own for (env, _, k, seed), own in TWO.items()}
+    found = agent_rows(data_of(zero))
+    assert [row[1] for row in found["rows"]] == ["DQN", "DQN", "IB-DQN", "IB-DQN"]
+    both = agent_rows(data_of({**zero, **TWO}))["rows"]  # told apart, as their curves are
+    assert {row[1] for row in both if row[2] == 0} == {"DQN", "DQN (ib-dqn)"}

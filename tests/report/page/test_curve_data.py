@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import RESAMPLES, TWO, data_of, synthetic_results
+from synthetic import RESAMPLES, TWO, data_of, synthetic_results, tidy
 
 from valueshare.analysis.importers.results import Results
 from valueshare.report.data import report_data
@@ -64,6 +64,26 @@ def test_curves_hold_means_intervals_and_seeds() -> None:
     assert decoded(data, layered, 0, 2) == pytest.approx([11.0, 13.0])
     assert decoded(data, layered, 2, 2) == pytest.approx([12.0, 14.0])  # high: both times the best
     assert data["variants"][1]["dashed"]
+
+
+def test_the_headlines_curves_are_on_at_first() -> None:
+    found = data_of(TWO)
+    assert [v["on"] for v in curve_data(found).data["variants"]] == [True, True]
+    assert [v["on"] for v in curve_data(found, found.variants[1:]).data["variants"]] == [False, True]
+
+
+def test_k_0_is_called_by_its_name() -> None:
+    zero = {(env, "ib-dqn", k, seed): own for (env, _, k, seed), own in TWO.items()}
+    assert [v["chip"] for v in curve_data(data_of(zero)).data["variants"]] == ["DQN", "k = 4"]
+
+
+def test_the_clock_is_the_mean_of_the_runs_that_have_one() -> None:
+    table = tidy(TWO).table.with_columns(seconds=pl.Series([0.0, 10.0, 2.0, None, 0.0, 5.0, None, None]))
+    data = curve_data(report_data(Results(table, (), ()), RESAMPLES)).data
+    plain, layered = data["views"][0]["clock"]
+    assert decoded(data, plain, 0, 2) == pytest.approx([1.0, 10.0])  # mean of 0 and 2, then 10 alone
+    assert decoded(data, layered, 0, 2) == pytest.approx([0.0, 5.0])
+    assert "clock" not in curve_data(data_of(TWO)).data["views"][0]
 
 
 def test_environments_of_one_game_are_told_apart() -> None:

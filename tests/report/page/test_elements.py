@@ -45,7 +45,7 @@ def test_names_are_escaped_everywhere() -> None:
     seen = Seen(elements.page(EVIL, EVIL, [elements.section(EVIL, *parts)]))
     assert "script" not in seen.tags
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
-    # As text: title, h1, lead, heading, paragraph, bullet, code, caption, head of the table, two
+    # As text: title, h1, subtitle, heading, paragraph, bullet, code, caption, head of the table, two
     # cells, key and value of the third, key and value of the settings.
     assert seen.text.count(EVIL) == 15
     assert ("alt", EVIL) in seen.attributes

@@ -214,7 +214,7 @@ def test_a_page_that_cannot_be_built_does_not_end_the_watch(
     monkeypatch.setattr("valueshare.report.page.live.POLL_SECONDS", 0.01)
     follower.follow(stop)
     assert follower.view == before
-    assert capsys.readouterr().err == "valueshare: the page was not renewed: of nothing\n" * 2
+    assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n" * 2
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -296,8 +296,7 @@ def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, v
     end_phase(run, 1)
     follower.refresh()
     page.locator("#live", has_text="67%").wait_for()
-    assert len(seen.shapes()) == 1  # the other is still off
-    assert seen.shapes()[0].count("L") == 1  # and the line has a second point
+    assert [len(curve) for curve in seen.curves()] == [2]  # the other is still off, and there is a second point
     assert page.locator("#panel-seeds").is_checked()
     assert page.locator("#groups th").nth(2).get_attribute("aria-sort") == "descending"
     assert page.locator("#groups tbody tr").first.inner_text().startswith("Here\tIB-DQN(4)")
@@ -316,7 +315,7 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
         assert "Waiting" in seen.page.inner_text("h1")
         end_phase(run, 0)
         follower.refresh()
-        seen.page.wait_for_selector("#panel-plot path.mean", state="attached")
+        seen.page.wait_for_selector("#panel-plot canvas", state="attached")
     seen.page.locator("#live", has_text="No longer followed").wait_for()
 
 

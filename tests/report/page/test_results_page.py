@@ -12,7 +12,7 @@ from synthetic import RESAMPLES
 
 from valueshare.analysis.importers.results import read_results
 from valueshare.report.page import elements
-from valueshare.report.page.results import results_page
+from valueshare.report.page.results import SCRIPTS, results_page
 
 
 class Seen(HTMLParser):
@@ -62,7 +62,7 @@ def test_names_from_data_stay_text_on_the_whole_page(tmp_path: Path) -> None:
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
     assert "img" not in seen.tags
     kinds = [attributes.get("type") for attributes, _ in seen.scripts]
-    assert kinds == ["application/json", "application/json", None, None, None]
+    assert kinds == ["application/json", "application/json", *[None] * 5]
     views = json.loads(seen.scripts[0][1])["views"]
     assert {view["label"] for view in views} == {EVIL, "<script>alert(2)</script>"}
 
@@ -80,9 +80,18 @@ def test_the_browser_is_told_to_load_nothing_and_run_these_scripts_alone() -> No
 
 
 def test_assets_load_nothing() -> None:
-    for name in ("page.css", "page.js", "panel.js", "curves.js", "panel.html"):
-        text = elements.asset(name).replace("http://www.w3.org/2000/svg", "")
+    for name in ("page.css", "panel.html", *SCRIPTS):
+        text = elements.asset(name).replace("https://github.com/leeoniya/uPlot", "")  # in a comment
         assert not re.search(r"https?:|//[a-z]+\.|@import|import\(|<link", text), name
+
+
+def test_uplot_is_the_published_one_and_its_licence_is_in_the_page() -> None:
+    folder = Path(elements.__file__).parent / "assets" / "uplot"
+    listed = dict(re.findall(r"^\| `(\S+)` \| `([0-9a-f]{64})` \|$", (folder / "README.md").read_text(), re.MULTILINE))
+    assert set(listed) == {file.name for file in folder.iterdir()} - {"README.md"}
+    for name, digest in listed.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+    assert "Permission is hereby granted" in elements.page("t", "l", [], scripts=SCRIPTS)
 
 
 def test_the_page_of_2040_agents_is_small() -> None:
@@ -94,3 +103,11 @@ def test_the_page_of_2040_agents_is_small() -> None:
     (data,) = re.findall(r'id="curve-data">(.*?)</script>', text)
     curves = json.loads(data)["views"][0]["curves"]["score"]
     assert [curve[4] for curve in curves] == [120] * 17  # every seed is in it
+    # 16 comparisons: six are open, the headline's first.
+    shown, folded = text.split('<details id="more-findings-details"><summary>10 more comparisons</summary>')
+    assert (
+        len(re.findall("IB-DQN\\([0-9]+\\)</span> scores|</span> cannot be told", shown.split('id="findings"')[1])) == 6
+    )
+    assert shown.split('id="findings"')[1].split("<tbody>")[1].index("IB-DQN(4)") < 200
+    assert folded.split("</details>")[0].count("<circle") == 10
+    assert "IB-DQN(0)" not in text

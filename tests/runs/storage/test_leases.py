@@ -72,7 +72,7 @@ def test_a_lease_is_given_back_by_a_driver_that_is_stopped_while_it_takes_it(
 
 @pytest.mark.usefixtures("quick")
 def test_a_lease_outlives_a_store_that_fails_now_and_then(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Renewing asks once and goes on: with the pauses of other files it would be late."""
+    """Renewing asks once and continues: with the pauses of other files it would be late."""
     read, asked = Store.read, list[bool]()
 
     def failing(self: Store, name: str, *, patient: bool = True) -> bytes | None:

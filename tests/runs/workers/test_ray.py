@@ -262,6 +262,7 @@ def test_a_node_that_is_lost_before_the_run_begins(tmp_path: Path, monkeypatch: 
     os.utime(left, (0, 0))  # of a driver that was killed
     for error, words in (
         (real.exceptions.TaskUnschedulableError("gone"), "10.0.0.1 was lost before the run could"),
+        (real.exceptions.LocalRayletDiedError(), "10.0.0.1 was lost before the run could"),
         (real.exceptions.RaySystemError("no module"), "on 10.0.0.1 cannot run valueshare"),
     ):
         monkeypatch.setattr(Cluster, "fails", error, raising=False)

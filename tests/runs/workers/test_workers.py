@@ -142,6 +142,7 @@ def test_from_python_with_as_many_populations_as_workers(
     assert_same_end(tmp_path / "run", uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_takes_its_workers_with_it(
     long_run: Path, tmp_path: Path, start: Start, cli: Cli
 ) -> None:
@@ -156,10 +157,8 @@ def test_a_driver_that_is_killed_takes_its_workers_with_it(
     assert_same_agents(folder, long_run)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 75), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
 def test_asked_to_end(number: signal.Signals, code: int, tmp_path: Path, start: Start) -> None:
     folder = tmp_path / "run"
     process = start(*LONG, *TWO, "--out", folder)
@@ -179,6 +178,7 @@ def test_asked_to_end(number: signal.Signals, code: int, tmp_path: Path, start: 
     assert err == f"valueshare: stopped; {safe}"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_reported_and_the_others_go_on(
     long_run: Path, tmp_path: Path, start: Start, cli: Cli
 ) -> None:

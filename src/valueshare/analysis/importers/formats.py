@@ -102,7 +102,7 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
             raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
     if table.is_empty():
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
-    arguments = _json(file.with_name("args.txt")) or {}
+    arguments = _json(file.with_name("args.txt"), finite=False) or {}
     arguments = {name: value for name, value in arguments.items() if isinstance(value, str | int)}
     identity: dict[str, Any] = {name: arguments[name] for name in ("env", "seed") if name in arguments}
     if (algorithm := arguments.get("agent") or arguments.get("algo") or _script(file)) is not None:
@@ -222,9 +222,9 @@ def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
         raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
 
 
-def _json(file: Path) -> dict[str, Any] | None:
-    """JSON beside results, which may hold NaN; None where it cannot be read."""
+def _json(file: Path, *, finite: bool = True) -> dict[str, Any] | None:
+    """JSON beside results; None where it cannot be read."""
     try:
-        return read_object(file, finite=False)
+        return read_object(file, finite=finite)
     except (OSError, Invalid):
         return None

@@ -22,8 +22,7 @@ from valueshare.result_files import SizeLimit
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
 TABLES = (".csv", ".parquet")
-
-
+MOST_ACTIONS = 10**6  # of an environment: larger numbers in a file are not used
 # The run folders of each shard number, by parent folder and number of shards.
 Shards = dict[tuple[Path, int], dict[int, list[Path]]]
 
@@ -41,6 +40,13 @@ class Source(NamedTuple):
     def settings(self) -> dict[str, dict[str, Any]]:
         """The training settings of a run folder, by environment."""
         return stored_settings(self.config)
+
+    @property
+    def actions(self) -> dict[str, int]:
+        """The numbers of actions by environment, as far as a run folder has them."""
+        stored = (self.config or {}).get("actions")
+        known = stored.items() if isinstance(stored, dict) else ()
+        return {env: count for env, count in known if type(count) is int and 0 < count <= MOST_ACTIONS}
 
 
 class Results(NamedTuple):

@@ -1,7 +1,7 @@
 """Fingerprints: settings that must not change between a run and its resumption."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from valueshare.envs import atari_protocol
@@ -29,8 +29,19 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
     return plain
 
 
-def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to resume with other settings than those that were stored."""
+def is_earlier_end(body: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int]) -> bool:
+    """Whether a manifest is of the last phase of a run that was extended since: it has no replay to resume from."""
+    steps = body["fingerprint"].get("steps")
+    return steps in extended_from and body["phase"] + 1 == -(-steps // wanted["checkpoint_interval"])
+
+
+def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], extended_from: Sequence[int] = ()) -> None:
+    """Refuse to resume with other settings than those that were stored.
+
+    Checkpoints from before a run was extended have one of the earlier numbers of steps.
+    """
+    if stored.get("steps") in extended_from:
+        stored = {**stored, **{name: wanted[name] for name in ("steps", "step_size_steps")}}
     # Checkpoints were once without the digest.
     wanted = {key: value for key, value in wanted.items() if key != PROTOCOL or key in stored}
     # What a run did not store is a setting that came later: its default was in force.

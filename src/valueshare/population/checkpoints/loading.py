@@ -1,7 +1,7 @@
 """Loading: the newest checkpoint that is whole."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from valueshare.population.checkpoints.files import (
     verify,
     verify_all,
 )
-from valueshare.population.checkpoints.fingerprint import check_fingerprint
+from valueshare.population.checkpoints.fingerprint import check_fingerprint, is_earlier_end
 
 T = TypeVar("T")
 
@@ -40,11 +40,23 @@ class Checkpoint(NamedTuple):
     records: list[pl.DataFrame]  # of all phases so far
 
 
-def load_latest(paths: CheckpointPaths, fingerprint: Mapping[str, Any]) -> Checkpoint | None:
-    """The newest checkpoint whose every checksum is right; None where there is none at all."""
+class EarlierEnd(Exception):
+    """A checkpoint is the end of a run that was extended since."""
+
+
+def load_latest(
+    paths: CheckpointPaths, fingerprint: Mapping[str, Any], extended_from: Sequence[int] = ()
+) -> Checkpoint | None:
+    """The newest checkpoint whose every checksum is right; None where there is none at all.
+
+    The last phase of a run stores no replay. If the run was extended since, from one of these numbers of steps, that
+    phase is run again from the checkpoint before it: it gives the same numbers, and all the steps of a phase.
+    """
 
     def load(body: dict[str, Any]) -> Checkpoint:
-        check_fingerprint(body["fingerprint"], fingerprint)
+        check_fingerprint(body["fingerprint"], fingerprint, extended_from)
+        if is_earlier_end(body, fingerprint, extended_from):
+            raise EarlierEnd
         verify_all(paths, body)
         return Checkpoint(
             phase=body["phase"],
@@ -76,12 +88,16 @@ def newest_state(paths: CheckpointPaths) -> Path | None:
 def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = sorted(paths.checkpoints.glob("checkpoint-*.json"), reverse=True)
+    damaged = False
     for path in manifests:
         try:
             return load(read_manifest(path))
+        except EarlierEnd:
+            continue
         except Damaged as damage:
+            damaged = True
             then = "there is none before it" if path == manifests[-1] else "using the checkpoint before it"
             _log.warning("%s is damaged (%s): %s", path.name, damage, then)
-    if manifests:
+    if damaged:
         raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole: start the run again in a new folder")
     return None

@@ -12,7 +12,7 @@ import polars as pl
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import Look, look, place, plain_of
+from valueshare.report.figures.style import Look, look, place, plain_of, told_apart
 from valueshare.text import how_many
 
 
@@ -47,12 +47,13 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
-    """The algorithms of a table in the order of the paper's, each with a label of its own."""
+    """The algorithms of a table in the order of the paper's, each with a label and a look of its own."""
     found = dict[str, Variant]()
     for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair)):
         own = look(algorithm, k, n)
         if own.label in found:  # DQN, and IB-DQN with k = 0, which is DQN
             own = own._replace(label=f"{own.label} ({algorithm})")
+        own = told_apart(own, algorithm, [other.look for other in found.values()])
         found[own.label] = Variant(algorithm, k, own)
     return list(found.values())
 

@@ -1,12 +1,12 @@
 """The style of every figure: readable at column width, safe for colour-blind readers.
 
 An algorithm has one name, one colour and one kind of line in all figures; lines are dashed where the mean-expansion
-layer is on.
+layer is on. Of two that would look alike in a figure, the later one has another colour, or other dashes.
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -16,12 +16,12 @@ from zlib import crc32
 import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from valueshare.analysis.tidy import AGENT_SETTINGS
 from valueshare.report.figures.svg import shortened
-from valueshare.text import ALGORITHM_NAMES, algorithm_label
+from valueshare.text import ALGORITHM_NAMES, K_IS_N, algorithm_label
 
 # Okabe and Ito's palette.
 ORDER = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")  # of categories
@@ -51,12 +51,18 @@ SETTINGS: dict[Any, Any] = {
     "lines.markersize": 3.5,
     "path.simplify_threshold": 0.3,  # of a point: less than one can see
     "savefig.dpi": 200,
-    "svg.fonttype": "path",  # the same letters on every machine
+    "svg.fonttype": "path",  # the same glyphs on every machine
     "text.parse_math": False,  # names come from data, and may hold a dollar
     "svg.hashsalt": "valueshare",  # the same file for the same data
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
+
+
+LineStyle = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]  # as Matplotlib takes it
+# Usual ones, dots and dashes, dots, long ones, and long ones with two dots.
+DASHES: tuple[LineStyle, ...] = ("--", "-.", ":", (0, (7.0, 1.6)), (0, (6.0, 1.4, 1.0, 1.4, 1.0, 1.4)))
+LEAST_APART = 0.18  # in one of red, green and blue, of 1: colours of two lines that can be told apart
 
 
 class Look(NamedTuple):
@@ -65,10 +71,15 @@ class Look(NamedTuple):
     label: str
     colour: str
     dashed: bool = False  # the mean-expansion layer is on
+    dashes: int = 0  # which of the kinds of dashes
 
     @property
-    def line(self) -> Literal["-", "--"]:
-        return "--" if self.dashed else "-"
+    def line(self) -> LineStyle:
+        return DASHES[self.dashes % len(DASHES)] if self.dashed else "-"
+
+    def resembles(self, other: "Look") -> bool:
+        """Whether the lines of the two look alike."""
+        return self.line == other.line and _apart(self.colour, other.colour) < LEAST_APART
 
 
 _COLOURS = {
@@ -84,6 +95,7 @@ _COLOURS = {
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
 _SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer'))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
+_SPARE = (*_OTHERS, "#EE3377", "#6A3D9A", "#B8860B", "#4D4D4D", "#00A2C7", "#7CB342")
 
 
 def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
@@ -95,7 +107,7 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     name, setting = split_settings(algorithm)
     label = algorithm_label(name, k, n)
     if setting:  # one of several that differ in it
-        label = f"{label}, {setting.replace('_', ' ')}"
+        label = f"{label} with {setting_text(setting)}"
     if setting or algorithm not in _COLOURS:
         colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
     elif algorithm not in _AT_ONE:
@@ -106,6 +118,23 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
         colour = _shade(k, _AT_ONE[algorithm], _COLOURS[algorithm], n)
     layered = bool(k) and (name not in _COLOURS or name in _AT_ONE)
     return Look(label, colour, layered)
+
+
+def told_apart(own: Look, algorithm: str, others: Sequence[Look]) -> Look:
+    """A look that differs from those of the others: in other dashes for another k of one sweep, else in its colour."""
+    alike = [other for other in others if own.resembles(other)]
+    if not alike:
+        return own
+    swept = algorithm in _AT_ONE and own.dashed  # a colour of its own scale of k, which it keeps
+    dashes = [own._replace(dashes=number) for number in range(1, len(DASHES))] if own.dashed else []
+    first = crc32(own.label.encode()) % len(_SPARE)
+    colours = [own._replace(colour=colour) for colour in (*_SPARE[first:], *_SPARE[:first])]
+    tried = [*dashes, *colours] if swept else [*colours, *dashes]
+    return next((look for look in tried if not any(look.resembles(other) for other in others)), own)
+
+
+def _apart(one: str, other: str) -> float:
+    return max(abs(a - b) for a, b in zip(to_rgb(one), to_rgb(other), strict=True))
 
 
 def place(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
@@ -131,11 +160,16 @@ def split_settings(algorithm: str) -> tuple[str, str]:
     return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")
 
 
+def setting_text(setting: str) -> str:
+    """Settings of a name in words: step size 0.1 and beta 0.5."""
+    return setting.replace(" ", " and ").replace("_", " ").replace("=", " ")
+
+
 def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
     """Colours of their own for k = 1 and k = n; for others one that grows lighter with log k."""
     if k == 1:
         return at_one
-    if k == (n or ATARI_ACTIONS):
+    if k in (n or ATARI_ACTIONS, K_IS_N):
         return at_n
     share = min(1.0, max(0.0, math.log2(k) / 15))  # the largest k of the paper is 2^15
     return to_hex(mpl.colormaps["viridis"](0.92 * share))

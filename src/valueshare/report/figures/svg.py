@@ -6,7 +6,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-MANY = 400_000  # letters, as Matplotlib writes them: dozens of small panels
+MANY = 400_000  # characters, as Matplotlib writes them: dozens of small panels
 LARGE = 150_000  # bytes in a page
 _PATH = re.compile(r' d="([^"]*)"')
 _PLACE = re.compile(r'(?<= [xy]=")-?[\d.]+|(?<=translate\()[-\d. ]+')
@@ -33,7 +33,7 @@ def shortened(svg: str) -> str:
 
 
 def _smaller(path: str, digits: int) -> str:
-    if _CURVED.search(path):  # letters, mostly: in units of their own
+    if _CURVED.search(path):  # glyphs, mostly: in units of their own
         return _AROUND.sub(r"\1", _LONG.sub(_hundredths, path)).strip()
     return in_steps(path, digits)
 
@@ -68,6 +68,6 @@ def data_uri(svg: bytes) -> str:
     if len(svg) <= LARGE:
         return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
     text = svg.decode()
-    for letter, code in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("&", "%26"), ("\n", " ")):
-        text = text.replace(letter, code)
+    for character, code in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("&", "%26"), ("\n", " ")):
+        text = text.replace(character, code)
     return f"data:image/svg+xml,{text}"

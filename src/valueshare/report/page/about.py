@@ -17,6 +17,7 @@ from valueshare.report.figures.style import look
 from valueshare.report.findings import Interval, number, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
+from valueshare.report.tables import FINAL
 from valueshare.runs.provenance import DEVIATIONS
 from valueshare.text import how_many
 
@@ -37,7 +38,7 @@ def title(data: ReportData) -> str:
     return f"{where}: {who}{swept}"
 
 
-def lead(data: ReportData) -> str:
+def subtitle(data: ReportData) -> str:
     """1,995 agents: 57 environments, 7 algorithms, 5 seeds each; 50M timesteps, 200 evaluations."""
     table = data.main
     runs = table.select("env", "algorithm", "k", "seed").n_unique()
@@ -84,7 +85,8 @@ def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) ->
     rows, caption = _by_algorithm(data), "The agents"
     table = elements.table(AGENT_COLUMNS, rows, name="groups", caption=caption, tall=True)
     every = elements.details("Every agent", name="every-agent", rows="agent-rows")
-    return [*parts, "<h3>The agents</h3>", table, every]
+    reading = elements.paragraph(f"AUC: the mean of all evaluations. {FINAL}", "small")
+    return [*parts, "<h3>The agents</h3>", reading, table, every]
 
 
 def made_section(
@@ -98,7 +100,7 @@ def made_section(
 
 def agent_rows(data: ReportData) -> dict[str, Any]:
     """A row per agent, for the table that opens on a click."""
-    table = data.main
+    table = data.main.with_columns(k="k_number")
     own = [name for name in AGENT_SETTINGS if name in table.columns and table[name].n_unique() > 1]
     run = ["env", "algorithm", "k", "seed"]
     ended = table.group_by(run).agg(
@@ -111,8 +113,12 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
         for make, name in ((run_auc, "AUC"), (final_scores, "final score"))
     )
     rows = ended.join(auc, on=run, how="left").join(final, on=run, how="left").sort(run)
+    # k has its own column; ib-dqn with k = 0 is called DQN, as everywhere.
+    plain = {v.algorithm: v.look.label for v in data.variants if v.k == 0}
+    names = [look(name, None).label if k else plain[name] for name, k in rows.select("algorithm", "k").iter_rows()]
     rows = rows.with_columns(
         pl.col("env").map_elements(game, return_dtype=pl.String),
+        pl.Series("algorithm", names),
         pl.col("AUC", "final score").round_sig_figs(5),
         diverged=pl.when("diverged").then(pl.lit("yes")).otherwise(pl.lit("")),
     ).rename({"env": "environment"})
@@ -128,6 +134,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
     seed = pl.col("seed")
     counts = {
         "seeds": seed.n_unique(),
+        "k_number": pl.col("k_number").first(),
         "last": pl.col("step").max(),
         "diverged": seed.filter(diverged(table)).n_unique(),
     }
@@ -139,8 +146,8 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
     known = {tuple(row[name] for name in by): row for row in rows.to_dicts()}
     return [
         [
-            *(Cell("", game(env)), v.look.label, Cell(f"{v.k:g}", v.k), row["seeds"], row["last"]),
-            *(_mean(*row["auc"]), _mean(*row["final"]), row["diverged"]),
+            *(Cell("", game(env)), v.look.label, Cell(f"{row['k_number']:g}", row["k_number"])),
+            *(row["seeds"], row["last"], _mean(*row["auc"]), _mean(*row["final"]), row["diverged"]),
         ]
         for env in data.envs
         for v in data.variants

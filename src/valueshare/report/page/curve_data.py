@@ -22,8 +22,8 @@ from valueshare.analysis.scales import ScoreScale
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.figures.style import look
-from valueshare.text import how_many
+from valueshare.report.figures.style import look, split_settings
+from valueshare.text import how_many, k_text
 
 Floats = NDArray[np.float64]
 Runs = dict[tuple[str, float], Floats]  # of one metric and environment, by algorithm and k: [runs, steps]
@@ -34,6 +34,7 @@ BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 EXACT = 6  # seeds up to which every resample is counted, and none is drawn
 MAX_SHOWN = 9  # lines at first; the others are a click away
+CLOCK = "seconds"  # the column of the time since the start of the run, where a table has it
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
 
@@ -79,8 +80,11 @@ class _Pack:
         return {name: base64.b64encode(array.tobytes()).decode() for name, array in arrays.items()}
 
 
-def curve_data(data: ReportData) -> Packed:
-    """Means with 95 % intervals, and the seeds themselves, of every environment and metric."""
+def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> Packed:
+    """Means with 95 % intervals, and the seeds themselves, of every environment and metric.
+
+    The page shows the curves of the `first` ones before the reader chooses.
+    """
     metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
     pack, notes, views = _Pack(data.variants), list[str](), list[dict[str, Any]]()
     if data.scale is not None and len(data.envs) > 1:
@@ -96,7 +100,9 @@ def curve_data(data: ReportData) -> Packed:
         steps = rows["step"].unique().sort().to_list()
         curves = {m: _env_curves(_runs(rows, m, steps), m in with_seeds, pack) for m in metrics}
         kept = {metric: own for metric, own in curves.items() if own}
-        views.append({"label": game(env), "grid": pack.grid(steps), "curves": kept})
+        views.append({"label": game(env), "env": env, "grid": pack.grid(steps), "curves": kept})
+        if CLOCK in rows.columns and (clock := _clock(_runs(rows, CLOCK, steps), pack)):
+            views[-1]["clock"] = clock
     _number_equal_labels(views)
     if left := [label for name, label in metrics.items() if name not in with_seeds]:
         names = ", ".join(left)
@@ -106,7 +112,7 @@ def curve_data(data: ReportData) -> Packed:
         f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
     )
     packed = {
-        "variants": _variants(data),
+        "variants": _variants(data, first),
         "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
         "grids": pack.grids,
         "views": views,
@@ -150,6 +156,18 @@ def _env_curves(found: Runs, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
         seeds = runs if with_seeds else runs[:0]
         curves.append(pack.add(who, np.concatenate([band, seeds]), how_many(len(runs), "seed"), len(seeds)))
     return sorted(curves)
+
+
+def _clock(found: Runs, pack: _Pack) -> list[list[Any]]:
+    """The wall clock of each variant at each step, in seconds: the mean over the runs that have it."""
+    curves = []
+    for who, runs in found.items():
+        known = np.isfinite(runs)
+        total, counts = np.where(known, runs, 0.0).sum(axis=0), known.sum(axis=0)  # [T]
+        if known.any():
+            mean = np.divide(total, counts, out=np.full(len(total), np.nan), where=counts > 0)
+            curves.append(pack.add(who, mean[None], ""))
+    return curves
 
 
 def _bands(groups: Sequence[Floats]) -> list[Floats]:
@@ -220,18 +238,20 @@ def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, An
     }
 
 
-def _variants(data: ReportData) -> list[dict[str, Any]]:
-    """Names and colours; of many k, the paper's choice is on at first."""
+def _variants(data: ReportData, first: Sequence[Variant]) -> list[dict[str, Any]]:
+    """Names and colours; on at first are the `first`; without any, all, or of many k the paper's choice."""
     crowded = len(data.variants) > MAX_SHOWN
     chosen = curves_shown(data.sweep)[:MAX_SHOWN]
     return [
         {
             "label": variant.look.label,
             "group": look(variant.algorithm, None).label,
-            "chip": f"k = {variant.k:g}",
+            "chip": f"k = {k_text(variant.k)}" if variant.k else look(split_settings(variant.algorithm)[0]).label,
             "colour": variant.look.colour,
             "dashed": variant.look.dashed,
-            "on": not crowded or (variant.algorithm == data.swept and variant.k in chosen),
+            "on": variant in first
+            if first
+            else not crowded or (variant.algorithm == data.swept and variant.k in chosen),
         }
         for variant in data.variants
     ]

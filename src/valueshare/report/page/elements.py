@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 def page(
     title: str,
-    lead: str,
+    subtitle: str,
     sections: Iterable[str],
     *,
     scripts: Sequence[str] = (),
@@ -45,7 +45,7 @@ def page(
     links: Mapping[str, str] | None = None,
     online: bool = False,
 ) -> str:
-    """A whole HTML page; `title` and `lead` are escaped, sections and `above` are HTML already.
+    """A whole HTML page; `title` and `subtitle` are escaped, sections and `above` are HTML already.
 
     `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page forbids the browser to
     load or run anything else. With `online` the page may send requests to its own server.
@@ -61,7 +61,7 @@ def page(
             f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>",
             "</head>\n<body>",
             '<header>\n<div id="head">',
-            f'<h1>{html.escape(title)}</h1>\n<p class="lead">{html.escape(lead)}</p>',
+            f'<h1>{unbroken(title)}</h1>\n<p class="subtitle">{html.escape(subtitle)}</p>',
             f"{above}</div>",
             *([_links(links, bool(scripts))] if links else []),
             "</header>\n<main>",
@@ -134,14 +134,16 @@ def table(
     shape: str = "",
     caption: str = "",
     tall: bool = False,
+    foot: Sequence[Cell] = (),
 ) -> str:
-    """A table; with a `name` its columns can be sorted by. Cells are values, or `Cell`s."""
+    """A table; with a `name` its columns can be sorted by, and `foot` stays below. Cells are values, or `Cell`s."""
     body = [list(row) for row in rows]
     text = [any(_is_text(row[i]) for row in body) for i in range(len(columns))]
     headings = "".join(_heading(c, t, bool(name)) for c, t in zip(columns, text, strict=True))
     lines = ("<tr>" + "".join(_cell(*pair) for pair in zip(row, text, strict=True)) + "</tr>\n" for row in body)
     hidden = f'<caption class="hidden">{html.escape(caption)}</caption>' if caption else ""
     inside = f"{hidden}<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    inside += f"<tfoot><tr>{''.join(_cell(cell, False) for cell in foot)}</tr></tfoot>" if foot else ""
     # A region that scrolls must be reachable by keyboard, and have a name.
     region = {"tabindex": "0", "role": "region", "aria-label": caption} if caption else {}
     frame = _attributes({"class": "scroll tall" if tall else "scroll", **region})
@@ -155,8 +157,8 @@ def settings_table(settings: Mapping[str, Any]) -> str:
 def embedded(name: str, value: Any) -> str:
     """JSON for scripts: no text in it can end the script or begin another."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
     return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
@@ -187,11 +189,14 @@ def svg_size(content: bytes) -> tuple[float, float] | None:
 
 @cache
 def asset(name: str) -> str:
-    """A style or script of the package."""
-    return (files("valueshare.report.page") / "assets" / name).read_text(encoding="utf-8")
+    """A style or script of the package; one of another project comes with its licence."""
+    folder = files("valueshare.report.page") / "assets"
+    text = (folder / name).read_text(encoding="utf-8")
+    project, slash, _ = name.partition("/")
+    return f"/*!\n{(folder / project / 'LICENSE').read_text(encoding='utf-8')}\n*/\n{text}" if slash else text
 
 
-STYLE = asset("page.css")
+STYLE = asset("uplot/uPlot.min.css") + asset("page.css")
 
 
 def _attributes(values: Mapping[str, str]) -> str:
@@ -205,7 +210,7 @@ def policy(scripts: Sequence[str], online: bool) -> str:
     allowed = " ".join(f"'sha256-{one}'" for one in sums) or "'none'"
     own, asking = (" 'self'", "; connect-src 'self'") if online else ("", "")
     return (
-        f"default-src 'none'; img-src data:{own}; style-src 'unsafe-inline'; script-src {allowed}"
+        f"default-src 'none'; img-src data:{own}; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"
         f"; base-uri 'none'; form-action 'none'{asking}"
     )
 

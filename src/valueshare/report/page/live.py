@@ -64,7 +64,7 @@ class Follower:
             try:
                 self.refresh()
             except Exception as error:  # the page before it stays, and the next phase may fix it
-                print(f"valueshare: the page was not renewed: {error}", file=sys.stderr)
+                print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
                 return
             took = time.monotonic() - began

@@ -6,17 +6,20 @@ from typing import NamedTuple
 
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.statistics import RESAMPLES
+from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
-from valueshare.report.findings import READING, Verdict, find_verdict
+from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, in_numbers
+from valueshare.report.notes import one_per_kind
 from valueshare.report.page import elements
-from valueshare.report.page.about import about_parts, agent_rows, lead, short_names, shortened, title
+from valueshare.report.page.about import about_parts, agent_rows, short_names, shortened, subtitle, title
 from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables, tuned_tables
+from valueshare.report.page.videos import find_videos
 from valueshare.report.swept_settings import HeldOutChoice, find_tuned
 from valueshare.report.tuned_text import verdict as tuned_verdict
 
-SCRIPTS = ("curves.js", "panel.js", "page.js")
+SCRIPTS = ("uplot/uPlot.iife.min.js", "elements.js", "chart.js", "panel.js", "page.js")
 # Of a page that is served: in its header, and in the page itself.
 LIVE_POLICY = elements.policy([elements.asset(name) for name in SCRIPTS], online=True)
 SYNTHETIC = "Synthetic records: no agent was trained, and nothing here is evidence of anything."
@@ -51,42 +54,51 @@ def results_page(
     data = report_data(results, resamples) if data is None else data
     verdict = find_verdict(data, asked) if verdict is None else verdict
     chosen = find_tuned(data) if chosen is None else chosen
-    found, curves = verdict.found, curve_data(data)
-    each = [results.notes, verdict.missing, *(one.notes for one in found)]
+    found, first = verdict.found, headline(verdict)
+    curves = curve_data(data, () if first is None else (first.x, first.y))
+    videos = find_videos(results, data)
+    each = [results.notes, videos.notes, verdict.missing, *(one.notes for one in found)]
     each += [picture.notes for picture in pictures]
     notes = dict.fromkeys(note for notes in (*each, curves.notes) for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
-    headlines = (elements.paragraph(text, "headline") for text in (*tuned_verdict(chosen), *verdict.sentences))
+    sentences = (*action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences)
+    headlines = (elements.paragraph(text, "headline") for text in sentences)
     reading = elements.paragraph(" ".join(READING), "small")
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
-        ("verdict", "Verdict", "The verdict", (*headlines, *findings(found), reading)),
+        ("verdict", "Verdict", "The verdict", (*headlines, *findings(found, first), reading)),
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, found), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
-        ("notes", "Notes", "Notes", [elements.bullets(shortened(notes, names))]),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(one_per_kind(notes, data.variants), names))]),
     )
     shown = [content for content in contents if content[-1]]
     sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]
     return elements.page(
         title(data),
-        lead(data),
+        subtitle(data),
         sections if live is None else [live_banner(live), *sections],
         scripts=SCRIPTS,
-        data={"curve-data": curves.data, "agent-rows": agent_rows(data)},
+        data={"curve-data": {**curves.data, "videos": videos.found}, "agent-rows": agent_rows(data)},
         above=elements.paragraph(SYNTHETIC, "warning") if is_synthetic(results) else "",
         links={name: link for name, link, *_ in shown},
         online=live is not None,
     )
 
 
-def waiting_page(title: str, lead: str, live: Live) -> str:
+def headline(verdict: Verdict) -> Comparison | None:
+    """The comparison that the first sentence is about; the first one if it is about none of them."""
+    sentences = verdict.sentences
+    return next((one for one in verdict.found if in_numbers(one) in sentences[0]), next(iter(verdict.found), None))
+
+
+def waiting_page(title: str, subtitle: str, live: Live) -> str:
     """The page before records are read, or before a run's first phase has ended."""
     text = elements.paragraph("The page appears when the records of the first phase are read.")
-    return elements.page(title, lead, [live_banner(live), text], scripts=["page.js"], online=True)
+    return elements.page(title, subtitle, [live_banner(live), text], scripts=["page.js"], online=True)
 
 
 def live_banner(live: Live) -> str:

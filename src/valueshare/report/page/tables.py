@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
+from matplotlib.ticker import MaxNLocator
 
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
@@ -14,11 +15,12 @@ from valueshare.report.findings import Comparison, Interval, number, odds, sente
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
-from valueshare.report.tables import BOLD, beside_published, mean_scores, score_table
+from valueshare.report.tables import BOLD, FINAL, beside_published, mean_scores, score_table
 from valueshare.text import plain_number
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
+MOST_FINDINGS = 6  # that are open; the others fold
 TUNED_HEADINGS = (
     *("{first}", "best {second}", "chosen by the first half", "by the second half"),
     *("score on the other half", "difference from {first} = {plain}"),
@@ -26,18 +28,30 @@ TUNED_HEADINGS = (
 )
 
 
-def findings(found: Sequence[Comparison]) -> list[str]:
-    """A row per comparison: the sentence, its interval as a picture, and the numbers."""
+def findings(found: Sequence[Comparison], first: Comparison | None = None) -> list[str]:
+    """A row per comparison: the sentence, its interval drawn, and the numbers. Many fold, but not the `first`."""
     if not found:
         return []
     several = any(one.envs.height > 1 for one in found)
-    scale = _scale(found)
-    rows = [_finding(one, scale, several) for one in found]
     what = next((one.what for one in found if one.difference), "AUC")
-    drawn = "Interval" if any(one.difference for one in found) else "Probability"
-    columns = ["Finding", drawn, f"Difference of the {what}", "Beats it with probability"]
+    is_difference = any(one.difference for one in found)
+    unit = "" if "normalised" in what else ", in points of the score"
+    label = f"difference of the {what}{unit}" if is_difference else "probability of a higher AUC"
+    columns = ["Finding", "Interval", f"Difference of the {what}", "Beats it with probability"]
     columns += ["Clearly higher / lower on"] if several else []
-    return [elements.table(columns, rows, name="findings", shape="findings", caption="Findings")]
+
+    def table(some: Sequence[Comparison], name: str) -> str:
+        scale = _scale(some)
+        foot = [Cell(" "), Cell(_axis(scale, label), name="forest axis"), *[Cell(" ")] * (len(columns) - 2)]
+        rows = [_finding(one, scale, several) for one in some]
+        return elements.table(columns, rows, name=name, shape="findings", caption="Findings", foot=foot)
+
+    order = [one for one in found if one is first] + [one for one in found if one is not first]
+    if len(order) <= MOST_FINDINGS:
+        return [table(found, "findings")]
+    more = table(order[MOST_FINDINGS:], "more-findings")
+    summary = f"{len(order) - MOST_FINDINGS} more comparisons"
+    return [table(order[:MOST_FINDINGS], "findings"), elements.details(summary, more, name="more-findings-details")]
 
 
 def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
@@ -55,8 +69,8 @@ def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
     return ["<h3>By environment</h3>", elements.paragraph(text, "small"), table]
 
 
-def tuned_tables(found: Sequence[HeldOutChoice], *, explained: bool = True) -> list[str]:
-    """A heading and a table for each map of two swept settings; `explained`: with how to read it."""
+def tuned_tables(found: Sequence[HeldOutChoice]) -> list[str]:
+    """A heading, how to read it, and a table for each map of two swept settings."""
     parts = []
     for place, one in enumerate(found):
         (first, second), (name, _) = one.grid.names, one.grid.settings
@@ -71,9 +85,9 @@ def tuned_tables(found: Sequence[HeldOutChoice], *, explained: bool = True) -> l
                 [*settings, _with_interval(row, MEAN, sign=False), difference, at_plain, row["runs"], row["failed"]]
             )
         caption = f"{one.grid.title}: the best {second} of each {first}"
-        reading = [elements.paragraph(" ".join(tuned_text.reading(one)), "small")] if explained else []
+        reading = elements.paragraph(" ".join(tuned_text.reading(one)), "small")
         table = elements.table(headings, rows, name=f"tuned-{place}", caption=caption)
-        parts += [f"<h3>{html.escape(caption)}</h3>", *reading, table]
+        parts += [f"<h3>{html.escape(caption)}</h3>", reading, table]
     return parts
 
 
@@ -88,7 +102,7 @@ def score_tables(data: ReportData) -> list[str]:
             cells = (_score(score, column in best) for column, score in enumerate(scores))
             rows.append([Cell("", game(env)), *cells])
         columns = ["Environment", *(variant.look.label for variant in made.variants)]
-        text = elements.paragraph(f"Means over seeds of the last three evaluations. {BOLD}", "small")
+        text = elements.paragraph(f"{FINAL} Means over seeds. {BOLD}", "small")
         table = elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True)
         parts += ["<h3>Final scores</h3>", text, table]
     if data.atari:
@@ -128,7 +142,7 @@ def _drawn(found: Comparison) -> tuple[Interval, float]:
 
 
 def _scale(found: Sequence[Comparison]) -> tuple[float, float]:
-    """One scale for all pictures, with the references in it and some room."""
+    """One scale for the pictures of a table, with the references in it and some room."""
     ends = [e for one in found for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None]
     low, high = min(ends), max(ends)
     room = 0.04 * (high - low) or 1.0
@@ -150,6 +164,18 @@ def _forest(shown: Interval, middle: float, scale: tuple[float, float], name: st
         )
     parts.append(f'<circle cx="{at(shown.value)}" cy="13" r="5" fill="currentColor"/>')
     return f'<svg class="{name}" aria-hidden="true">{"".join(parts)}</svg>'
+
+
+def _axis(scale: tuple[float, float], label: str) -> str:
+    """The axis below the intervals: round numbers, and what they are."""
+    low, high = scale
+    marks = [mark for mark in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= mark <= high]
+    parts = ['<line x1="0" x2="100%" y1="1" y2="1"/>']
+    for mark in marks:
+        at = f"{100 * (mark - low) / (high - low):.2f}%"
+        text = plain_number(0.0 if abs(mark) < 1e-9 * (high - low) else float(mark)).replace("-", "−")
+        parts.append(f'<line x1="{at}" x2="{at}" y1="1" y2="5"/><text x="{at}" y="17">{text}</text>')
+    return f'<svg aria-hidden="true">{"".join(parts)}</svg>{html.escape(label)}'
 
 
 def _difference(row: dict[str, Any] | None) -> Cell:

@@ -33,7 +33,7 @@ STATUS_SECONDS = 30.0  # a command of Ray's takes a few, most of them to load it
 REPLY_SECONDS = 60.0  # of a node, a new worker process included
 LEFT_SECONDS = 300.0  # a file that is this old was left by a driver that was killed
 # Ray's errors for a node, or the worker on it, that has ended meanwhile.
-LOST = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError")
+LOST = ("TaskUnschedulableError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError")
 
 
 class Node(NamedTuple):
@@ -220,15 +220,19 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
         except ray.exceptions.GetTimeoutError as error:
             raise InvalidInput(f"{node.address} has not replied for {REPLY_SECONDS:.0f} s: see `ray status`") from error
         except ray.exceptions.RayError as error:
-            if type(error).__name__ in LOST:
-                raise InvalidInput(
-                    f"{node.address} was lost before the run could begin: see `ray status`, then give the same "
-                    "command again"
-                ) from error
+            refuse_lost(node.address, error)
             raise InvalidInput(
                 f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
             ) from error
     return replies
+
+
+def refuse_lost(name: str, error: BaseException) -> None:
+    """Say that a node was lost, if that is the error."""
+    if type(error).__name__ in LOST:
+        raise InvalidInput(
+            f"{name} was lost before the run could begin: see `ray status`, then give the same command again"
+        ) from error
 
 
 def reason_of(error: BaseException) -> str:

@@ -89,6 +89,11 @@ class ProcessLauncher(Launcher):
         given = f"workers = {self._workers}"
         if plan.network is not None:
             raise InvalidInput(f"{given}: a network of one's own trains in this process alone; leave it out")
+        if execution.callbacks:
+            raise InvalidInput(
+                f"{given}: callbacks are called in the one process that trains; "
+                "leave out --workers, or write --no-callbacks"
+            )
         device = checked_device(plan.device)
         if device.type != "cpu":
             raise InvalidInput(

@@ -35,6 +35,7 @@ from valueshare.runs.workers.cluster import (
     joined,
     nodes,
     reason_of,
+    refuse_lost,
     slot_of,
 )
 from valueshare.runs.workers.tasks import Task, relay_progress, speed_request
@@ -68,6 +69,8 @@ class RayLauncher(Launcher):
         """The memory is that of one population."""
         if plan.network is not None:
             raise InvalidInput("a network of one's own trains in this process alone: write launcher local")
+        if execution.callbacks:
+            raise InvalidInput("callbacks are called in the one process that trains: write launcher local")
         device = _device(plan)
         check_replay_device(next((s.replay_device for s in plan.settings.values() if s.replay_device), None), device)
         slot = self._slot(plan)
@@ -229,6 +232,7 @@ class RayLauncher(Launcher):
             try:
                 self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:
+                refuse_lost("a node", error)
                 raise InvalidInput(f"{names[0]} cannot be run ({reason_of(error)})") from error
 
 

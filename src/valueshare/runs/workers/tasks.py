@@ -133,6 +133,7 @@ def _train(
         on_phase=on_phase,
         should_stop=callbacks.should_stop,
         on_step=on_step,
+        extended_from=spec.extended_from,
     ).finished
 
 

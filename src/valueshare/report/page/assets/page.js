@@ -4,10 +4,10 @@
   const root = document.documentElement;
   const $ = (selector, from = document) => [...from.querySelectorAll(selector)];
 
-  /* A browser may refuse storage to a file; the page then forgets, and works all the same. */
+  /* A browser may refuse storage to a file; choices are then not stored, and the page works all the same. */
   const store = {
     get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
-    set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* forget */ } },
+    set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not stored */ } },
   };
 
   /* Theme: the system's, until the reader chooses. */
@@ -148,7 +148,7 @@
     const focused = focus && document.getElementById(focus);
     if (focused) focused.focus({ preventScroll: true });
   }
-  async function renew() {
+  async function refresh() {
     const answer = await fetch(location.pathname, { cache: "no-store" });
     if (!answer.ok) throw new Error(String(answer.status));
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -178,7 +178,7 @@
       if (!document.hidden) {
         const answer = await fetch("state.json", { cache: "no-store" });
         const state = await answer.json();
-        if (String(state.version) !== live.dataset.version) await renew();
+        if (String(state.version) !== live.dataset.version) await refresh();
         live.classList.remove("ended");
       }
     } catch {

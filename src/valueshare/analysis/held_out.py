@@ -1,0 +1,101 @@
+"""The settings that win: chosen on half of the seeds, and scored on the other half."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import polars as pl
+
+from valueshare.analysis.run_values import final_scores, run_auc
+from valueshare.analysis.statistics import RESAMPLES
+from valueshare.analysis.tidy import AGENT_SETTINGS, require
+from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
+from valueshare.errors import InvalidInput
+from valueshare.text import how_many
+
+Metric = Literal["auc", "final"]
+METRICS = {"auc": run_auc, "final": final_scores}
+FEW_SEEDS = 10  # fewer are too few for advice
+
+
+def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: int = RESAMPLES) -> pl.DataFrame:
+    """The settings with the highest mean score in each environment, of all algorithms together and of each of them.
+
+    Takes tidy results: a row per run and evaluation. The score of a run is its AUC, the mean over its evaluations, or
+    the mean of its last three ("final"). Returns a row per environment and algorithm (null: all of them):
+
+    - `first_half_choice, second_half_choice`: the settings with the highest mean on the lower half of the seeds, and on
+      the upper half;
+    - `mean, ci95_low, ci95_high`: each half scored at the choice of the other half, with a 95 % interval over seeds,
+      given the choices;
+    - `best, mean_at_best`: the choice of all seeds, and its mean over them. It is too high: these seeds chose it;
+    - `seeds`, `settings`, how many, and `failed`, of how many settings an agent diverged or has no score: they are no
+      candidates.
+    """
+    if metric not in METRICS:
+        raise InvalidInput(f"metric = {metric!r}: write one of {', '.join(METRICS)}")
+    require(table, "env", "algorithm", "k", "seed", "step", "score")
+    diverged = pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
+    columns = [name for name in ("algorithm", "k", *AGENT_SETTINGS, "optimizer") if name in table.columns]
+    ends = table.group_by("env", *columns, "seed").agg(diverged=diverged.any())
+    runs = METRICS[metric](table).table.join(ends, on=["env", *columns, "seed"], nulls_equal=True)
+    rows = [row for own in runs.partition_by("env", maintain_order=True) for row in _rows(own, columns, resamples)]
+    texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES), pl.String), dict.fromkeys(MEAN, pl.Float64)
+    counts = dict.fromkeys(("seeds", "settings", "failed"), pl.Int64)
+    return pl.DataFrame(rows, {**texts, **numbers, "mean_at_best": pl.Float64, **counts})
+
+
+def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[str, Any]]:
+    """The rows of one environment."""
+    combinations = runs.select(columns).unique(maintain_order=True).sort(columns, nulls_last=True)
+    swept = [name for name in columns[2:] if combinations[name].n_unique() > 1]
+    labels = [_label(row, swept) for row in combinations.to_dicts()]
+    numbered = runs.join(combinations.with_row_index("setting"), on=columns, nulls_equal=True)
+    algorithms = combinations["algorithm"].unique().sort().to_list()
+    groups: list[str | None] = [None, *algorithms] if len(algorithms) > 1 else [*algorithms]
+    found = []
+    for algorithm in groups:
+        own = numbered if algorithm is None else numbered.filter(pl.col("algorithm") == algorithm)
+        scored = own.select("setting", "seed", "diverged", "score", group=pl.lit(0))
+        row = tuned_scores(scored, "group", "setting", resamples=resamples).row(0, named=True)
+        choices = {name: None if row[name] is None else labels[row[name]] for name in CHOICES}
+        kept = {name: row[name] for name in (*MEAN, "mean_at_best", "failed")}
+        counts = {"seeds": own["seed"].n_unique(), "settings": own["setting"].n_unique()}
+        found.append({"env": runs["env"][0], "algorithm": algorithm, **choices, **kept, **counts})
+    return found
+
+
+def _label(row: Mapping[str, Any], swept: list[str]) -> str:
+    """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
+    words = [str(row["algorithm"])]
+    if str(row["algorithm"]).startswith("ib-") or row["k"]:
+        words.append(f"k={row['k']:g}")
+    for name in swept:
+        value = row[name]
+        if value is not None and (name != "beta" or row["algorithm"] == "rdq"):
+            words.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
+    return " ".join(words)
+
+
+def check_halves(winners: pl.DataFrame) -> list[str]:
+    """Refuse results with nothing to choose, or with one seed; notes on few seeds and on settings without a score."""
+    if winners["settings"].max() == 1:
+        raise InvalidInput("there is one combination of settings, so nothing to choose: give several, like --k 0 4")
+    seeds = winners["seeds"].max()
+    if not isinstance(seeds, int):
+        raise InvalidInput("there are no scores to choose by yet: wait for the first evaluation")
+    if seeds < 2:
+        raise InvalidInput(
+            f"there is one seed: choosing on one half of the seeds and scoring on the other needs at least 2, and "
+            f"{FEW_SEEDS} for advice; write --seeds {FEW_SEEDS}"
+        )
+    notes = []
+    if seeds < FEW_SEEDS:
+        notes.append(f"{how_many(seeds, 'seed')} are too few for advice: run at least {FEW_SEEDS}")
+    for env, own in winners.group_by("env", maintain_order=True):
+        row = own.row(0, named=True)
+        if row["failed"]:
+            notes.append(
+                f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are no candidates, because an "
+                "agent diverged or lacks a score"
+            )
+    return notes

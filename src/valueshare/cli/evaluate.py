@@ -1,0 +1,59 @@
+"""The command `evaluate`: more episodes of the trained agents of a run."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from valueshare.cli.arguments import RunFolder, Threads, persistent_location
+from valueshare.cli.training import training_library
+from valueshare.signals import Stopped, stop_on_signals
+
+
+def evaluate(
+    run: RunFolder,
+    /,
+    *,
+    episodes: int = 100,
+    seeds_from: int = 10_000,
+    agents: tuple[int, ...] = (),
+    epsilon: float | None = None,
+    episode_limit: int | None = None,
+    device: Annotated[str, Parameter(help="cpu, cuda or cuda:0; auto: that of the run, or the CPU.")] = "auto",
+    threads: Threads = 0,
+) -> None:
+    """Let the trained agents of a run play more episodes, and print mean scores with 95 % intervals over agents.
+
+    The episodes are added to evaluations.parquet in the run's folder. Its records, and its report, stay as they are.
+
+    Args:
+        run: The run's folder or address; the agents have the weights of the last finished phase.
+        episodes: Episodes per agent.
+        seeds_from: First environment seed; episode i of every agent has the seed SEEDS_FROM + i.
+        agents: Numbers of agents in the run's table, agents.parquet; left out: all.
+        epsilon: Probability of a random action; left out: that of the run's evaluations.
+        episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
+    """
+    with stop_on_signals() as stop:
+        training_library()
+        from valueshare.records import EVALUATIONS
+        from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
+        from valueshare.runs.evaluation_file import evaluation_lines
+
+        def on_step() -> None:
+            if stop():
+                raise Stopped("nothing was written", exit_code=stop.exit_code)
+
+        place = persistent_location(run)
+        options = EvaluationOptions(
+            episodes=episodes,
+            seeds_from=seeds_from,
+            agents=agents or None,
+            epsilon=epsilon,
+            episode_limit=episode_limit,
+            device=device,
+            threads=threads or None,
+            on_step=on_step,
+        )
+        played = evaluate_run(place, options)
+        print("\n".join(evaluation_lines(played.agents, played.episodes)))
+        print(f"episodes: {place / EVALUATIONS}")

@@ -1,0 +1,35 @@
+"""The notes of a report: one for each kind, with the names of all algorithms that it is about."""
+
+from collections.abc import Iterable, Sequence
+
+from valueshare.analysis.tidy import named
+from valueshare.report.figures.series import Variant
+
+MOST_NAMES = 12  # in one note
+VERBS = ("has ", "lacks ")  # with which a note may continue after a name
+
+
+def one_per_kind(notes: Iterable[str], who: Sequence[Variant]) -> list[str]:
+    """Notes that say the same of several algorithms as one, where the first of them is.
+
+    `ib-dqn k=1: 2 rows ...` and `ib-dqn k=4: 2 rows ...` become `IB-DQN(1); IB-DQN(4): 2 rows ...`.
+    """
+    labels = {named(variant.named()): variant.look.label for variant in who}
+    kinds: dict[str, dict[str, str]] = {}  # notes by label, by the text after the name
+    for note in notes:
+        name = next((name for name in labels if _is_of(note, name)), None)
+        text = note if name is None else note[len(name) :]
+        kinds.setdefault(text, {})["" if name is None else labels[name]] = note
+    return [next(iter(own.values())) if len(own) == 1 else _of_all(list(own), text) for text, own in kinds.items()]
+
+
+def _is_of(note: str, name: str) -> bool:
+    rest = note[len(name) :]
+    return note.startswith(name) and (rest.startswith(": ") or (rest[:1] == " " and rest[1:].startswith(VERBS)))
+
+
+def _of_all(names: Sequence[str], text: str) -> str:
+    """Several names, with semicolons: a text after a verb becomes one on each of them."""
+    more = len(names) - MOST_NAMES
+    listed = "; ".join(names[:MOST_NAMES]) + (f"; and {more:,} more" if more > 0 else "")
+    return f"{listed}{text}" if text.startswith(":") else f"{listed}: each{text}"

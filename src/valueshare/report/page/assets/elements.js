@@ -1,0 +1,63 @@
+"use strict";
+/* What charts and tables need: numbers and their text, colours that can be seen, elements. */
+const valueshare = (() => {
+  function bytes(text) {
+    const bytes = atob(text), out = new Uint8Array(bytes.length);
+    for (let i = 0; i < bytes.length; i += 1) out[i] = bytes.charCodeAt(i);
+    return out.buffer;
+  }
+  const smoothed = (values, half) => values.map((own, i) => {
+    if (own === null || half === 0) return own;
+    const near = values.slice(Math.max(0, i - half), i + half + 1).filter((value) => value !== null);
+    return near.reduce((sum, value) => sum + value) / near.length;
+  });
+  const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 6 });
+  const short = (value) => compact.format(value).replace("K", "k");
+  const minus = (text) => text.replace("-", "−");
+  const exact = (value) => Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-3)
+    ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  const quantile = (sorted, share) =>
+    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+  // As analysis/csv_text.py: no name begins a spreadsheet's formula.
+  const quoted = (text) =>
+    `"${String(text).replace(/^(?='*[=+\-@\t\r\n])/, "'").replaceAll('"', '""')}"`;
+  /* ---- colours: those of the figures, moved until they can be seen on the page ---- */
+  const light = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255);
+  const luminance = (rgb) => rgb
+    .map((c) => (c <= 0.04 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark" ||
+    (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  function colour(hex, alpha = 1) {
+    let rgb = light(hex);
+    if (isDark()) {
+      while ((luminance(rgb) + 0.05) / 0.055 < 4.5) rgb = rgb.map((c) => c + 0.08 * (1 - c));
+    }
+    return `rgb(${rgb.map((c) => Math.round(255 * c)).join(" ")} / ${alpha})`;
+  }
+
+  /* ---- elements ---- */
+  const element = (name, content = "", attributes = {}) => {
+    const made = document.createElement(name);
+    made.textContent = content;
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  };
+  const swatch = (variant) => {
+    const made = element("span", "", { class: variant.dashed ? "swatch dashed" : "swatch" });
+    made.style.borderColor = colour(variant.colour);
+    return made;
+  };
+  function fill(select, items, wanted) {
+    select.replaceChildren(...items.map(([value, label]) => element("option", label, { value })));
+    select.value = items.some(([value]) => value === wanted) ? wanted : (items[0] || [""])[0];
+    return select.value;
+  }
+  function offer(name, text) {
+    const link = element("a", "", { download: name });
+    link.href = URL.createObjectURL(new Blob([text]));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+  return { bytes, smoothed, short, minus, exact, quantile, quoted, colour, element, swatch, fill, offer };
+})();

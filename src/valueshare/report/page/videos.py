@@ -1,0 +1,59 @@
+"""Videos of agents for the page: `videos/agent-N.mp4` or `.gif` in a run folder, as `valueshare play` wrote them."""
+
+import base64
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.importers.results import Results
+from valueshare.report.data import ReportData
+from valueshare.text import how_many
+
+FOLDER = "videos"
+NAME = re.compile(r"agent-(0|[1-9]\d{0,8})\.(mp4|gif)")
+TYPES = {"mp4": "video/mp4", "gif": "image/gif"}
+ROOM = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
+
+
+class Videos(NamedTuple):
+    """Videos as data of the panel, and sentences on those that are left out."""
+
+    found: list[dict[str, Any]]
+    notes: tuple[str, ...] = ()
+
+
+def find_videos(results: Results, data: ReportData, room: int = ROOM) -> Videos:
+    """The videos in the run folders of results, each with the environment and the curve of its agent."""
+    numbers = {(v.algorithm, v.k): index for index, v in enumerate(data.variants)}
+    videos, left, first = list[dict[str, Any]](), 0, 0
+    for source in results.about:
+        # Agents of several sources are numbered one source after the other.
+        own = results.table.filter(pl.col("source") == source.path)["agent"]
+        for file, agent, suffix in _files(Path(source.path)) if source.kind == "run" else ():
+            rows = data.main.filter(pl.col("agent") == first + agent)
+            if rows.is_empty():
+                continue
+            if (size := file.stat().st_size) > room:
+                left += 1
+                continue
+            room -= size
+            env, algorithm, k, seed = rows.select("env", "algorithm", "k", "seed").row(0)
+            variant = numbers[algorithm, k]
+            label = f"{data.variants[variant].look.label}, seed {seed} (agent {agent})"
+            content = f"data:{TYPES[suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
+            videos.append({"env": env, "variant": variant, "label": label, "src": content})
+        first = max([first - 1, *own]) + 1
+    note = f"{how_many(left, 'video')} of agents are not in the page: together they would make it large."
+    return Videos(videos, (note,) if left else ())
+
+
+def _files(folder: Path) -> list[tuple[Path, int, str]]:
+    """The videos of a run folder, by agent; links are not followed."""
+    place = folder / FOLDER
+    if place.is_symlink() or not place.is_dir():
+        return []
+    files = [(file, match) for file in place.iterdir() if (match := NAME.fullmatch(file.name))]
+    whole = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
+    return sorted(whole, key=lambda found: (found[1], found[2]))

@@ -1,0 +1,42 @@
+"""The settings that win as a table of text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from valueshare.text import how_many, interval_text
+
+SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
+HEADS = ("", "chosen by the lower seeds", "by the upper seeds", "score on the other half")
+READING = (
+    "Each half of the seeds chooses, and the other half is scored. Intervals are 95 % over seeds, given the choices."
+)
+
+
+def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
+    """A table per environment, and the choice of all seeds below it."""
+    lines = []
+    for (env,), own in winners.group_by("env", maintain_order=True):
+        rows = own.to_dicts()
+        first = rows[0]
+        size = f"{how_many(first['settings'], 'setting')}, {how_many(first['seeds'], 'seed')}"
+        lines += [f"{env}: {SCORES[metric]}; {size}", *_table([HEADS, *map(_cells, rows)])]
+        if first["best"] is not None:
+            mean = f"{first['mean_at_best']:,.4g}"
+            lines.append(f"best over all seeds: {first['best']}, mean {mean}, which is too high: these seeds chose it")
+        lines.append("")
+    return [*lines, READING]
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    name = row["algorithm"] or "all algorithms"
+    if row["mean"] is None:
+        return name, "-", "-", "-"
+    score = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
+    return name, row["first_half_choice"], row["second_half_choice"], score
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,96 @@
+"""Callbacks: functions of the caller's that are called after each evaluation of a run."""
+
+import pkgutil
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from valueshare.errors import InvalidInput, callback_failed, first_line
+from valueshare.schema import Invalid, read_object
+
+KEY = "callbacks"  # in provenance.json
+MOST = 16
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+
+Function = Callable[[pl.DataFrame, Any], object]  # of the evaluation's records, and the run so far
+
+
+class Callback(NamedTuple):
+    """A function, and how messages name it."""
+
+    name: str
+    function: Function
+    is_stored: bool  # whether it has a name by which a later process can import it
+
+
+def resolve_callbacks(given: Sequence[str | Function | Callback]) -> tuple[Callback, ...]:
+    """Functions as they are, and those that are named module:function, imported now; anything else is refused."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidInput(f"callbacks = {given!r}: give a list of functions, or of names like my_module:log")
+    if len(given) > MOST:
+        raise InvalidInput(f"{len(given)} callbacks: give at most {MOST}")
+    return tuple(map(_resolved, given))
+
+
+def stored_callbacks(provenance: Path) -> list[str]:
+    """The names of the callbacks of a run, from its `provenance.json`, which anybody may have written."""
+    try:
+        names = read_object(provenance).get(KEY, [])
+    except (OSError, Invalid):
+        return []
+    if not isinstance(names, list) or len(names) > MOST:
+        raise InvalidInput(f"{provenance} is damaged ({KEY} is no short list of names): put it back, or delete it")
+    for name in names:
+        _check_name(name)
+    return names
+
+
+def resumed_callbacks(
+    given: Sequence[str | Function | Callback] | None, provenance: Path, say: Callable[[str], object]
+) -> tuple[Callback, ...]:
+    """The callbacks that are given to a resumption, or else (None) those of the run.
+
+    `say` gets a line before a module that the run names is imported: it is code.
+    """
+    if given is None:
+        given = stored_callbacks(provenance)
+        for name in stored_callbacks(provenance):
+            say(f"importing {name.partition(':')[0]} for the callback {name}")
+    return resolve_callbacks(given)
+
+
+def call_all(callbacks: Sequence[Callback], records: pl.DataFrame, run: object) -> None:
+    """Call them in their order; an exception of one ends the run."""
+    for callback in callbacks:
+        try:
+            callback.function(records, run)
+        except (Exception, SystemExit) as error:
+            raise callback_failed(callback.name, error) from error
+
+
+def _resolved(given: str | Function | Callback) -> Callback:
+    if isinstance(given, Callback):
+        return given
+    if not isinstance(given, str):
+        if not callable(given):
+            raise InvalidInput(f"callback = {given!r}: give a function of (records, run), or a name like my_module:log")
+        return Callback(getattr(given, "__qualname__", type(given).__name__), given, is_stored=False)
+    _check_name(given)
+    try:
+        function = pkgutil.resolve_name(given)
+    except (Exception, SystemExit) as error:
+        raise InvalidInput(
+            f"callback = {given!r}: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
+            "module on PYTHONPATH"
+        ) from error
+    if not callable(function):
+        raise InvalidInput(f"callback = {given!r} is no function: name a function of (records, run)")
+    return Callback(given, function, is_stored=True)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(f"callback = {str(name)[:60]!r}: write module:function, like my_module:log")

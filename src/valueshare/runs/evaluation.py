@@ -1,0 +1,229 @@
+"""Evaluating the agents of a run after training, in episodes whose environment seeds the caller names."""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from rich.console import Console
+from safetensors import safe_open
+
+from valueshare.envs import announced_imports, environment_spec
+from valueshare.errors import InvalidInput
+from valueshare.learning.randomness import stream_keys
+from valueshare.population.checkpoints.files import CheckpointPaths
+from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.engine import evaluation_environments, make_evaluator
+from valueshare.population.evaluate import check_evaluation, play_seeds
+from valueshare.population.networks import NetworkFactory
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.spec import PopulationSpec
+from valueshare.population.state import Population, State, initial_state, make_population
+from valueshare.population.train import checked_device, on_device
+from valueshare.records import EVALUATIONS
+from valueshare.runs.display import say
+from valueshare.runs.evaluation_file import SCHEMA, add_episodes, only_writer, read_evaluations
+from valueshare.runs.plan import AUTO, Plan
+from valueshare.runs.policies import check_own_network
+from valueshare.runs.run_folder import check_links, open_plan
+from valueshare.runs.storage.copies import working_copy
+from valueshare.runs.storage.locations import Location
+from valueshare.runs.storage.remote import PLAN_FILES
+from valueshare.setting import counted, whole
+from valueshare.tabular.progress import shown_progress
+
+MOST_EPISODES = 1_000_000  # of one agent
+AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Which episodes are played, by which agents, and how."""
+
+    episodes: int = 100  # per agent
+    seeds_from: int = 10_000  # the first environment seed
+    agents: Iterable[int] | None = None  # None: all
+    epsilon: float | None = None  # None: that of the run's evaluations
+    episode_limit: int | None = None  # None: that of the run's evaluations, or the environment's own
+    network: NetworkFactory | None = None  # the run's own factory, if it has one
+    device: str = AUTO  # that of the run, if it is here
+    threads: int | None = None  # of the environments; None: one per core
+    progress: bool = True
+    on_step: Callable[[], object] = lambda: None  # what it raises ends the evaluation, and nothing is written
+
+
+class Evaluated(NamedTuple):
+    """The episodes of an evaluation after training."""
+
+    agents: pl.DataFrame  # the table of the run
+    episodes: pl.DataFrame  # one row each
+
+
+def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
+    """Play, with the weights of the last finished phase; the episodes are returned, and kept with the run.
+
+    Episodes that are there already, of the same agents, seeds and options, are replaced.
+    """
+    if isinstance(location, Path):
+        plan = open_plan(location)
+        check_links(location)
+        with only_writer(location):
+            return _evaluated(location, plan, options)
+    with working_copy(location) as copy:
+        copy.pull(lambda name: name in (*PLAN_FILES, EVALUATIONS))
+        plan = open_plan(copy.folder)
+        for spec in plan.populations.values():
+            copy.pull_weights(spec.name)
+        played = _evaluated(copy.folder, plan, options)
+        copy.push(lambda name: name == EVALUATIONS)
+        return played
+
+
+def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluated:
+    before = read_evaluations(folder, plan.agents)
+    episodes, first = counted("episodes", options.episodes), counted("seeds_from", options.seeds_from, 0)
+    if episodes > MOST_EPISODES:
+        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
+    counted("seeds_from + episodes", first + episodes)
+    check_own_network(folder, plan, options.network)
+    if options.threads is not None:
+        counted("threads", options.threads)
+    chosen = _chosen_agents(folder, plan, options.agents)
+    device = _device(plan, options.device)
+    console = Console(quiet=not options.progress)
+    say(console, *announced_imports(env for env in plan.backends if env in set(chosen["env"])))
+    own = [_OwnPopulation.of(spec, chosen, options, device) for spec in plan.populations.values()]
+    playing = [(one, _state_file(folder, one)) for one in own if one is not None]  # refused before anything is played
+    tables, done = [], 0
+    with shown_progress(chosen.height * episodes, options.progress, doing="evaluating", unit="episodes") as advance:
+
+        def on_step(before: int, count: int) -> None:
+            nonlocal done
+            options.on_step()
+            advance(before + count - done)
+            done = before + count
+
+        for one, file in playing:
+            count = partial(on_step, done)
+            tables.append(_played(one, file, range(first, first + episodes), options.threads, count))
+            count(one.population.size * episodes)
+    played = pl.concat(tables).sort("agent", "seed")
+    add_episodes(folder, before, played)
+    return Evaluated(plan.agents, played)
+
+
+@dataclass(frozen=True)
+class _OwnPopulation:
+    """The chosen agents of one population."""
+
+    name: str
+    rows: list[int]  # of the whole population
+    population: Population
+
+    @classmethod
+    def of(
+        cls, spec: PopulationSpec, chosen: pl.DataFrame, options: EvaluationOptions, device: torch.device
+    ) -> "_OwnPopulation | None":
+        rows = spec.agents.with_row_index("row").join(chosen, on="agent", how="semi", maintain_order="left")
+        if rows.is_empty():
+            return None
+        agents, settings = rows.drop("row"), _settings(spec.settings, options)
+        envs = agents["env"].unique(maintain_order=True)
+        specs = [environment_spec(env, spec.backend, settings.atari_protocol) for env in envs]
+        check_evaluation(settings, specs[0])
+        population = make_population(agents, settings, specs, device, options.network)
+        # Streams of their own: exploration and quantiles are not those of the evaluations while training.
+        names = ("evaluation", "evaluation_action", "evaluation_quantiles")
+        keys = {name: stream_keys(population.seeds, f"after-training/{name}", device) for name in names}
+        return cls(spec.name, rows["row"].to_list(), replace(population, keys=population.keys._replace(**keys)))
+
+
+def _settings(settings: TrainingSettings, options: EvaluationOptions) -> TrainingSettings:
+    """Those of the run, with one episode per environment, and room for no replay."""
+    at_once = min(options.episodes, max(AT_ONCE, settings.eval_envs))
+    return replace(
+        settings,
+        steps=1,
+        replay_device=None,
+        eval_episodes=at_once,
+        eval_timesteps=0,
+        eval_envs=at_once,
+        eval_epsilon=settings.eval_epsilon if options.epsilon is None else options.epsilon,
+        eval_episode_limit=settings.eval_episode_limit if options.episode_limit is None else options.episode_limit,
+    )
+
+
+def _state_file(folder: Path, own: _OwnPopulation) -> Path:
+    file = newest_state(CheckpointPaths(folder, own.name))
+    if file is None:
+        agent = own.population.agents["agent"][0]
+        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
+    return file
+
+
+def _trained_state(file: Path, own: _OwnPopulation) -> tuple[State, int]:
+    """The state of the chosen agents with the weights in a file, and its step."""
+    state = initial_state(own.population)
+    groups = {"online.parameters.": state.online.parameters, "online.buffers.": state.online.buffers}
+    tensors = {prefix + name: tensor for prefix, group in groups.items() for name, tensor in group.items()}
+    with safe_open(file, "pt") as stored:
+        there = {name for name in stored.keys() if name.startswith(tuple(groups))}  # noqa: SIM118 (no dictionary)
+        found = {name: stored.get_tensor(name)[own.rows] for name in there & tensors.keys()}
+        if there != tensors.keys() or any(found[name].shape != one.shape for name, one in tensors.items()):
+            raise InvalidInput(f"the weights in {file.name} are of another network than the one given")
+        for name, tensor in tensors.items():
+            tensor.copy_(found[name])
+        return state, int(stored.get_tensor("step"))
+
+
+def _played(
+    own: _OwnPopulation, file: Path, seeds: range, threads: int | None, on_step: Callable[[int], object]
+) -> pl.DataFrame:
+    population = own.population
+    with ExitStack() as stack:
+        stack.enter_context(on_device(population.device, tf32=population.settings.tf32))
+        state, step = _trained_state(file, own)
+        environments = evaluation_environments(population, threads)
+        stack.callback(environments.close)
+        limit = environments.spec.episode_limit
+        evaluator = make_evaluator(population, state, environments, compiled=False)
+        score, overestimation = play_seeds(population, evaluator, seeds, on_step)
+    count, agents = len(seeds), population.agents["agent"].to_numpy()
+    columns = {
+        "agent": np.repeat(agents, count),
+        "step": np.full(score.size, step),
+        "seed": np.tile(np.asarray(seeds), population.size),
+        "epsilon": np.full(score.size, population.settings.eval_epsilon),
+        "episode_limit": np.full(score.size, limit),
+        "score": score.reshape(-1),
+        "overestimation": np.where(np.isfinite(overestimation), overestimation, np.nan).reshape(-1),
+    }
+    return pl.DataFrame(columns, schema=SCHEMA).with_columns(pl.col("overestimation").fill_nan(None))
+
+
+def _chosen_agents(folder: Path, plan: Plan, agents: Iterable[int] | None) -> pl.DataFrame:
+    if agents is None:
+        return plan.agents
+    wanted = {whole("agents", agent) for agent in agents}
+    numbers = plan.agents["agent"].to_list()
+    if unknown := sorted(wanted - set(numbers)):
+        raise InvalidInput(
+            f"there is no agent {unknown[0]} in {folder}: its agents are {min(numbers)} to {max(numbers)}"
+        )
+    if not wanted:
+        raise InvalidInput("no agents are given: write at least one number, or leave agents out for all")
+    return plan.agents.filter(pl.col("agent").is_in(sorted(wanted)))
+
+
+def _device(plan: Plan, device: str) -> torch.device:
+    if device != AUTO:
+        return checked_device(device)
+    try:
+        return checked_device(plan.device)
+    except InvalidInput:  # the run was trained on another machine
+        return torch.device("cpu")

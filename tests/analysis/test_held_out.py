@@ -1,0 +1,115 @@
+"""The settings that win, chosen and scored on different seeds: against a few lines of plain Python."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from valueshare.analysis.held_out import check_halves, winning_settings
+from valueshare.errors import InvalidInput
+
+STEPS = (0, 100, 200, 300)
+SETTINGS = [("dqn", 0.0, 0.1), ("dqn", 0.0, 0.2), ("ib-dqn", 2.0, 0.1), ("ib-dqn", 2.0, 0.2), ("ib-dqn", 4.0, 0.1)]
+NAMES = ["dqn step_size=0.1", "dqn step_size=0.2"]
+NAMES += ["ib-dqn k=2 step_size=0.1", "ib-dqn k=2 step_size=0.2", "ib-dqn k=4 step_size=0.1"]
+FEW = 500  # resamples
+
+
+def tidy(seeds: int = 8, noise: float = 10.0) -> pl.DataFrame:
+    rng = np.random.default_rng(2)
+    rows = [
+        {"env": "E-v0", "algorithm": algorithm, "k": k, "step_size": size, "seed": seed, "step": step}
+        | {"score": float(rng.normal(100 + k + 10 * size, noise)), "diverged_at": None}
+        for algorithm, k, size in SETTINGS
+        for seed in range(seeds)
+        for step in STEPS
+    ]
+    return pl.DataFrame(rows, schema_overrides={"diverged_at": pl.Int64})
+
+
+def scores(table: pl.DataFrame, last: int) -> dict[str, list[float]]:
+    """By the setting's name: one score per seed."""
+    found: dict[str, list[float]] = {}
+    for name, (algorithm, k, size) in zip(NAMES, SETTINGS, strict=True):
+        own = table.filter(algorithm=algorithm, k=k, step_size=size)
+        found[name] = [mean(own.filter(seed=s).sort("step")["score"].to_list()[-last:]) for s in range(8)]
+    return found
+
+
+@pytest.mark.parametrize(("metric", "last"), [("auc", 4), ("final", 3)])
+def test_against_plain_python(metric: Any, last: int) -> None:
+    table = tidy()
+    values = scores(table, last)
+    found = {row["algorithm"]: row for row in winning_settings(table, metric, resamples=FEW).to_dicts()}
+    assert list(found) == [None, "dqn", "ib-dqn"]
+    for algorithm, row in found.items():
+        own = {name: value for name, value in values.items() if algorithm in (None, name.split()[0])}
+        lower = max(own, key=lambda name: mean(own[name][:4]))
+        upper = max(own, key=lambda name: mean(own[name][4:]))
+        assert (row["first_half_choice"], row["second_half_choice"]) == (lower, upper)
+        held_out = [*own[lower][4:], *own[upper][:4]]
+        assert row["mean"] == pytest.approx(mean(held_out))
+        assert row["ci95_low"] < row["mean"] < row["ci95_high"]
+        assert row["best"] == max(own, key=lambda name: mean(own[name]))
+        assert row["mean_at_best"] == pytest.approx(max(map(mean, own.values())))
+        assert (row["seeds"], row["settings"], row["failed"]) == (8, len(own), 0)
+
+
+def test_a_winner_by_luck_is_not_scored_by_its_luck() -> None:
+    """All settings are equal: the best over all seeds is above the truth, the held-out score on average is not."""
+    rng, naive, held_out = np.random.default_rng(0), [], []
+    for _ in range(60):
+        table = tidy(8, 0.0).with_columns(score=pl.Series(rng.normal(0, 1, size=len(SETTINGS) * 8 * len(STEPS))))
+        row = winning_settings(table, resamples=100).row(0, named=True)
+        naive.append(row["mean_at_best"])
+        held_out.append(row["mean"])
+    error = np.std(held_out) / np.sqrt(60)
+    assert mean(naive) > 4 * error
+    assert abs(mean(held_out)) < 3 * error
+
+
+def test_settings_of_which_an_agent_diverged_are_no_candidates() -> None:
+    best = (pl.col("algorithm") == "ib-dqn") & (pl.col("k") == 4)
+    table = tidy().with_columns(score=pl.col("score") + 1_000 * best)
+    assert winning_settings(table, resamples=FEW)["best"][0] == NAMES[4]
+    one = best & (pl.col("seed") == 3) & (pl.col("step") == 300)
+    bad = table.with_columns(diverged_at=pl.when(one).then(250))
+    winners = winning_settings(bad, resamples=FEW)
+    assert winners["best"][0] != NAMES[4]
+    assert winners["failed"].to_list() == [1, 0, 1]
+    assert check_halves(winners)[-1].startswith("E-v0: 1 of 5 settings are no candidates")
+
+
+def test_too_few_seeds_and_too_few_settings() -> None:
+    with pytest.raises(InvalidInput, match=r"there is one seed: .* needs at least 2, and 10 for advice"):
+        check_halves(winning_settings(tidy(1), resamples=FEW))
+    assert check_halves(winning_settings(tidy(4), resamples=FEW)) == ["4 seeds are too few for advice: run at least 10"]
+    assert check_halves(winning_settings(tidy(10), resamples=FEW)) == []
+    with pytest.raises(InvalidInput, match="one combination of settings, so nothing to choose"):
+        check_halves(winning_settings(tidy().filter(k=4.0), resamples=FEW))
+    with pytest.raises(InvalidInput, match="metric = 'max': write one of auc, final"):
+        winning_settings(tidy(), "max")  # type: ignore[arg-type]
+
+
+def test_the_command_prints_a_table(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    file = tmp_path / "results.csv"
+    tidy().drop("diverged_at").write_csv(file)
+    code, out, err = cli("best", file, "--resamples", FEW)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "E-v0: AUC (the mean score over all evaluations); 5 settings, 8 seeds"
+    row = winning_settings(tidy(), resamples=FEW).row(2, named=True)
+    assert lines[4].split("  ")[0] == "ib-dqn"
+    assert row["first_half_choice"] in lines[4]
+    assert f"{row['mean']:.0f}" in lines[4]
+    assert lines[5].startswith("best over all seeds: ib-dqn")
+    assert lines[-1] == "note: 8 seeds are too few for advice: run at least 10"
+    tidy(1).drop("diverged_at").write_csv(file)
+    code, out, err = cli("best", file)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    code, out, err = cli("best", file, "--metric", "max")
+    assert (code, out, err.count("\n")) == (2, "", 1)

@@ -1,0 +1,217 @@
+"""The chart of the page in a real browser: zooming, panning, log axes, bands, reading values, wall clock."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from synthetic import synthetic_results, write_synthetic_run
+
+from valueshare.analysis.importers.results import Results, read_results
+from valueshare.report.page.results import results_page
+
+Visiting = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three games, seven algorithms, three seeds, 25 points."""
+    folder = tmp_path_factory.mktemp("small")
+    run = write_synthetic_run(folder / "run", synthetic_results(3, 3, 25))
+    file = folder / "report.html"
+    file.write_text(results_page(read_results(run), resamples=200))
+    return file
+
+
+def drag(page: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Drag from one place of the plotting area to another, both as shares of it from its upper left corner."""
+    box = page.locator("#panel-plot .u-over").bounding_box()
+    (x0, y0), (x1, y1) = ((box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end))
+    page.mouse.move(x0, y0)
+    page.mouse.down()
+    page.mouse.move((x0 + x1) / 2, (y0 + y1) / 2)
+    page.mouse.move(x1, y1)
+    page.mouse.up()
+
+
+def test_dragging_zooms_or_pans_and_a_double_click_shows_all(small: Path, visit: Visiting) -> None:
+    seen = visit().open(small)
+    page, ends = seen.page, "['x', 'y'].flatMap((s) => [u.scales[s].min, u.scales[s].max])"
+    page.locator("#panel-plot").scroll_into_view_if_needed()
+    assert seen.chart(ends)[:2] == [2e6, 50e6]  # 25 points
+    whole = seen.chart(ends)
+    drag(page, (0.25, 0.5), (0.75, 0.5))  # a quarter of 48M from both ends
+    zoomed = seen.chart(ends)
+    assert zoomed[:2] == pytest.approx([14e6, 38e6], abs=2e5)
+    page.wait_for_url("**zoom=*")
+    page.locator("[data-key='DQN']").check(force=True)  # another choice keeps it
+    assert seen.chart(ends)[:2] == zoomed[:2]
+    page.locator("[data-key='DQN']").uncheck(force=True)
+    page.keyboard.down("Shift")
+    drag(page, (0.5, 0.5), (0.75, 0.25))  # to the right and up: earlier steps and lower scores come in
+    page.keyboard.up("Shift")
+    height = zoomed[3] - zoomed[2]
+    lower = [end - height / 4 for end in zoomed[2:]]
+    assert seen.chart(ends) == pytest.approx([8e6, 32e6, *lower], rel=0.02)
+    box = page.locator("#panel-plot .u-over").bounding_box()
+    page.mouse.dblclick(box["x"] + 50, box["y"] + 50)
+    assert seen.chart(ends) == pytest.approx(whole)
+    drag(page, (0.5, 0.25), (0.505, 0.75))  # up and down: the scores
+    assert seen.chart(ends)[:2] == whole[:2]
+    assert seen.chart(ends)[3] - seen.chart(ends)[2] == pytest.approx((whole[3] - whole[2]) / 2, rel=0.02)
+    drag(page, (0.25, 0.25), (0.5, 0.75))
+    page.get_by_role("button", name="Reset zoom").click()
+    assert seen.chart(ends) == pytest.approx(whole)
+    page.locator("#panel-plot").focus()
+    page.keyboard.press("+")  # a fifth from both ends
+    assert seen.chart(ends)[:2] == pytest.approx([11.6e6, 40.4e6])
+    page.keyboard.press("Shift+ArrowRight")  # by a tenth
+    assert seen.chart(ends)[:2] == pytest.approx([14.48e6, 43.28e6])
+    page.keyboard.press("0")
+    assert seen.chart(ends) == pytest.approx(whole)
+    assert seen.said == []
+
+
+def test_a_finger_zooms_too(small: Path, visit: Visiting) -> None:
+    seen = visit(viewport={"width": 390, "height": 800}, has_touch=True).open(small)
+    seen.page.locator("#panel-plot").scroll_into_view_if_needed()
+    box = seen.page.locator("#panel-plot .u-over").bounding_box()
+    whole = seen.chart("[u.scales.x.min, u.scales.x.max]")
+    devtools = seen.context.new_cdp_session(seen.page)
+    y = box["y"] + 60
+    for kind, share in (("touchStart", 0.25), ("touchMove", 0.4), ("touchMove", 0.6), ("touchMove", 0.75)):
+        point = {"x": box["x"] + share * box["width"], "y": y}
+        devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+    devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    low, high = seen.chart("[u.scales.x.min, u.scales.x.max]")
+    assert whole[0] < low < high < whole[1]
+    assert seen.said == []
+
+
+def test_log_axes_are_logarithmic(small: Path, visit: Visiting) -> None:
+    """Half way up is the geometric mean; where scores are negative too, their scale is odd: f(-x) = -f(x)."""
+    seen = visit().open(small)
+    middle = "[u.posToVal(u.over.clientHeight / 2, 'y'), u.scales.y.min, u.scales.y.max]"
+    half, low, high = seen.chart(middle)
+    assert half == pytest.approx((low + high) / 2)
+    seen.page.locator("#panel-log").check()
+    half, low, high = seen.chart(middle)
+    assert half == pytest.approx((low * high) ** 0.5)
+    seen.page.locator("#panel-logx").check()
+    half, low, high = seen.chart("[u.posToVal(u.over.clientWidth / 2, 'x'), u.scales.x.min, u.scales.x.max]")
+    assert half == pytest.approx((2e6 * 50e6) ** 0.5)
+    seen.page.get_by_role("button", name="Algorithm: all").click()
+    seen.page.select_option("#panel-metric", index=0)
+    seen.page.select_option("#panel-view", label="Amidar")
+    seen.page.select_option("#panel-metric", label="overestimation")
+    assert min(value for curve in seen.curves() for value in curve if value is not None) < 0
+    above, zero, below = seen.chart("[0.5, 0, -0.5].map((v) => u.valToPos(v, 'y'))")
+    assert zero - above == pytest.approx(below - zero)
+    assert seen.chart("u.valToPos(5, 'y') - u.valToPos(50, 'y')") < 10 * (zero - above)
+    assert seen.said == []
+
+
+def test_bands_are_drawn_around_their_curves(tmp_path: Path, visit: Visiting) -> None:
+    rows = [
+        {"environment": "Here", "algorithm": "dqn", "seed": s, "step": t, "score": 100 * s + t}
+        for s in (0, 1)
+        for t in range(0, 101, 50)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "x.csv")
+    file = tmp_path / "x.html"
+    file.write_text(results_page(read_results(tmp_path / "x.csv"), resamples=200))
+    seen = visit(color_scheme="light").open(file)
+    assert seen.curves() == [pytest.approx([50, 100, 150])]
+    # At step 75 the mean is 125, its interval 75 to 175. Colours where nothing is, in the band, and without bands.
+    pixel = "[20, 85, 115, 135, 165, 195].map((v) => [...u.ctx.getImageData(u.valToPos(75, 'x', true),"
+    pixel += " u.valToPos(v, 'y', true), 1, 1).data].slice(0, 4).join())"
+    below, *inside, above = seen.chart(pixel)
+    assert below == above == "0,0,0,0"
+    assert len(set(inside)) == 1
+    assert inside[0] != below
+    seen.page.locator("#panel-bands").uncheck()
+    assert set(seen.chart(pixel)) == {"0,0,0,0"}
+    seen.page.locator("#panel-seeds").check()
+    column = (
+        "[...u.ctx.getImageData(u.valToPos(75, 'x', true), u.valToPos(175, 'y', true) - 3, 1, 7).data].some(Boolean)"
+    )
+    assert seen.chart(column)  # the line of the second seed
+    assert [text for text in seen.said if "getImageData" not in text] == []  # but for this test's
+
+
+def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: Path) -> None:
+    """DQN takes one hour for 10 steps, and IB-DQN(4) half of it."""
+    rows = [
+        {
+            "env": "Here",
+            "algorithm": a,
+            "k": k,
+            "seed": s,
+            "step": t,
+            "score": 1.0 * t + s,
+            "seconds": 360.0 * t / speed,
+        }
+        for a, k, speed in (("dqn", 0.0, 1), ("ib-dqn", 4.0, 2))
+        for s in (0, 1)
+        for t in (0, 10, 20)
+    ]
+    file = tmp_path / "x.html"
+    file.write_text(results_page(Results(pl.DataFrame(rows), (), ()), resamples=200))
+    seen = visit().open(file)
+    assert seen.chart("[...u.data[0]]") == [0, 10, 20]
+    seen.page.locator("#panel-clock").check()
+    assert seen.chart("[...u.data[0]]") == pytest.approx([0, 0.5, 1, 2], abs=1e-4)
+    assert seen.chart("u.axes[0].label") == "wall clock (hours)"
+    assert seen.curves() == [pytest.approx([0.5, None, 10.5, 20.5]), pytest.approx([0.5, 10.5, 20.5, None])]
+    seen.page.locator("#panel-plot").focus()
+    for key in ("Home", "ArrowRight", "ArrowRight"):
+        seen.page.keyboard.press(key)
+    assert "At 1 hours" in seen.page.inner_text(".readout").replace("1.00", "1")
+    assert seen.said == []
+
+
+def test_the_mouse_and_the_arrows_read_values(small: Path, visit: Visiting) -> None:
+    seen = visit().open(small)
+    page = seen.page
+    assert "At the end" in page.inner_text(".readout")
+    box = page.locator("#panel-plot").bounding_box()
+    page.locator("#panel-plot").scroll_into_view_if_needed()
+    page.locator("#panel-plot").hover(position={"x": box["width"] / 2, "y": 100})
+    middle = page.inner_text(".readout")
+    assert "timesteps" in middle
+    assert middle.count("[") == 2  # a value and an interval each
+    page.locator("#panel-plot").focus()
+    page.keyboard.press("Home")
+    assert "At 2,000,000 timesteps" in page.inner_text(".readout")  # 25 points of 50M
+    page.keyboard.press("ArrowRight")
+    assert "At 4,000,000 timesteps" in page.inner_text(".readout")
+    assert "IB-IQN(n)" in page.inner_text("[data-part=said]")  # for those who listen
+    page.keyboard.press("Escape")
+    assert "At the end" in page.inner_text(".readout")
+
+
+def test_the_values_that_are_read_are_those_of_the_table(tmp_path: Path, visit: Visiting) -> None:
+    rows = [
+        {"environment": "Here", "algorithm": "dqn", "seed": s, "step": t, "score": 100 * s + t}
+        for s in (0, 1)
+        for t in (0, 5, 10)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "x.csv")
+    file = tmp_path / "x.html"
+    file.write_text(results_page(read_results(tmp_path / "x.csv"), resamples=200))
+    seen = visit().open(file)
+    seen.page.locator("#panel-plot").focus()
+    seen.page.keyboard.press("Home")
+    seen.page.keyboard.press("ArrowRight")
+    # Seeds 5 and 105 at step 5: mean 55, and resamples from 5 to 105.
+    words = " ".join(seen.page.inner_text(".readout tbody").split())
+    assert words == "DQN 2 seeds 55 [5, 105]"
+    assert "At 5 timesteps" in seen.page.inner_text(".readout thead")
+    seen.page.keyboard.press("Escape")
+    drawn = seen.page.locator("#panel-plot .u-over").bounding_box()
+    seen.page.mouse.move(drawn["x"] + 0.55 * drawn["width"], drawn["y"] + 50)  # nearest to the middle
+    assert " ".join(seen.page.inner_text(".readout tbody").split()) == words
+    seen.page.mouse.move(drawn["x"], drawn["y"] - 100)
+    assert " ".join(seen.page.inner_text(".readout tbody").split()) == "DQN 2 seeds 60 [10, 110]"  # at the end
+    assert seen.said == []

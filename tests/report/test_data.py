@@ -1,0 +1,80 @@
+"""Results as a report needs them: k = n is one algorithm on environments that differ in their numbers of actions."""
+
+import polars as pl
+import pytest
+
+from valueshare.analysis.importers.results import Results, Source
+from valueshare.report.data import ReportData, report_data
+from valueshare.report.figure_registry import drawn_from
+from valueshare.report.findings import asked_pairs
+from valueshare.report.page.about import agent_rows
+from valueshare.runs.launcher_options import parse_shard
+from valueshare.runs.plan import config, difference, from_config
+from valueshare.runs.planning import make_plan
+from valueshare.runs.shards import shard_plan
+
+PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
+ACTIONS = {PONG: 6, BREAKOUT: 4}
+
+
+def results(ks: dict[str, list[float]], actions: dict[str, int]) -> Results:
+    """DQN, and IB-DQN with these k by environment: two seeds and two evaluations each."""
+    rows = [
+        {"env": env, "algorithm": "ib-dqn" if k else "dqn", "k": k, "seed": seed, "step": step, "score": k + seed}
+        for env, own in ks.items()
+        for k in (0.0, *own)
+        for seed in (0, 1)
+        for step in (100, 200)
+    ]
+    return Results(pl.DataFrame(rows), (), (Source("run", "run", len(rows) // 2, {"actions": actions}, None),))
+
+
+def labels(data: ReportData) -> list[str]:
+    return [variant.look.label for variant in data.variants]
+
+
+def test_k_of_the_number_of_actions_is_one_algorithm() -> None:
+    read = results({PONG: [1.0, 6.0], BREAKOUT: [1.0, 4.0]}, ACTIONS)
+    data = report_data(read, resamples=20)
+    assert labels(data) == ["DQN", "IB-DQN(1)", "IB-DQN(n)"]
+    plain, layered = asked_pairs(data, ["ib-dqn:n,dqn"])[0][::-1]
+    assert data.pair == (plain, layered)  # as in the paper, of several k it is n
+    iqm = data.curves.table.filter(pl.col("step") == 200)
+    assert iqm["games"].to_list() == [2, 2, 2]  # no algorithm lacks a game
+    assert not any("lacks" in note for note in data.curves.notes)
+    for drawn in drawn_from(read, ["iqm", "performance-profile", "learning-curves"], data=data):
+        assert not any("lacks" in note for note in drawn.notes)
+    page = agent_rows(data)  # every agent has its own number there
+    shown = {(row[0], row[page["columns"].index("k")]) for row in page["rows"]}
+    assert shown == {
+        ("Pong", 0.0),
+        ("Pong", 1.0),
+        ("Pong", 6.0),
+        ("Breakout", 0.0),
+        ("Breakout", 1.0),
+        ("Breakout", 4.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("ks", "actions", "wanted"),
+    [
+        ({PONG: [6.0], BREAKOUT: [4.0]}, {PONG: 6}, ["IB-DQN(4)", "IB-DQN(6)"]),  # one number is not known
+        ({PONG: [6.0], BREAKOUT: [5.0]}, ACTIONS, ["IB-DQN(5)", "IB-DQN(6)"]),  # 5 is no number of actions
+        ({PONG: [4.0, 6.0], BREAKOUT: [4.0]}, ACTIONS, ["IB-DQN(4)", "IB-DQN(6)"]),  # k = 4 is on both
+        ({PONG: [6.0]}, ACTIONS, ["IB-DQN(6)"]),
+        ({PONG: [6.0], BREAKOUT: [4.0]}, {PONG: 10**400, BREAKOUT: True}, ["IB-DQN(4)", "IB-DQN(6)"]),  # damaged
+    ],
+)
+def test_other_k_keep_their_numbers(ks: dict[str, list[float]], actions: dict[str, int], wanted: list[str]) -> None:
+    assert labels(report_data(results(ks, actions), resamples=20))[1:] == wanted
+
+
+def test_the_numbers_of_actions_are_stored_with_a_run() -> None:
+    plan = make_plan(["CartPole-v1", "Acrobot-v1"], k="n", seeds=2)
+    stored = config(plan)
+    assert stored["actions"] == {"CartPole-v1": 2, "Acrobot-v1": 3}
+    assert from_config(stored, plan.agents).actions == plan.actions
+    assert shard_plan(plan, parse_shard("2/2")).actions == {"Acrobot-v1": 3}
+    older = {name: value for name, value in stored.items() if name != "actions"}
+    assert difference(older, stored) is None

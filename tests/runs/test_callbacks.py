@@ -1,0 +1,151 @@
+"""Callbacks after each evaluation: what they get, where they run, and what a run folder may import for them."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+import valueshare
+from valueshare.errors import CallbackFailed, InvalidInput
+from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.run import Run
+
+MODULE = """
+import pathlib
+
+pathlib.Path(__file__).with_name("imported").touch()
+steps = []
+
+
+def log(records, run):
+    steps.append(records["step"].max())
+
+
+def fail(records, run):
+    if records["step"].max() >= 60:
+        raise ValueError("no\\nroom")
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "own_callbacks.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(folder))
+    sys.modules.pop("own_callbacks", None)
+    return folder
+
+
+def words(out: Path, *more: object) -> list[object]:
+    small = (
+        "--seeds 2 --steps 90 --eval-interval 30 --eval-episodes 1 --eval-episode-limit 10 --hidden 8 --batch-size 4"
+    )
+    return ["train", "--env", "CartPole-v1", *small.split(), "--learning-starts", 10, "--out", out, *more]
+
+
+def test_a_function_gets_records_and_policies_of_the_current_weights(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    calls: list[tuple[pl.DataFrame, pl.DataFrame, int, torch.Tensor]] = []
+
+    def see(records: pl.DataFrame, run: Run) -> None:
+        policy = run.agent(1)
+        weight = next(policy.network.parameters()).clone()
+        calls.append((records, run.records, policy.steps, weight))
+        assert policy([0.0, 0.1, 0.0, 0.1]) in (0, 1)
+
+    run = valueshare.train("CartPole-v1", seeds=2, out=tmp_path / "run", callbacks=[see], **tiny)
+    assert [steps for _, _, steps, _ in calls] == [30, 60]
+    assert [sorted(records["step"].unique()) for records, *_ in calls] == [
+        [0, 30],
+        [60],
+    ]  # the first one has step 0 too
+    assert pl.concat([records for records, *_ in calls]).sort("agent", "step").equals(run.records)
+    assert calls[-1][1].equals(run.records)
+    assert not torch.equal(calls[0][3], calls[1][3])
+    assert torch.equal(calls[1][3], next(run.agent(1).network.parameters()))
+    plain = valueshare.train("CartPole-v1", seeds=2, out=tmp_path / "plain", **tiny)
+    assert plain.records.equals(run.records)  # no number changes
+    assert "callbacks" not in json.loads((tmp_path / "run" / "provenance.json").read_text())
+
+
+def test_an_exception_ends_the_run_where_it_can_be_resumed(
+    tmp_path: Path, module: Path, cli: Callable[..., Any]
+) -> None:
+    out = tmp_path / "run"
+    code, _, err = cli(*words(out, "--callback", "own_callbacks:fail", "own_callbacks:log"))
+    assert (code, err.count("\n")) == (1, 1)
+    line = r"the callback own_callbacks:fail raised ValueError: no room \(own_callbacks.py, line 14\); all finished "
+    assert re.search(line + "phases are safe; fix it, then resume with: valueshare resume", err)
+    assert valueshare.open_run(out).records["step"].max() == 60
+    assert json.loads((out / "provenance.json").read_text())["callbacks"] == ["own_callbacks:fail", "own_callbacks:log"]
+    code, said, err = cli("resume", out)  # the module of the run is named before it is imported
+    assert (code, "importing own_callbacks for the callback own_callbacks:fail\n" in said) == (1, True)
+    code, said, _ = cli("resume", out, "--callback", "own_callbacks:log")
+    assert (code, "importing" in said) == (0, False)  # finished after the last failure
+
+
+def test_a_third_party_callback_is_announced_or_left_out(
+    tmp_path: Path, module: Path, cli: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    out, left = tmp_path / "run", iter([False] * 45)
+    run = valueshare.train(
+        "CartPole-v1", seeds=1, out=out, callbacks=["own_callbacks:log"], **tiny, should_stop=lambda: next(left, True)
+    )
+    assert not run.finished
+    mark = module / "imported"
+    mark.unlink()
+    del sys.modules["own_callbacks"]
+    for command in ("report", "evaluate", "play"):
+        cli(command, out, *(["--agent", "0", "--video", tmp_path / "a.gif"] if command == "play" else []))
+        assert not mark.exists()
+    code, said, _ = cli("resume", out, "--no-callbacks")
+    assert (code, "importing" in said, mark.exists()) == (0, False, False)
+    code, said, err = cli("resume", out, "--no-callbacks", "--callback", "own_callbacks:log")
+    assert (code, said, err.count("\n")) == (2, "", 1)
+    path = out / "provenance.json"
+    for names in (["os; rm"], [3], "own_callbacks:log", ["a:b"] * 17):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "callbacks": names}))
+        with pytest.raises(InvalidInput, match=r"write module:function|is damaged"):
+            valueshare.extend(out, steps=90, progress=False)
+    assert not mark.exists()
+
+
+def test_workers_and_what_is_no_callback_are_refused(
+    tmp_path: Path, module: Path, cli: Callable[..., Any], tiny: dict[str, Any]
+) -> None:
+    for wrong, line in (
+        ("own_callbacks", "write module:function, like my_module:log"),
+        ("no_such_module:f", "it cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
+        ("own_callbacks:none", "it cannot be imported (AttributeError"),
+        ("own_callbacks:number", "is no function"),
+    ):
+        code, out, err = cli(*words(tmp_path / "run", "--callback", wrong))
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert line in err
+    code, _, err = cli(*words(tmp_path / "run", "--callback", "own_callbacks:log", "--workers", 2))
+    assert (code, err.count("\n")) == (2, 1)
+    assert (
+        "workers = 2: callbacks are called in the one process that trains; leave out --workers, or write --no-callbacks"
+        in err
+    )
+    with pytest.raises(InvalidInput, match="give a function"):
+        valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[3], **tiny)  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="give a list of functions"):
+        valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks="a:b", **tiny)
+    assert not (tmp_path / "run").exists()
+
+    def leave(records: pl.DataFrame, run: Run) -> None:
+        sys.exit(3)
+
+    with pytest.raises(CallbackFailed, match=r"the callback .*leave raised SystemExit: 3 \(test_callbacks.py, line"):
+        valueshare.train("CartPole-v1", out=tmp_path / "run", callbacks=[leave], **tiny)
+    assert LauncherOptions().workers == 0  # chosen: one process

@@ -1,0 +1,168 @@
+"""Episodes after training, against a plain Gymnasium loop; their file is untrusted, and leaves the run as it is."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import polars as pl
+import pytest
+from episodes import SHORT
+
+import valueshare
+from valueshare import InvalidInput
+from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.importers.results import read_results
+from valueshare.runs.run import Run
+
+LIMIT = 60
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("evaluation") / "run"
+    sizes: dict[str, Any] = {"hidden": [8], "eval_episode_limit": LIMIT, "steps": 300, "step_size": 1e-2}
+    return valueshare.train(
+        "CartPole-v1", ["ib-dqn", "rdq"], k=[0, 3], seeds=2, out=out, backend="gymnasium", **{**SHORT, **sizes}
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "evaluations" not in path.name]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def plain_return(run: Run, agent: int, seed: int) -> float:
+    policy, env = run.agent(agent), gymnasium.make("CartPole-v1", max_episode_steps=LIMIT)
+    observation, _ = env.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(policy(observation))
+        total, over = total + float(reward), terminated or truncated
+    return total
+
+
+def test_returns_are_those_of_a_plain_loop_on_the_same_seeds(run: Run) -> None:
+    before = contents(run.folder)  # type: ignore[arg-type]
+    played = run.evaluate(episodes=13, seeds_from=500, agents=[0, 3, 5], progress=False)  # 10 at once, then 3
+    assert contents(run.folder) == before  # type: ignore[arg-type]
+    expected = [(agent, 500 + i, plain_return(run, agent, 500 + i)) for agent in (0, 3, 5) for i in range(13)]
+    assert played.select("agent", "seed", "score").rows() == expected
+    assert len({row[2] for row in expected}) > 5  # episodes differ
+    assert played["step"].unique().to_list() == [300]
+    assert played["episode_limit"].unique().to_list() == [LIMIT]
+
+
+def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -> None:
+    (run.folder / "evaluations.parquet").unlink(missing_ok=True)  # type: ignore[union-attr]
+    assert run.evaluations.height == 0
+    one = run.evaluate(episodes=4, seeds_from=0, agents=[1], progress=False)
+    both = run.evaluate(episodes=4, seeds_from=2, agents=[1, 2], progress=False)
+    assert run.evaluations.select("agent", "seed").rows() == [
+        *((1, seed) for seed in range(6)),
+        *((2, seed) for seed in range(2, 6)),
+    ]
+    shared = run.evaluations.filter(pl.col("agent") == 1)["score"].to_list()
+    assert shared == [*one["score"][:2], *both.filter(agent=1)["score"]]
+    assert one["score"][2:].to_list() == both.filter(agent=1)["score"][:2].to_list()  # neighbours change nothing
+    random = run.evaluate(episodes=4, seeds_from=0, agents=[1], epsilon=1.0, episode_limit=9, progress=False)
+    assert random["score"].max() <= 9  # type: ignore[operator]
+    assert run.evaluations.height == 14  # another epsilon and limit: other episodes
+
+
+def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: Callable[..., Any]) -> None:
+    code, out, err = cli("evaluate", run.folder, "--episodes", "5", "--seeds-from", "70")
+    assert (code, err) == (0, "")
+    *lines, last = out.splitlines()
+    assert last == f"episodes: {run.folder}/evaluations.parquet"
+    assert [line.split(": ")[0] for line in lines] == [
+        f"CartPole-v1 {name}" for name in ("ib-dqn k=0", "ib-dqn k=3", "rdq k=0")
+    ]
+    mine = [np.mean([plain_return(run, agent, 70 + i) for i in range(5)]) for agent in (2, 3)]
+    table = pl.DataFrame({"k": 3.0, "value": mine})
+    row = mean_intervals(table, ["k"]).row(0, named=True)
+    number = lines[1].split("score ")[1].split(" [")[0]
+    assert float(number) == pytest.approx(np.mean(mine), abs=0.06)
+    low, high = lines[1].split("[")[1].split("]")[0].split(", ")
+    assert (float(low), float(high)) == pytest.approx((row["ci95_low"], row["ci95_high"]), abs=0.06)
+    assert lines[1].endswith("2 agents, 5 episodes each")
+    assert "(no interval), 1 agent, 5 episodes each" in cli("evaluate", run.folder, "--episodes", 5, "--agents", 0)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--agents", "9"], "there is no agent 9 in .*: its agents are 0 to 5"),
+        (["--episodes", "0"], "episodes = 0: write a number >= 1"),
+        (["--episodes", "1e9"], "episodes = 1,000,000,000: write a number <= 1,000,000"),
+        (["--seeds-from", "-1"], "seeds_from = -1: write a number >= 0"),
+        (["--epsilon", "2"], "eval_epsilon = 2.0: write a number <= 1"),
+        (["--episode-limit", "0"], "eval_episode_limit = 0: write a number >= 1"),
+        (["--device", "tpu"], "device = 'tpu': write auto, cpu"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], words: list[str], line: str) -> None:
+    assert isinstance(run.folder, Path)
+    before = {path.name for path in run.folder.iterdir()}
+    code, out, err = cli("evaluate", run.folder, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(line, err)
+    assert {path.name for path in run.folder.iterdir()} - before <= {".evaluations.lock"}
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    code, _, err = cli("evaluate", tmp_path / "none")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "there is no training run in" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda t: t.drop("seed"), "other columns"),
+        (lambda t: t.with_columns(agent=pl.lit(99, pl.Int64)), "cannot be of this run"),
+        (lambda t: t.with_columns(score=pl.lit(float("inf"))), "not finite"),
+        (lambda t: t.with_columns(score=pl.lit(None, pl.Float64)), "missing"),
+        (lambda t: pl.concat([t, t]), "there twice"),
+    ],
+)
+def test_a_third_party_file_is_checked(run: Run, change: Callable[[pl.DataFrame], pl.DataFrame], why: str) -> None:
+    assert isinstance(run.folder, Path)
+    path = run.folder / "evaluations.parquet"
+    path.unlink(missing_ok=True)
+    played = run.evaluate(episodes=1, agents=[0], progress=False)
+    change(played).write_parquet(path)
+    with pytest.raises(InvalidInput, match=rf"evaluations.parquet is damaged \(.*{why}.*\): delete it"):
+        _ = run.evaluations
+    with pytest.raises(InvalidInput, match="is damaged"):
+        run.evaluate(episodes=1, progress=False)
+    path.write_bytes(b"PAR1 nothing")
+    with pytest.raises(InvalidInput, match="is damaged"):
+        _ = run.evaluations
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    with pytest.raises(InvalidInput, match="is a symbolic link"):
+        run.evaluate(episodes=1, progress=False)
+    path.unlink()
+
+
+def test_report_and_resume_do_not_see_them(run: Run, cli: Callable[..., Any]) -> None:
+    before = read_results([run.folder])  # type: ignore[list-item]
+    run.evaluate(episodes=2, progress=False)
+    after = read_results([run.folder])  # type: ignore[list-item]
+    assert after.table.equals(before.table)
+    assert after.notes == before.notes
+    code, out, _ = cli("resume", run.folder)
+    assert (code, "this run is finished" in out) == (0, True)
+    assert valueshare.open_run(run.folder).records.equals(run.records)  # type: ignore[arg-type]
+
+
+def test_a_run_at_an_address(run: Run) -> None:
+    assert isinstance(run.folder, Path)
+    there = valueshare.open_run(f"local://{run.folder}")
+    (run.folder / "evaluations.parquet").unlink(missing_ok=True)
+    played = there.evaluate(episodes=2, agents=[4], progress=False)
+    assert there.evaluations.equals(played)
+    assert run.evaluations.equals(played)

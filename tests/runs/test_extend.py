@@ -1,0 +1,121 @@
+"""Runs that are trained on: equal, to the bit, to runs of that length from the start."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import valueshare
+from valueshare import InvalidInput
+
+CONSTANT: dict[str, Any] = {
+    "eval_interval": 50,
+    "eval_episodes": 1,
+    "eval_episode_limit": 10,
+    "hidden": [8],
+    "batch_size": 4,
+    "learning_starts": 10,
+    "replay_capacity": 1_000,  # more than steps: the replay of a longer run is larger
+    "target_update_interval": 20,
+    "step_size_schedule": "constant",
+    "epsilon_start": 0.2,
+    "epsilon_end": 0.2,
+    "progress": False,
+}
+
+
+def train(out: Path, steps: int, **more: Any) -> Path:
+    options = {**CONSTANT, **more}
+    valueshare.train("CartPole-v1", ["ib-dqn", "double-dqn"], k=[0, 4], seeds=1, steps=steps, out=out, **options)
+    return out
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("long") / "run", 240)
+
+
+@pytest.mark.parametrize("first", [[40], [100], [225], [60, 110]])
+def test_it_ends_as_a_run_of_that_length(
+    tmp_path: Path, long: Path, first: list[int], assert_same_end: Callable[[Path, Path], None]
+) -> None:
+    """Ends in the first phase, at the end of a phase, within one, within the last; and two extensions."""
+    own = train(tmp_path / "run", first[0])
+    for steps in (*first[1:], 240):
+        run = valueshare.extend(own, steps=steps, progress=False)
+        assert run.finished
+        assert run.records["step"].max() == steps
+    assert_same_end(own, long)
+    config = json.loads((own / "config.json").read_text())
+    assert config["settings"]["CartPole-v1"]["steps"] == 240
+    assert config["extended_from"] == {"CartPole-v1": first}
+    listed = json.loads((own / "provenance.json").read_text())["extended"]
+    starts = [one["steps"]["CartPole-v1"] for one in listed]
+    assert starts == [{"from": a, "to": b} for a, b in zip(first, [*first[1:], 240], strict=True)]
+    assert listed[-1]["command"] == "valueshare extend --steps 240"
+
+
+@pytest.mark.parametrize("stop_at", [0, 120])
+def test_an_extended_run_resumes_after_it_was_stopped(
+    tmp_path: Path, long: Path, stop_at: int, assert_same_end: Callable[[Path, Path], None]
+) -> None:
+    own, left = train(tmp_path / "run", 130), [stop_at]
+
+    def should_stop() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    stopped = valueshare.extend(own, steps=240, progress=False, should_stop=should_stop)
+    assert not stopped.finished
+    assert valueshare.open_run(own).agent(0).steps >= 130  # the weights are there all the time
+    with pytest.raises(InvalidInput, match="is not finished: valueshare resume"):
+        valueshare.extend(own, steps=300, progress=False)
+    assert valueshare.resume(own, progress=False).finished
+    assert_same_end(own, long)
+
+
+def test_epsilon_and_a_linear_step_size_stay_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedules = {"step_size_schedule": "linear", "epsilon_start": 1.0, "epsilon_steps": 40}
+    own = train(tmp_path / "run", 100, **schedules)
+    before, weights = valueshare.open_run(own), valueshare.open_run(own).weights(0)
+    run = valueshare.extend(own, steps=200)
+    assert "the linear step size of CartPole-v1 has ended at 0" in capsys.readouterr().out
+    settings = json.loads((own / "config.json").read_text())["settings"]["CartPole-v1"]
+    assert (settings["steps"], settings["step_size_steps"]) == (200, 100)
+    assert run.agents.equals(before.agents)
+    for name, tensor in run.weights(0).items():
+        assert tensor.equal(weights[name])  # nothing was learned at step size 0
+    assert run.records.filter(run.records["step"] <= 100).equals(before.records)
+
+
+def test_a_run_at_an_address(tmp_path: Path, long: Path, assert_same_end: Callable[[Path, Path], None]) -> None:
+    own = train(tmp_path / "run", 130)
+    run = valueshare.extend(f"local://{own}", steps=240, progress=False)
+    assert run.finished
+    assert_same_end(own, long)
+
+
+def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:
+    before = {path: path.read_bytes() for path in sorted(long.rglob("*")) if path.is_file()}
+    for steps, line in (
+        ("240", "steps = 240: this run has 240 already; write a larger number, the new total"),
+        ("0", "steps = 0: write a number >= 1"),
+        ("1e18", "steps"),
+    ):
+        code, out, err = cli("extend", long, "--steps", steps)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert line in err
+    code, _, err = cli("extend", tmp_path, "--steps", "100")
+    assert (code, "there is no training run in" in err) == (2, True)
+    assert {path: path.read_bytes() for path in sorted(long.rglob("*")) if path.is_file()} == before
+    changed = tmp_path / "changed"
+    shutil.copytree(long, changed)
+    config = json.loads((changed / "config.json").read_text())
+    wrong_values: list[dict[str, list[int]]] = [{"CartPole-v1": [300]}, {"CartPole-v1": [50, 50]}]
+    for wrong in (*wrong_values, {"CartPole-v1": []}, {"Other-v0": [1]}):
+        (changed / "config.json").write_text(json.dumps({**config, "extended_from": wrong}))
+        with pytest.raises(InvalidInput, match=r"config.json is damaged \(.*extended_from"):
+            valueshare.open_run(changed)
