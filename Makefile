@@ -1,4 +1,4 @@
-# The two commands: `make demo` and `make test`. Both set up everything they need.
+# `make demo`, `make test` and the others set up everything that they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,12 +8,14 @@ SPEC := pyproject.toml constraints.txt
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-slow check install clean
+.PHONY: help demo test test-slow check docs release-check install clean
 
 help:
 	@echo "make demo       set up, then the paper's gridworld result at full scale (results/gridworld)"
 	@echo "make test       set up, then every check: ruff, mypy, pytest"
 	@echo "make test-slow  the same with the long tests"
+	@echo "make docs       set up, then the documentation as a site (site/index.html)"
+	@echo "make release-check  build and check what would be released, in clean environments (minutes)"
 	@echo "make install    everything into $(VENV), PyTorch too"
 
 demo: $(VENV)/.core
@@ -31,6 +33,14 @@ check: $(VENV)/.dev
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
+# Every warning is an error: links and anchors too.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "site/index.html: the documentation"
+
+release-check: $(VENV)/.release
+	$(BIN)/python tools/release_check.py
+
 install: $(VENV)/.dev
 	@echo "ready: $(BIN)/valueshare"
 
@@ -45,10 +55,15 @@ $(VENV)/.dev: $(SPEC) | $(BIN)/python
 	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/.core
 
+$(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(SPEC) | $(BIN)/python
+	@echo "setting up $(VENV) with what make needs for: $* (once)"
+	@$(PIP) install --constraint constraints.txt --editable '.[$*]'
+	@touch $@ $(VENV)/.core
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "valueshare needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
