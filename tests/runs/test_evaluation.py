@@ -1,6 +1,7 @@
 """Episodes after training, against a plain Gymnasium loop; their file is untrusted, and leaves the run as it is."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import read_results
+from valueshare.population.checkpoints import loading
+from valueshare.population.checkpoints.files import verify
+from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
 from valueshare.runs.run import Run
 
 LIMIT = 60
@@ -70,6 +74,45 @@ def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -
     random = run.evaluate(episodes=4, seeds_from=0, agents=[1], epsilon=1.0, episode_limit=9, progress=False)
     assert random["score"].max() <= 9  # type: ignore[operator]
     assert run.evaluations.height == 14  # another epsilon and limit: other episodes
+
+
+def test_a_run_that_trains_meanwhile_is_read_from_a_newer_checkpoint(run: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
+    old, trained = sorted(folder.glob("checkpoints/population-1/state-*")), False
+
+    def train_on() -> None:  # while the first population plays
+        nonlocal trained
+        if not trained:
+            trained = True
+            valueshare.extend(folder, steps=600, progress=False)
+
+    options = EvaluationOptions(episodes=2, seeds_from=30, progress=False, on_step=train_on)
+    played = evaluate_run(folder, options).episodes
+    assert not any(file.exists() for file in old)
+    assert (
+        played.group_by("agent").agg(pl.col("step").unique()).sort("agent")["step"].to_list()
+        == [[300]] * 4 + [[600]] * 2
+    )
+    later = valueshare.open_run(folder)
+    expected = [plain_return(later, agent, 30 + i) for agent in (4, 5) for i in range(2)]
+    assert played.filter(pl.col("agent") >= 4)["score"].to_list() == expected
+
+
+def test_a_policy_is_read_from_the_checkpoint_that_replaced_the_newest_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
+    own, replaced = verify, False
+
+    def train_on(path: Path, digest: str) -> None:  # once the newest checkpoint is chosen
+        nonlocal replaced
+        own(path, digest)
+        if not replaced:
+            replaced = True
+            valueshare.extend(folder, steps=600, progress=False)
+
+    monkeypatch.setattr(loading, "verify", train_on)
+    assert valueshare.open_run(folder).agent(0).steps == 600
 
 
 def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.engine import evaluation_environments, make_evaluator
 from valueshare.population.evaluate import check_evaluation, play_seeds
 from valueshare.population.networks import NetworkFactory
@@ -39,6 +39,8 @@ from valueshare.tabular.progress import shown_progress
 
 MOST_EPISODES = 1_000_000  # of one agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
     console = Console(quiet=not options.progress)
     say(console, *announced_imports(env for env in plan.backends if env in set(chosen["env"])))
     own = [_OwnPopulation.of(spec, chosen, options, device) for spec in plan.populations.values()]
-    playing = [(one, _state_file(folder, one)) for one in own if one is not None]  # refused before anything is played
+    playing = [one for one in own if one is not None]
+    for one in playing:  # refused before anything is played
+        _read_newest(folder, one, lambda file: file)
     tables, done = [], 0
     with shown_progress(chosen.height * episodes, options.progress, doing="evaluating", unit="episodes") as advance:
 
@@ -108,9 +112,9 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
             advance(before + count - done)
             done = before + count
 
-        for one, file in playing:
+        for one in playing:
             count = partial(on_step, done)
-            tables.append(_played(one, file, range(first, first + episodes), options.threads, count))
+            tables.append(_played(folder, one, range(first, first + episodes), options.threads, count))
             count(one.population.size * episodes)
     played = pl.concat(tables).sort("agent", "seed")
     add_episodes(folder, before, played)
@@ -158,15 +162,16 @@ def _settings(settings: TrainingSettings, options: EvaluationOptions) -> Trainin
     )
 
 
-def _state_file(folder: Path, own: _OwnPopulation) -> Path:
-    file = newest_state(CheckpointPaths(folder, own.name))
-    if file is None:
+def _read_newest(folder: Path, own: _OwnPopulation, read: Callable[[Path], T]) -> T:
+    """The result of `read` for the newest state file of a population, which may be training."""
+    found = read_newest_state(CheckpointPaths(folder, own.name), read)
+    if found is None:
         agent = own.population.agents["agent"][0]
         raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    return file
+    return found
 
 
-def _trained_state(file: Path, own: _OwnPopulation) -> tuple[State, int]:
+def _trained_state(own: _OwnPopulation, file: Path) -> tuple[State, int]:
     """The state of the chosen agents with the weights in a file, and its step."""
     state = initial_state(own.population)
     groups = {"online.parameters.": state.online.parameters, "online.buffers.": state.online.buffers}
@@ -182,12 +187,12 @@ def _trained_state(file: Path, own: _OwnPopulation) -> tuple[State, int]:
 
 
 def _played(
-    own: _OwnPopulation, file: Path, seeds: range, threads: int | None, on_step: Callable[[int], object]
+    folder: Path, own: _OwnPopulation, seeds: range, threads: int | None, on_step: Callable[[int], object]
 ) -> pl.DataFrame:
     population = own.population
     with ExitStack() as stack:
         stack.enter_context(on_device(population.device, tf32=population.settings.tf32))
-        state, step = _trained_state(file, own)
+        state, step = _read_newest(folder, own, partial(_trained_state, own))
         environments = evaluation_environments(population, threads)
         stack.callback(environments.close)
         limit = environments.spec.episode_limit

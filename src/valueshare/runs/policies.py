@@ -4,12 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 
 from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
-from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.loading import newest_state
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.population.state import make_population
@@ -33,17 +30,14 @@ def read_policy(
             f"{max(numbers)}, see agents.parquet there"
         )
     check_own_network(folder, plan, network)
-    tensors = read_weights(folder, agent)
+    tensors, step = read_weights(folder, agent)
     table = part.agents.filter(part.agents["agent"] == agent)
     env = table["env"][0]
     for line in announced_imports([env]):
         say(line)
     spec = environment_spec(env, part.backend, part.settings.atari_protocol)
     population = make_population(table, part.settings, spec, torch.device("cpu"), network)
-    state = newest_state(CheckpointPaths(folder, part.name))
-    assert state is not None  # the weights are from there
-    with safe_open(state, "pt") as stored:
-        return Policy(population, tensors, int(stored.get_tensor("step")))
+    return Policy(population, tensors, step)
 
 
 def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:

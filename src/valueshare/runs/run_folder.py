@@ -19,6 +19,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
-from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
@@ -261,24 +262,29 @@ def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
     return pl.concat([records_schema().to_frame(), *tables]).sort("agent", "step")
 
 
-def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
-    """The state dictionary of one agent's network, as of its last finished phase."""
+def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
+    """The state dictionary of one agent's network as of its last finished phase, and the step of that."""
     for spec in open_plan(folder).populations.values():
         row = spec.agents["agent"].index_of(agent)
         if row is None:
             continue
-        file = newest_state(CheckpointPaths(folder, spec.name))
-        if file is None:
+        found = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
+        if found is None:
             raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-        prefixes = ("online.parameters.", "online.buffers.")
-        with safe_open(file, "pt") as stored:  # reads this agent's slice alone
-            return {
-                name.removeprefix(prefix): stored.get_slice(name)[row]
-                for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
-                for prefix in prefixes
-                if name.startswith(prefix)
-            }
+        return found
     raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
+
+
+def _agent_weights(row: int, file: Path) -> tuple[dict[str, Tensor], int]:
+    prefixes = ("online.parameters.", "online.buffers.")
+    with safe_open(file, "pt") as stored:  # reads this agent's slice alone
+        weights = {
+            name.removeprefix(prefix): stored.get_slice(name)[row]
+            for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
+            for prefix in prefixes
+            if name.startswith(prefix)
+        }
+        return weights, int(stored.get_tensor("step"))
 
 
 def _kept(tensorboard: bool, callbacks: Sequence[Callback]) -> dict[str, Any]:

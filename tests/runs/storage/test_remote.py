@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from valueshare.errors import InvalidInput
 from valueshare.runs.progress import read_progress
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.remote import Copy, is_small
@@ -24,6 +25,30 @@ def write_phase(folder: Path, phase: int, *, kept: int = 2) -> None:
     for path in own.iterdir():
         if path.suffix != ".partial" and int(path.name.split("-")[1][:6]) <= phase - kept:
             path.unlink()
+
+
+def test_weights_that_are_replaced_during_the_download_are_refused(
+    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = make_copy(tmp_path / "run", url)
+    for phase in range(2):
+        write_phase(writer.folder, phase)
+        writer.push_population(NAME)
+    get, reader = Store.get, Copy(tmp_path / "other", url)
+
+    def slow(self: Store, name: str, path: Path) -> bool:
+        if "/state-" in name:  # the manifests are here already
+            for phase in (2, 3):
+                write_phase(writer.folder, phase)
+                writer.push_population(NAME)
+        return get(self, name, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "get", slow)
+        with pytest.raises(InvalidInput, match="was trained on while it was read: give the command again"):
+            reader.pull_weights(NAME)
+    reader.pull_weights(NAME)
+    assert (reader.folder / f"checkpoints/{NAME}/state-000003.safetensors").read_bytes() == b"state 3"
 
 
 def make_copy(folder: Path, url: Url) -> Copy:

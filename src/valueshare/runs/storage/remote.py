@@ -11,8 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from valueshare.errors import InvalidInput
 from valueshare.files import write_whole
-from valueshare.population.checkpoints.files import phase_of
+from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
 from valueshare.runs.progress import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store, Unreachable
@@ -88,8 +89,11 @@ class Copy:
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
-        own = _of_population(population)
+        own, paths = _of_population(population), CheckpointPaths(self.folder, population)
         self.pull(lambda name: own(name) and ("/state-" in name or is_manifest(name)))
+        phases = [phase_of(path.name) or 0 for path in paths.checkpoints.glob("checkpoint-*.json")]
+        if phases and not any(paths.state(phase).is_file() for phase in phases):
+            raise InvalidInput(f"{population} at {self.url} was trained on while it was read: give the command again")
 
     def push_population(self, population: str) -> None:
         """Upload a finished phase; then delete older files that are no longer here.
