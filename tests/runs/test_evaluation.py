@@ -76,6 +76,23 @@ def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -
     assert run.evaluations.height == 14  # another epsilon and limit: other episodes
 
 
+@pytest.mark.parametrize(("algorithm", "epsilon"), [("dqn", 0.5), ("iqn", 0.0)])
+def test_the_episode_of_a_seed_does_not_depend_on_the_range(tmp_path: Path, algorithm: str, epsilon: float) -> None:
+    """Not with random actions, nor with the random quantiles of IQN."""
+    short = {**SHORT, "hidden": [8, 8], "eval_episode_limit": LIMIT}
+    run = valueshare.train("CartPole-v1", algorithm, seeds=2, out=tmp_path / "run", **short)
+
+    def scores(first: int, episodes: int) -> list[dict[str, Any]]:
+        played = run.evaluate(episodes=episodes, seeds_from=first, epsilon=epsilon, progress=False)
+        return played.filter(pl.col("seed").is_between(17, 20)).drop("step", "epsilon").to_dicts()
+
+    expected = scores(17, 4)
+    assert [row["seed"] for row in expected] == [17, 18, 19, 20] * 2
+    assert len({row["overestimation"] for row in expected}) == 8
+    assert scores(0, 30) == scores(14, 12) == expected
+    assert scores(20, 1) == [row for row in expected if row["seed"] == 20]
+
+
 def test_a_run_that_trains_meanwhile_is_read_from_a_newer_checkpoint(run: Run, tmp_path: Path) -> None:
     folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
     old, trained = sorted(folder.glob("checkpoints/population-1/state-*")), False

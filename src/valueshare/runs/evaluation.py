@@ -149,7 +149,7 @@ class _OwnPopulation:
 
 def _settings(settings: TrainingSettings, options: EvaluationOptions) -> TrainingSettings:
     """Those of the run, with one episode per environment, and room for no replay."""
-    at_once = min(options.episodes, max(AT_ONCE, settings.eval_envs))
+    at_once = max(AT_ONCE, settings.eval_envs)
     return replace(
         settings,
         steps=1,
