@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from episodes import SHORT
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import valueshare
 from valueshare import InvalidInput
@@ -158,8 +159,8 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
         (["--episodes", "0"], "episodes = 0: write a number >= 1"),
         (["--episodes", "1e9"], "episodes = 1,000,000,000: write a number <= 1,000,000"),
         (["--seeds-from", "-1"], "seeds_from = -1: write a number >= 0"),
-        (["--epsilon", "2"], "eval_epsilon = 2.0: write a number <= 1"),
-        (["--episode-limit", "0"], "eval_episode_limit = 0: write a number >= 1"),
+        (["--epsilon", "2"], "valueshare: epsilon = 2.0: write a number from 0 to 1"),
+        (["--episode-limit", "0"], "valueshare: episode_limit = 0: write a number >= 1"),
         (["--device", "tpu"], "device = 'tpu': write auto, cpu"),
     ],
 )
@@ -170,6 +171,20 @@ def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], wor
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert re.search(line, err)
     assert {path.name for path in run.folder.iterdir()} - before <= {".evaluations.lock"}
+
+
+def test_episodes_without_an_end_need_the_option_of_the_command(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    """The run itself is evaluated by timesteps."""
+    gymnasium.register("tests/Unlimited-v0", entry_point=CartPoleEnv)
+    short = {**SHORT, "hidden": [8], "eval_episodes": 0, "eval_timesteps": 40, "eval_episode_limit": None}
+    run = valueshare.train("tests/Unlimited-v0", seeds=1, out=tmp_path / "run", **short)
+    code, out, err = cli("evaluate", run.folder)
+    assert (code, out) == (2, "")
+    assert err == (
+        "valueshare: tests/Unlimited-v0 has no episode limit, so an episode may never end: write --episode-limit N "
+        "(from Python, episode_limit=N)\n"
+    )
+    assert cli("evaluate", run.folder, "--episode-limit", 9, "--episodes", 2).code == 0
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, cli: Callable[..., Any]) -> None:

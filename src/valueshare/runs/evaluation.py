@@ -19,7 +19,7 @@ from valueshare.learning.randomness import stream_keys
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.engine import evaluation_environments, make_evaluator
-from valueshare.population.evaluate import check_evaluation, play_seeds
+from valueshare.population.evaluate import play_seeds
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -34,7 +34,7 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
-from valueshare.setting import counted, whole
+from valueshare.setting import counted, number, whole
 from valueshare.tabular.progress import shown_progress
 
 MOST_EPISODES = 1_000_000  # of one agent
@@ -92,6 +92,10 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
     if episodes > MOST_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
     counted("seeds_from + episodes", first + episodes)
+    if options.epsilon is not None and not 0 <= number("epsilon", options.epsilon) <= 1:
+        raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")
+    if options.episode_limit is not None:
+        counted("episode_limit", options.episode_limit)
     check_own_network(folder, plan, options.network)
     if options.threads is not None:
         counted("threads", options.threads)
@@ -139,7 +143,11 @@ class _OwnPopulation:
         agents, settings = rows.drop("row"), _settings(spec.settings, options)
         envs = agents["env"].unique(maintain_order=True)
         specs = [environment_spec(env, spec.backend, settings.atari_protocol) for env in envs]
-        check_evaluation(settings, specs[0])
+        if settings.eval_episode_limit is None and specs[0].episode_limit is None:
+            raise InvalidInput(
+                f"{envs[0]} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
+                "episode_limit=N)"
+            )
         population = make_population(agents, settings, specs, device, options.network)
         # Streams of their own: exploration and quantiles are not those of the evaluations while training.
         names = ("evaluation", "evaluation_action", "evaluation_quantiles")
