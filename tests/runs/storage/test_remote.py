@@ -1,5 +1,6 @@
 """Copies of runs at addresses: which files are sent and fetched, and in which order."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,8 +153,8 @@ def test_names_that_lead_out_of_the_folder_are_not_fetched(
     copy = Copy(tmp_path / "run", url)
     copy.store.write("config.json", b"{}")
     for name in ("../config.json", "/config.json", "a/../../config.json", "./config.json", ".."):
-        sizes = {name: 2, "config.json": 2}
-        monkeypatch.setattr(copy.store, "sizes", lambda sizes=sizes: sizes)
+        stamps = dict.fromkeys((name, "config.json"), (2, ""))
+        monkeypatch.setattr(copy.store, "stamps", lambda stamps=stamps: stamps)
         copy.pull(lambda name: True)
         assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
             *("run", "run/config.json")
@@ -183,3 +184,28 @@ def test_news_are_progress_and_records(url: Url, tmp_path: Path) -> None:
     worker.store.write(f"progress/{NAME}.json", b"")  # half of it, this moment
     driver.pull_progress(at_once=True)
     assert read_progress(driver.folder, NAME).phases == 2  # it never goes back
+
+
+@pytest.mark.parametrize("news", [Copy.pull_progress, lambda copy, **_: copy.pull(is_small)])
+def test_a_phase_that_is_run_again_replaces_its_old_records(
+    url: Url, tmp_path: Path, news: Callable[..., None]
+) -> None:
+    """The last phase of a run that is extended; its files have as many bytes as before."""
+    worker, driver = make_copy(tmp_path / "worker", url), Copy(tmp_path / "driver", url)
+    for phase in (0, 1):
+        write_phase(worker.folder, phase)
+    worker.push()
+    driver.pull(is_small)
+    (driver.folder / "progress").mkdir()
+    progress = Path("progress") / f"{NAME}.json"
+    (driver.folder / progress).write_text('{"step": 1, "phases": 1, "seconds": 1, "attempts": 1}')
+    names = f"records/{NAME}-000001.parquet", f"checkpoints/{NAME}/checkpoint-000001.json"
+    for name in names:
+        new = (worker.folder / name).read_bytes().replace(b"1", b"7")
+        (worker.folder / name).write_bytes(new)
+    worker.push_population(NAME)
+    (worker.folder / progress).write_text('{"step": 2, "phases": 2, "seconds": 1, "attempts": 2}')
+    worker.push_progress(NAME)
+    news(driver, at_once=True)
+    for name in names:
+        assert (driver.folder / name).read_bytes() == (worker.folder / name).read_bytes()

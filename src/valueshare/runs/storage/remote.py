@@ -54,17 +54,17 @@ class Copy:
         self.folder, self.url = folder, url
         self.store = Store(url)
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
-        self._seen: dict[str, str] = {}  # stamps of progress
+        self._seen: dict[str, tuple[int, str]] = {}  # stamps of files at the address when they were downloaded
         self._due = 0.0
 
     def pull(self, wanted: Wanted) -> None:
         """Download the wanted files that are missing or different here."""
-        for name, size in self.store.sizes().items():
+        for name, stamp in self.store.stamps().items():
             if wanted(name) and _PLAIN.fullmatch(name):
-                path = self.folder / name
-                is_other = _size(path) != size or _CHANGING.fullmatch(name)
+                path, seen = self.folder / name, self._seen.get(name, stamp)
+                is_other = _size(path) != stamp[0] or stamp != seen or _CHANGING.fullmatch(name)
                 if not is_other or self.store.get(name, path):  # else a later phase replaced it
-                    self._sent[name] = _stamp(path)
+                    self._sent[name], self._seen[name] = _stamp(path), stamp
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
         """Upload new files: data first, then manifests, and the configuration last.
@@ -140,9 +140,12 @@ class Copy:
                 text = self.store.read(name) or b""
                 if (phases := _phases(text)) is None:
                     continue  # it is being written
-                for phase in range(before, phases):
-                    self._get(f"records/{population}-{phase:06d}.parquet")
-                    self._get(f"checkpoints/{population}/checkpoint-{phase:06d}.json")  # if still there
+                for phase in range(before, phases):  # in place of those from before an extension
+                    for file in (
+                        f"records/{population}-{phase:06d}.parquet",
+                        f"checkpoints/{population}/checkpoint-{phase:06d}.json",  # if still there
+                    ):
+                        self.store.get(file, self.folder / file)
                 (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
                 write_whole(self.folder / name, [text], synced=False)
                 self._seen[name] = stamp
@@ -150,10 +153,6 @@ class Copy:
     def has_unsent(self) -> bool:
         """Whether a finished phase is here and not at the address yet."""
         return any((self.folder / PROGRESS).glob("*.unsent"))
-
-    def _get(self, name: str) -> None:
-        if not (self.folder / name).exists():
-            self.store.get(name, self.folder / name)
 
     def _is_new(self, name: str) -> bool:
         path = self.folder / name
