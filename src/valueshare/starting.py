@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -264,7 +263,7 @@ def _launch(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
             )
         copy.push(lambda name: name.startswith("tensorboard/"))
-        return replace(run, folder=copy.url)
+        return run
 
 
 def _announce(console: Console, made: Prepared, work: _Workspace, execution: ExecutionOptions, *, begun: bool) -> None:
