@@ -1,11 +1,10 @@
 """Trained agents of a run folder as policies."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from valueshare.envs import announced_imports, environment_spec
+from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
@@ -14,12 +13,10 @@ from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan, read_weights
 
 
-def read_policy(
-    folder: Path, agent: int, network: NetworkFactory | None = None, say: Callable[[str], object] = lambda line: None
-) -> Policy:
+def read_policy(folder: Path, agent: int, network: NetworkFactory | None = None) -> Policy:
     """An agent of the run in a folder, as of its last finished phase.
 
-    `network` is the run's own factory, if it has one. `say` gets a line before a module that the run names is imported.
+    `network` is the run's own factory, if it has one. A line is printed before a module that the run names is imported.
     """
     plan = open_plan(folder)
     part = next((part for part in plan.populations.values() if agent in part.agents["agent"]), None)
@@ -33,8 +30,7 @@ def read_policy(
     tensors, step = read_weights(folder, agent)
     table = part.agents.filter(part.agents["agent"] == agent)
     env = table["env"][0]
-    for line in announced_imports([env]):
-        say(line)
+    announce_imports([env])
     spec = environment_spec(env, part.backend, part.settings.atari_protocol)
     population = make_population(table, part.settings, spec, torch.device("cpu"), network)
     return Policy(population, tensors, step)
