@@ -1,5 +1,6 @@
 """A training run as an object: its table, its records, and its trained agents."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import number, whole
 from valueshare.text import LAST_SCORE, how_many
+
+_log = logging.getLogger(__name__)
 
 ROWS = 10  # of scores in the repr of a run
 
@@ -100,10 +103,13 @@ class Run:
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
 
-        See `valueshare.analysis.held_out.winning_settings`.
+        See `valueshare.analysis.held_out.winning_settings`. What limits the choice, like few seeds, is logged as a
+        warning.
         """
         winners = winning_settings(self.records.join(self.agents, on="agent"), metric)
-        check_halves(winners)
+        unfinished = [] if self.finished else ["this run is not finished: settings are compared by its scores so far"]
+        for note in (*unfinished, *check_halves(winners)):
+            _log.warning(note)
         return winners
 
     def evaluate(
