@@ -248,7 +248,7 @@ def _variants(data: ReportData, first: Sequence[Variant]) -> list[dict[str, Any]
             "group": look(variant.algorithm, None).label,
             "chip": f"k = {k_text(variant.k)}" if variant.k else look(split_settings(variant.algorithm)[0]).label,
             "colour": variant.look.colour,
-            "dashed": variant.look.dashed,
+            "dash": variant.look.pattern,
             "on": variant in first
             if first
             else not crowded or (variant.algorithm == data.swept and variant.k in chosen),
