@@ -11,7 +11,9 @@ from valueshare.report.findings import Interval, number, written
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.text import how_many, plain_number, plain_numbers
 
-FEW_SEEDS = 10  # fewer are too few for advice
+# With fewer, nothing is advised. Of made-up scores without any difference (3 k, 2 step sizes), 45 % of the comparisons
+# of `_pair` had an interval clear of 0 with 2 seeds, 20 % with 4, and 15 % with 10.
+FEW_SEEDS = 10
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
 READING = (
     (
@@ -50,8 +52,8 @@ def sentences(found: HeldOutChoice) -> list[str]:
         lines += [*_pair(found), *_by_k(found)]
     seeds = found.grid.runs["seed"].n_unique()
     if seeds < FEW_SEEDS:
-        few = f"{_best_combination(found)}, but {how_many(seeds, 'seed')} {'is' if seeds == 1 else 'are'} too few for "
-        return [*lines, f"{few}advice: run at least {FEW_SEEDS}.", *_agreement(found)]
+        few = f"Nothing can be concluded from {how_many(seeds, 'seed')}: run at least {FEW_SEEDS}."
+        return [few, *lines, f"{_best_combination(found)}.", *_agreement(found)]
     return [*lines, _how_to_choose(found), *_at_plain(found), *_agreement(found), *_edges(found)]
 
 
