@@ -207,6 +207,7 @@ def test_a_run_keeps_its_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> N
     assert resumed(2) == (2, "as stored")
     assert resumed(1) == (1, "as stored")
     assert resumed(2, workers=3) == (3, "given")
+    assert resumed(2, workers=9) == (4, "9 given, one per population at most")
     each = memory.process_bytes(memory.need(plan.populations["population-0-0"]))
     monkeypatch.setattr(memory, "free_bytes", lambda device: int(1.5 * each / memory.USABLE))
     assert resumed(2) == (1, "more do not fit into memory")

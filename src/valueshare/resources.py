@@ -45,12 +45,13 @@ TF32_CAPABILITY = 8  # of Ampere and later GPUs
 
 
 class RunSize(NamedTuple):
-    """How much there is to compute; at most `most_workers` can share it."""
+    """How much there is to compute; at most `most_workers` can share it, one per `share`."""
 
     agent_steps: int
     steps: int  # of all populations, one after the other
     populations: int
     most_workers: int
+    share: str = "agent"  # or population: those of a run that has begun are not split again
 
 
 class Choice(NamedTuple):
@@ -89,11 +90,11 @@ def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resour
         elif size.agent_steps < SHORT_RUN:
             workers = Choice(1, "a short run")
         elif size.most_workers < cores:
-            workers = Choice(size.most_workers, "one per agent at most")
+            workers = Choice(size.most_workers, f"one per {size.share} at most")
         else:
             workers = Choice(cores, how_many(cores, "core"))
     elif workers.value > size.most_workers:
-        workers = Choice(size.most_workers, f"{workers.value} {workers.reason}, one per agent at most")
+        workers = Choice(size.most_workers, f"{workers.value} {workers.reason}, one per {size.share} at most")
     if compiled.value is None:
         speedup, populations = SPEEDUPS.get(kind, SPEEDUPS["cpu"]), max(size.populations, workers.value)
         saved = size.steps * speedup.per_step + size.agent_steps * speedup.per_agent_step
@@ -147,6 +148,7 @@ def prepare(
         steps=sum(spec.settings.steps for spec in specs),
         populations=len(specs),
         most_workers=len(specs) if begun else plan.agents.height,
+        share="population" if begun else "agent",
     )
     if cluster is not None:
         given = given._replace(workers=Choice(1, "per population, by Ray"))
