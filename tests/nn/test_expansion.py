@@ -79,7 +79,8 @@ class Centred(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a: torch.Tensor = self.advantages(x)
-        return self.value(x) + a - a.mean(-1, keepdim=True)
+        q: torch.Tensor = self.value(x) + a - a.mean(-1, keepdim=True)
+        return q
 
 
 def test_advantages_are_no_place_for_the_layer_unless_they_are_named() -> None:

@@ -16,7 +16,7 @@ from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.report.tables import BOLD, FINAL, beside_published, mean_scores, score_table
-from valueshare.text import plain_number
+from valueshare.text import how_many, plain_number
 
 CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
@@ -50,7 +50,7 @@ def findings(found: Sequence[Comparison], first: Comparison | None = None) -> li
     if len(order) <= MOST_FINDINGS:
         return [table(found, "findings")]
     more = table(order[MOST_FINDINGS:], "more-findings")
-    summary = f"{len(order) - MOST_FINDINGS} more comparisons"
+    summary = how_many(len(order) - MOST_FINDINGS, "more comparison")
     return [table(order[:MOST_FINDINGS], "findings"), elements.details(summary, more, name="more-findings-details")]
 
 
