@@ -19,7 +19,7 @@ from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan
 from valueshare.runs.progress import read_progress
-from valueshare.runs.run_folder import note_resumption, open_plan
+from valueshare.runs.run_folder import UsedOptions, note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
 from valueshare.schema import Invalid, Progress, body_checksum, read_object
 
@@ -33,7 +33,7 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
     "a negative chunk": ("chunks", {"population-0": -1}, ">= 1"),
     "more chunks than agents": ("chunks", {"population-0": 10**9}, "it has 4 agents"),
     "chunks of no population": ("chunks", {"population-7": 2}, "it has 0 agents"),
-    "chunks by a path": ("chunks", {"../../x": 2}, "not of a population"),
+    "chunks by a path": ("chunks", {"../../x": 2}, "`$.chunks`"),
     "a family of no environment": ("families", {"Pong": "CartPole-v1"}, "families must name"),
     "families in a list": ("families", ["CartPole-v1"], "Expected `object`"),
     "compile in words": ("compile", "yes", "Expected `bool`, got `str`"),
@@ -41,12 +41,12 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
     "a backend of another": ("backends", {"Pong": "ale"}, "must name the same environments"),
     "no settings": ("settings", {}, "must name the same environments"),
     "settings in a list": ("settings", {"CartPole-v1": []}, "Expected `object`"),
-    "a device by a path": ("device", "../cuda", "not like cpu or cuda:0"),
+    "a device by a path": ("device", "../cuda", "`$.device`"),
     "another kind": ("kind", 5, "there is no training run"),
     "format in words": ("format", "1", "its format is '1'"),
     "format as a switch": ("format", True, "its format is True"),
-    "a shard that is none": ("shard", "1 of 2", "not like 2/8"),
-    "a digest that is none": ("agents", "x", "not like a checksum"),
+    "a shard that is none": ("shard", "1 of 2", "`$.shard`"),
+    "a digest that is none": ("agents", "x", "`$.agents`"),
     "a key that nobody knows": ("hook", "rm", "unknown field `hook`"),
 }
 SETTINGS: dict[str, tuple[str, Any]] = {
@@ -129,7 +129,7 @@ def test_a_pipe_is_not_waited_for(name: str, folder: Path, cli: Cli) -> None:
 
 def test_provenance_that_is_nested_too_deeply_begins_anew(folder: Path) -> None:
     (folder / "provenance.json").write_text(DEEP)
-    note_resumption(folder, "valueshare resume", {"device": "cpu"})
+    note_resumption(folder, "valueshare resume", UsedOptions({"device": "cpu"}))
     stored = json.loads((folder / "provenance.json").read_text())
     assert [origin["command"] for origin in stored["resumed"]] == ["valueshare resume"]
 
@@ -224,5 +224,5 @@ def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> No
     (tmp_path / "provenance.json").write_text(f'{{"resumed": [], "machine": {{"cores": {number}}}}}')
     with pytest.raises(Invalid, match="is no number"):
         read_object(tmp_path / "provenance.json")
-    note_resumption(tmp_path, "valueshare resume run", {"device": "cpu"})  # begins anew
+    note_resumption(tmp_path, "valueshare resume run", UsedOptions({"device": "cpu"}))  # begins anew
     assert len(read_object(tmp_path / "provenance.json")["resumed"]) == 1

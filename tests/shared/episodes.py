@@ -7,8 +7,7 @@ from torch import nn
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
-from valueshare.runs.policies import read_policy
-from valueshare.runs.run_folder import read_weights
+from valueshare.runs.policies import read_policy, read_weights
 from valueshare.video.rendering import make_rendered_env
 from valueshare.video.rollouts import RolloutStep, rollout
 

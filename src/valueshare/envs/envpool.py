@@ -23,6 +23,7 @@ from valueshare.cores import available_cores
 from valueshare.envs.action_bins import action_table, split_bins
 from valueshare.envs.base import (
     Actions,
+    Environments,
     EnvironmentSpec,
     Seeds,
     StepResult,
@@ -60,7 +61,7 @@ def pool_actions(env_id: str) -> NDArray[Any]:
     return table if table.dtype.kind == "f" else table.astype(np.int32)
 
 
-class EnvPoolEnvironments:
+class EnvPoolEnvironments(Environments):
     """E environments of one pool in synchronous mode, results in the order of the rows sent."""
 
     def __init__(
@@ -135,10 +136,6 @@ class EnvPoolEnvironments:
         self._observation = next_observation
         reward = reward.astype(np.float32, copy=False)
         return StepResult(next_observation, reward, terminated, cut & ~terminated, final)
-
-    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
-        self.send(actions, active)
-        return self.receive()
 
     def close(self) -> None:
         self._pool, self._sent = None, None

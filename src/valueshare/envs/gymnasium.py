@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.action_bins import action_table, split_bins
-from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit, spec_from_spaces
+from valueshare.envs.base import (
+    Actions,
+    Environments,
+    EnvironmentSpec,
+    Seeds,
+    StepResult,
+    as_keys,
+    checked_limit,
+    spec_from_spaces,
+)
 from valueshare.envs.one_hot import one_hot
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
@@ -152,7 +161,7 @@ class CheckedEnvironment:
         return np.asarray(observation, self._spec.observation_dtype)
 
 
-class GymnasiumEnvironments:
+class GymnasiumEnvironments(Environments):
     """E Gymnasium environments, each with its own generator, started by `reset(seed=...)`."""
 
     def __init__(self, env_id: str, count: int, *, episode_limit: int | None = None) -> None:
@@ -204,10 +213,6 @@ class GymnasiumEnvironments:
         check_finite(self.spec.name, observation, "reset")
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
-
-    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
-        self.send(actions, active)
-        return self.receive()
 
     def close(self) -> None:
         for env in self._envs:

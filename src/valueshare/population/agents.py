@@ -53,7 +53,7 @@ def agent_table(
     Algorithms without a k have it 0, once, whatever other algorithms of the table are given; those
     without beta have the first one.
     """
-    seeds = listed_seeds(seeds)
+    seeds = listed(seeds)
     if not seeds:
         raise InvalidInput("no seeds: give at least 1")
     ((repeated, times),) = Counter(seeds).most_common(1)
@@ -113,16 +113,6 @@ def check_seeds(count: int) -> None:
     """Refuse more seeds than a run may have, before a list of them is made."""
     if count > MAX_SEEDS:
         raise InvalidInput(f"seeds = {count:,}: at most {MAX_SEEDS:,} in one run")
-
-
-def listed_seeds(seeds: Iterable[int]) -> list[int]:
-    """Seeds as a list; too many are refused before one is made, and so are those without an end."""
-    if isinstance(seeds, range) and seeds:
-        check_seeds((seeds[-1] - seeds[0]) // seeds.step + 1)
-    found = list(islice(seeds, MAX_SEEDS + 1))
-    if len(found) > MAX_SEEDS:
-        raise InvalidInput(f"seeds are more than {MAX_SEEDS:,}: at most so many in one run")
-    return found
 
 
 def check_agents(count: int) -> None:

@@ -17,7 +17,7 @@ from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
-from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
+from valueshare.population.agents import agent_table, check_agents, check_seeds, listed
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import our_name
@@ -26,8 +26,6 @@ from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, T
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
 from valueshare.text import exact, how_many, ranges
-
-_QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
 
 def make_plan(
@@ -72,7 +70,8 @@ def make_plan(
         seeds = range(first_seed, first_seed + seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    seeds = [whole("seeds", seed) for seed in listed_seeds(seeds)]  # NumPy's too
+    several: list[Any] = listed(seeds)
+    seeds = [whole("seeds", seed) for seed in several]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
@@ -197,12 +196,10 @@ def in_full(plan: Plan) -> list[str]:
 
 def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:
     """The settings that a run with these settings and algorithms does not read."""
-    used = [ALGORITHMS[name] for name in algorithms]
+    used = set(algorithms)
     unused = {
-        "k": not any(algorithm.uses_k for algorithm in used),
-        "beta": not any(algorithm.uses_beta for algorithm in used),
-        **dict.fromkeys(_QUANTILE_SETTINGS, not any(algorithm.quantile_counts.learn for algorithm in used)),
-        "loss": all(algorithm.quantile_counts.learn for algorithm in used),  # theirs is the quantile Huber loss
+        **{name: not used & set(readers) for name, readers in _readers().items()},
+        "loss": all(ALGORITHMS[name].quantile_counts.learn for name in used),  # theirs is the quantile Huber loss
         "adam_betas": settings.optimizer != "adam",
         "rmsprop_decay": settings.optimizer != "rmsprop",
         "eval_episodes": settings.eval_episodes == 0,
@@ -281,20 +278,24 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
 
 def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], given: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
-    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
-    readers_of = {
-        "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
-        "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
-        **dict.fromkeys(_QUANTILE_SETTINGS, with_quantiles),
-    }
     values = given | {"k": [one for one in k if one != 0]}
-    for name, readers in readers_of.items():
+    for name, readers in _readers().items():
         shown = ", ".join(f"{one}" for one in listed(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
             raise InvalidInput(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
+
+
+def _readers() -> dict[str, list[str]]:
+    """The algorithms that read a setting, by its name; settings that all of them read are left out."""
+    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
+    return {
+        "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
+        "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
+        **dict.fromkeys(("quantiles", "target_quantiles", "acting_quantiles", "kappa"), with_quantiles),
+    }
 
 
 def _factory_name(network: NetworkFactory) -> str:

@@ -1,10 +1,11 @@
-"""Trained agents of a run folder as policies."""
+"""Trained agents of a run folder: their weights, and policies made of them."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
@@ -12,9 +13,11 @@ from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import newest_state
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
 from valueshare.runs.plan import Plan
-from valueshare.runs.run_folder import open_plan, read_weights
+from valueshare.runs.run_folder import open_plan
+from valueshare.runs.storage.locations import Location
 
 
 def read_policy(
@@ -25,25 +28,33 @@ def read_policy(
     `network` is the run's own factory, if it has one. `say` gets a line before a module that the run names is imported.
     """
     plan = open_plan(folder)
-    part = next((part for part in plan.populations.values() if agent in part.agents["agent"]), None)
-    if part is None:
-        numbers = plan.agents["agent"].to_list()
-        raise InvalidInput(
-            f"there is no agent {agent} in {folder}: its agents are {min(numbers)} to "
-            f"{max(numbers)}, see agents.parquet there"
-        )
+    spec = population_of(plan, agent, folder)
     check_own_network(folder, plan, network)
-    tensors = read_weights(folder, agent)
-    table = part.agents.filter(part.agents["agent"] == agent)
+    weights, step = _weights(folder, spec, agent)
+    table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
     for line in announced_imports([env]):
         say(line)
-    spec = environment_spec(env, part.backend, part.settings.atari_protocol)
-    population = make_population(table, part.settings, spec, torch.device("cpu"), network)
-    state = newest_state(CheckpointPaths(folder, part.name))
-    assert state is not None  # the weights are from there
-    with safe_open(state, "pt") as stored:
-        return Policy(population, tensors, int(stored.get_tensor("step")))
+    env_spec = environment_spec(env, spec.backend, spec.settings.atari_protocol)
+    population = make_population(table, spec.settings, env_spec, torch.device("cpu"), network)
+    return Policy(population, weights, step)
+
+
+def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
+    """The state dictionary of one agent's network, as of its last finished phase."""
+    return _weights(folder, population_of(open_plan(folder), agent, folder), agent)[0]
+
+
+def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
+    """The population of an agent of the run at a location."""
+    for spec in plan.populations.values():
+        if agent in spec.agents["agent"]:
+            return spec
+    numbers = plan.agents["agent"].to_list()
+    raise InvalidInput(
+        f"there is no agent {agent} in {location}: its agents are {min(numbers)} to {max(numbers)}, see agents.parquet "
+        "there"
+    )
 
 
 def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
@@ -54,3 +65,19 @@ def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) 
             if plan.network is None
             else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
         )
+
+
+def _weights(folder: Path, spec: PopulationSpec, agent: int) -> tuple[dict[str, Tensor], int]:
+    """The parameters and buffers of an agent's network by name, and the steps for which it has learned."""
+    file = newest_state(CheckpointPaths(folder, spec.name))
+    if file is None:
+        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
+    row = spec.agents["agent"].index_of(agent)
+    with safe_open(file, "pt") as stored:  # reads this agent's slice alone
+        weights = {
+            name.removeprefix(prefix): stored.get_slice(name)[row]
+            for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
+            for prefix in ("online.parameters.", "online.buffers.")
+            if name.startswith(prefix)
+        }
+        return weights, int(stored.get_tensor("step"))

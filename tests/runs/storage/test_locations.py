@@ -28,7 +28,6 @@ def test_where_a_run_can_be() -> None:
         ("sftp:///a", "sftp:///a is no location of a run: write sftp://HOST/RUN"),
         ("sftp://me:hunter2@/a", "sftp:///a is no location of a run: write sftp://HOST/RUN"),
         ("sftp://:21/a", "sftp://:21/a is no location of a run: write sftp://HOST/RUN"),
-        ("ftp://me:hunter2@host/a", "ftp:// cannot hold a run"),
         ("simplecache::s3://bucket/a", "one address, not a chain"),
         ("s3://bucket/a?token=hunter2", "continues with"),
     ):

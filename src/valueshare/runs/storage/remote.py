@@ -1,7 +1,8 @@
 """A run at an address: a working copy on the local disk, kept in sync with the store.
 
 A phase is finished when its manifest is at the address, which is sent after the files it names. The process that runs a
-population has a copy of it: the driver with the local launcher, and each worker of a cluster its own.
+population has a copy of it: the driver with the local launcher, and each worker of a cluster its own. The copy of a run
+in a folder is that folder: nothing is sent or fetched.
 """
 
 import json
@@ -9,12 +10,13 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from valueshare.files import write_whole
 from valueshare.population.checkpoints.files import phase_of
 from valueshare.runs.progress import PROGRESS, read_progress
-from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import Store, Unreachable
 from valueshare.schema import CONFIG
 
@@ -47,17 +49,33 @@ def is_manifest(name: str) -> bool:
 
 
 class Copy:
-    """A folder, and the files of it that the store at an address has."""
+    """A folder, and the files of it that the store at an address has; without an address, the folder alone."""
 
-    def __init__(self, folder: Path, url: Url) -> None:
+    def __init__(self, folder: Path, url: Url | None) -> None:
         self.folder, self.url = folder, url
-        self.store = Store(url)
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
         self._seen: dict[str, str] = {}  # stamps of progress
         self._due = 0.0
 
+    @cached_property
+    def store(self) -> Store:
+        """The files at the address, if there is one."""
+        assert self.url is not None
+        return Store(self.url)
+
+    @property
+    def is_remote(self) -> bool:
+        return self.url is not None
+
+    @property
+    def location(self) -> Location:
+        """Where the run is."""
+        return self.folder if self.url is None else self.url
+
     def pull(self, wanted: Wanted) -> None:
         """Download the wanted files that are missing or different here."""
+        if self.url is None:
+            return
         for name, size in self.store.sizes().items():
             if wanted(name) and _PLAIN.fullmatch(name):
                 path = self.folder / name
@@ -70,6 +88,8 @@ class Copy:
 
         A run does not exist before its configuration is there, nor a phase before its manifest.
         """
+        if self.url is None:
+            return
         here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
         new = [name for name in here if wanted(name) and self._is_new(name)]
         for name in sorted(new, key=lambda name: (name == CONFIG, is_manifest(name), name)):
@@ -97,6 +117,8 @@ class Copy:
         A worker that was given up for lost and still runs deletes nothing that a later phase needs: files that its own
         phase does not need, later ones do not need either.
         """
+        if self.url is None:
+            return
         own, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
         mark.parent.mkdir(exist_ok=True)
         mark.touch()  # the parent process may have to report it
@@ -114,7 +136,7 @@ class Copy:
     def push_progress(self, population: str) -> None:
         """Upload progress every few seconds; failures are ignored, as it is for displays."""
         now = time.monotonic()
-        if now < self._due:
+        if self.url is None or now < self._due:
             return
         self._due = now + PROGRESS_SECONDS
         with suppress(OSError):
@@ -124,7 +146,7 @@ class Copy:
     def pull_progress(self, *, at_once: bool = False) -> None:
         """Download progress of all populations, and the records of phases that ended since."""
         now = time.monotonic()
-        if now < self._due and not at_once:
+        if self.url is None or (now < self._due and not at_once):
             return
         self._due = now + PROGRESS_SECONDS
         with suppress(Unreachable):  # the next attempt may succeed
@@ -137,8 +159,10 @@ class Copy:
                 if (phases := _phases(text)) is None:
                     continue  # it is being written
                 for phase in range(before, phases):
-                    self._get(f"records/{population}-{phase:06d}.parquet")
-                    self._get(f"checkpoints/{population}/checkpoint-{phase:06d}.json")  # if still there
+                    manifest = f"checkpoints/{population}/checkpoint-{phase:06d}.json"  # if still there
+                    for file in (f"records/{population}-{phase:06d}.parquet", manifest):
+                        if not (self.folder / file).exists():
+                            self.store.get(file, self.folder / file)
                 (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
                 write_whole(self.folder / name, [text], synced=False)
                 self._seen[name] = stamp
@@ -146,10 +170,6 @@ class Copy:
     def has_unsent(self) -> bool:
         """Whether a finished phase is here and not at the address yet."""
         return any((self.folder / PROGRESS).glob("*.unsent"))
-
-    def _get(self, name: str) -> None:
-        if not (self.folder / name).exists():
-            self.store.get(name, self.folder / name)
 
     def _is_new(self, name: str) -> bool:
         path = self.folder / name
