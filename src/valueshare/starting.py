@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -241,7 +240,7 @@ def _launch(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
             )
         copy.push(lambda name: name.startswith("tensorboard/"))
-        return replace(run, folder=copy.url)
+        return run
 
 
 def _announce(console: Console, made: Prepared, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> None:

@@ -53,6 +53,21 @@ def words(out: Path, *more: object) -> list[object]:
     return ["train", "--env", "CartPole-v1", *small.split(), "--learning-starts", 10, "--out", out, *more]
 
 
+def test_episodes_that_a_callback_plays_are_kept_at_an_address(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    def play(records: pl.DataFrame, run: Run) -> None:
+        run.evaluate(episodes=2, seeds_from=int(records["step"].max()), progress=False)  # type: ignore[arg-type]
+
+    url = f"local://{tmp_path}/run"
+    run = valueshare.train("CartPole-v1", "dqn", seeds=1, out=url, callbacks=[play], **tiny)
+    assert valueshare.open_run(url).evaluations.select("step", "seed").rows() == [
+        (30, 30),
+        (30, 31),
+        (60, 60),
+        (60, 61),
+    ]
+    assert run.evaluations.height == 4
+
+
 def test_a_function_gets_records_and_policies_of_the_current_weights(tmp_path: Path, tiny: dict[str, Any]) -> None:
     calls: list[tuple[pl.DataFrame, pl.DataFrame, int, torch.Tensor]] = []
 

@@ -1,6 +1,7 @@
 """Episodes after training, against a plain Gymnasium loop; their file is untrusted, and leaves the run as it is."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 from episodes import SHORT
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import read_results
+from valueshare.population.checkpoints import loading
+from valueshare.population.checkpoints.files import verify
+from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
 from valueshare.runs.run import Run
 
 LIMIT = 60
@@ -72,6 +77,62 @@ def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -
     assert run.evaluations.height == 14  # another epsilon and limit: other episodes
 
 
+@pytest.mark.parametrize(("algorithm", "epsilon"), [("dqn", 0.5), ("iqn", 0.0)])
+def test_the_episode_of_a_seed_does_not_depend_on_the_range(tmp_path: Path, algorithm: str, epsilon: float) -> None:
+    """Not with random actions, nor with the random quantiles of IQN."""
+    short = {**SHORT, "hidden": [8, 8], "eval_episode_limit": LIMIT}
+    run = valueshare.train("CartPole-v1", algorithm, seeds=2, out=tmp_path / "run", **short)
+
+    def scores(first: int, episodes: int) -> list[dict[str, Any]]:
+        played = run.evaluate(episodes=episodes, seeds_from=first, epsilon=epsilon, progress=False)
+        return played.filter(pl.col("seed").is_between(17, 20)).drop("step", "epsilon").to_dicts()
+
+    expected = scores(17, 4)
+    assert [row["seed"] for row in expected] == [17, 18, 19, 20] * 2
+    assert len({row["overestimation"] for row in expected}) == 8
+    assert scores(0, 30) == scores(14, 12) == expected
+    assert scores(20, 1) == [row for row in expected if row["seed"] == 20]
+
+
+def test_a_run_that_trains_meanwhile_is_read_from_a_newer_checkpoint(run: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
+    old, trained = sorted(folder.glob("checkpoints/population-1/state-*")), False
+
+    def train_on() -> None:  # while the first population plays
+        nonlocal trained
+        if not trained:
+            trained = True
+            valueshare.extend(folder, steps=600, progress=False)
+
+    options = EvaluationOptions(episodes=2, seeds_from=30, progress=False, on_step=train_on)
+    played = evaluate_run(folder, options).episodes
+    assert not any(file.exists() for file in old)
+    assert (
+        played.group_by("agent").agg(pl.col("step").unique()).sort("agent")["step"].to_list()
+        == [[300]] * 4 + [[600]] * 2
+    )
+    later = valueshare.open_run(folder)
+    expected = [plain_return(later, agent, 30 + i) for agent in (4, 5) for i in range(2)]
+    assert played.filter(pl.col("agent") >= 4)["score"].to_list() == expected
+
+
+def test_a_policy_is_read_from_the_checkpoint_that_replaced_the_newest_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / "run")  # type: ignore[arg-type]
+    own, replaced = verify, False
+
+    def train_on(path: Path, digest: str) -> None:  # once the newest checkpoint is chosen
+        nonlocal replaced
+        own(path, digest)
+        if not replaced:
+            replaced = True
+            valueshare.extend(folder, steps=600, progress=False)
+
+    monkeypatch.setattr(loading, "verify", train_on)
+    assert valueshare.open_run(folder).agent(0).steps == 600
+
+
 def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: Callable[..., Any]) -> None:
     code, out, err = cli("evaluate", run.folder, "--episodes", "5", "--seeds-from", "70")
     assert (code, err) == (0, "")
@@ -98,8 +159,8 @@ def test_the_command_prints_a_line_per_variant_with_its_interval(run: Run, cli: 
         (["--episodes", "0"], "episodes = 0: write a number >= 1"),
         (["--episodes", "1e9"], "episodes = 1,000,000,000: write a number <= 1,000,000"),
         (["--seeds-from", "-1"], "seeds_from = -1: write a number >= 0"),
-        (["--epsilon", "2"], "eval_epsilon = 2.0: write a number <= 1"),
-        (["--episode-limit", "0"], "eval_episode_limit = 0: write a number >= 1"),
+        (["--epsilon", "2"], "valueshare: epsilon = 2.0: write a number from 0 to 1"),
+        (["--episode-limit", "0"], "valueshare: episode_limit = 0: write a number >= 1"),
         (["--device", "tpu"], "device = 'tpu': write auto, cpu"),
     ],
 )
@@ -110,6 +171,20 @@ def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], wor
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert re.search(line, err)
     assert {path.name for path in run.folder.iterdir()} - before <= {".evaluations.lock"}
+
+
+def test_episodes_without_an_end_need_the_option_of_the_command(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    """The run itself is evaluated by timesteps."""
+    gymnasium.register("tests/Unlimited-v0", entry_point=CartPoleEnv)
+    short = {**SHORT, "hidden": [8], "eval_episodes": 0, "eval_timesteps": 40, "eval_episode_limit": None}
+    run = valueshare.train("tests/Unlimited-v0", seeds=1, out=tmp_path / "run", **short)
+    code, out, err = cli("evaluate", run.folder)
+    assert (code, out) == (2, "")
+    assert err == (
+        "valueshare: tests/Unlimited-v0 has no episode limit, so an episode may never end: write --episode-limit N "
+        "(from Python, episode_limit=N)\n"
+    )
+    assert cli("evaluate", run.folder, "--episode-limit", 9, "--episodes", 2).code == 0
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, cli: Callable[..., Any]) -> None:

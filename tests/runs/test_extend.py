@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import valueshare
 from valueshare import InvalidInput
+from valueshare.runs.run import Run
 
 CONSTANT: dict[str, Any] = {
     "eval_interval": 50,
@@ -96,6 +98,19 @@ def test_a_run_at_an_address(tmp_path: Path, long: Path, assert_same_end: Callab
     run = valueshare.extend(f"local://{own}", steps=240, progress=False)
     assert run.finished
     assert_same_end(own, long)
+
+
+def test_callbacks_do_not_see_the_evaluation_at_the_old_end(tmp_path: Path) -> None:
+    """It is none of the longer run's: its evaluations are at multiples of 50, and at its end."""
+    own, seen = train(tmp_path / "run", 130), []
+
+    def note(records: pl.DataFrame, run: Run) -> None:
+        seen.append((records["step"].unique().to_list(), run.records["step"].unique().sort().to_list()))
+
+    valueshare.extend(own, steps=240, progress=False, callbacks=[note])
+    first, second = [0, 50, 100, 150], [0, 50, 100, 150, 200, 240]  # of the first population, then of the second
+    assert seen[0] == ([150], first)
+    assert seen[-1] == ([240], second)
 
 
 def test_what_cannot_be_extended(tmp_path: Path, long: Path, cli: Callable[..., Any]) -> None:

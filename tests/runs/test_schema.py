@@ -13,7 +13,7 @@ import pytest
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.records import read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
@@ -195,7 +195,7 @@ def test_a_manifest_that_does_not_fit(case: str, folder: Path) -> None:
     del body["checksum"]
     path.write_text(json.dumps({"checksum": body_checksum(body), **body}))
     with pytest.raises(InvalidInput, match=r"checkpoint-000003\.json is "):
-        newest_state(CheckpointPaths(folder, "population-0"))
+        read_newest_state(CheckpointPaths(folder, "population-0"), lambda file: file)
 
 
 def test_records_are_read_by_plain_names_alone(folder: Path, tmp_path: Path) -> None:

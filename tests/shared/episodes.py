@@ -29,7 +29,7 @@ def network_of(folder: Path, agent: int, algorithm: str) -> nn.Module:
     """One agent's own module with its weights: no population, no vmap."""
     shape = NetworkShape((4,), 2, HIDDEN, 1.0)
     module = ALGORITHMS[algorithm].build(shape, K)
-    module.load_state_dict(read_weights(folder, agent))
+    module.load_state_dict(read_weights(folder, agent)[0])
     return module
 
 

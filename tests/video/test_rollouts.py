@@ -101,7 +101,7 @@ def test_stacks_are_the_last_four_frames(pong: Path) -> None:
     shown = episode(pong, 0, max_steps=7)
     shape = NetworkShape((4, 84, 84), 18, (512,), 1.0)
     module = ALGORITHMS["ib-dqn"].build(shape, 18.0)
-    module.load_state_dict(read_weights(pong, 0))
+    module.load_state_dict(read_weights(pong, 0)[0])
     frames = [shown[0].observation] * 3 + [taken.observation for taken in shown]
     for taken in shown[:-1]:
         stack = np.stack(frames[taken.step : taken.step + 4])

@@ -73,22 +73,24 @@ def play_seeds(
     """Let every agent play one episode per seed of its environments: returns and overestimations, [P, S] each.
 
     `eval_episodes` and `eval_envs` of the settings are equal: as many seeds are played at once, each by an environment
-    of its own. `on_step` gets the number of episodes that have ended, at every step or every few.
+    of its own. Blocks of seeds begin at multiples of that number, so that the random numbers of a seed's episode do not
+    depend on the range. `on_step` gets the number of episodes that have ended, at every step or every few.
     """
     at_once, tally = eval_env_count(population.settings), evaluator.tally
     score, overestimation = (np.zeros((population.size, len(seeds))) for _ in range(2))
-    for first in range(seeds.start, seeds.stop, at_once):
-        own = slice(first - seeds.start, min(first + at_once, seeds.stop) - seeds.start)
-        played = own.stop - own.start
+    for first in range(seeds.start - seeds.start % at_once, seeds.stop, at_once):
+        block = np.arange(first, first + at_once)
+        wanted = (block >= seeds.start) & (block < seeds.stop)
+        own = block[wanted] - seeds.start
         tally.reset()
-        tally.left[:, played:] = 0  # of the last seeds: the other environments stand still
-        evaluator.reset(np.tile(np.arange(first, first + at_once), population.size), first_counter(first))
+        tally.left[:, ~wanted] = 0  # the other environments stand still
+        evaluator.reset(np.tile(block, population.size), first_counter(first))
         while tally.left.any():
-            on_step(population.size * own.start + int(tally.episodes.sum()))
+            on_step(population.size * int(own[0]) + int(tally.episodes.sum()))
             for _ in range(evaluator.steps_per_check):
                 evaluator.step()
-        score[:, own] = tally.scores_done[:, :played].cpu().numpy()
-        overestimation[:, own] = tally.over_done[:, :played].cpu().numpy()
+        score[:, own] = tally.scores_done.cpu().numpy()[:, wanted]
+        overestimation[:, own] = tally.over_done.cpu().numpy()[:, wanted]
     return score, overestimation
 
 

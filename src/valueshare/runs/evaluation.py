@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,9 +17,9 @@ from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.engine import evaluation_environments, make_evaluator
-from valueshare.population.evaluate import check_evaluation, play_seeds
+from valueshare.population.evaluate import play_seeds
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
@@ -34,11 +34,13 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
-from valueshare.setting import counted, whole
+from valueshare.setting import counted, number, whole
 from valueshare.tabular.progress import shown_progress
 
 MOST_EPISODES = 1_000_000  # of one agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
     if episodes > MOST_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
     counted("seeds_from + episodes", first + episodes)
+    if options.epsilon is not None and not 0 <= number("epsilon", options.epsilon) <= 1:
+        raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")
+    if options.episode_limit is not None:
+        counted("episode_limit", options.episode_limit)
     check_own_network(folder, plan, options.network)
     if options.threads is not None:
         counted("threads", options.threads)
@@ -98,7 +104,9 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
     console = Console(quiet=not options.progress)
     say(console, *announced_imports(env for env in plan.backends if env in set(chosen["env"])))
     own = [_OwnPopulation.of(spec, chosen, options, device) for spec in plan.populations.values()]
-    playing = [(one, _state_file(folder, one)) for one in own if one is not None]  # refused before anything is played
+    playing = [one for one in own if one is not None]
+    for one in playing:  # refused before anything is played
+        _read_newest(folder, one, lambda file: file)
     tables, done = [], 0
     with shown_progress(chosen.height * episodes, options.progress, doing="evaluating", unit="episodes") as advance:
 
@@ -108,9 +116,9 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
             advance(before + count - done)
             done = before + count
 
-        for one, file in playing:
+        for one in playing:
             count = partial(on_step, done)
-            tables.append(_played(one, file, range(first, first + episodes), options.threads, count))
+            tables.append(_played(folder, one, range(first, first + episodes), options.threads, count))
             count(one.population.size * episodes)
     played = pl.concat(tables).sort("agent", "seed")
     add_episodes(folder, before, played)
@@ -135,7 +143,11 @@ class _OwnPopulation:
         agents, settings = rows.drop("row"), _settings(spec.settings, options)
         envs = agents["env"].unique(maintain_order=True)
         specs = [environment_spec(env, spec.backend, settings.atari_protocol) for env in envs]
-        check_evaluation(settings, specs[0])
+        if settings.eval_episode_limit is None and specs[0].episode_limit is None:
+            raise InvalidInput(
+                f"{envs[0]} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
+                "episode_limit=N)"
+            )
         population = make_population(agents, settings, specs, device, options.network)
         # Streams of their own: exploration and quantiles are not those of the evaluations while training.
         names = ("evaluation", "evaluation_action", "evaluation_quantiles")
@@ -145,7 +157,7 @@ class _OwnPopulation:
 
 def _settings(settings: TrainingSettings, options: EvaluationOptions) -> TrainingSettings:
     """Those of the run, with one episode per environment, and room for no replay."""
-    at_once = min(options.episodes, max(AT_ONCE, settings.eval_envs))
+    at_once = max(AT_ONCE, settings.eval_envs)
     return replace(
         settings,
         steps=1,
@@ -158,15 +170,16 @@ def _settings(settings: TrainingSettings, options: EvaluationOptions) -> Trainin
     )
 
 
-def _state_file(folder: Path, own: _OwnPopulation) -> Path:
-    file = newest_state(CheckpointPaths(folder, own.name))
-    if file is None:
+def _read_newest(folder: Path, own: _OwnPopulation, read: Callable[[Path], T]) -> T:
+    """The result of `read` for the newest state file of a population, which may be training."""
+    found = read_newest_state(CheckpointPaths(folder, own.name), read)
+    if found is None:
         agent = own.population.agents["agent"][0]
         raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    return file
+    return found
 
 
-def _trained_state(file: Path, own: _OwnPopulation) -> tuple[State, int]:
+def _trained_state(own: _OwnPopulation, file: Path) -> tuple[State, int]:
     """The state of the chosen agents with the weights in a file, and its step."""
     state = initial_state(own.population)
     groups = {"online.parameters.": state.online.parameters, "online.buffers.": state.online.buffers}
@@ -182,12 +195,12 @@ def _trained_state(file: Path, own: _OwnPopulation) -> tuple[State, int]:
 
 
 def _played(
-    own: _OwnPopulation, file: Path, seeds: range, threads: int | None, on_step: Callable[[int], object]
+    folder: Path, own: _OwnPopulation, seeds: range, threads: int | None, on_step: Callable[[int], object]
 ) -> pl.DataFrame:
     population = own.population
     with ExitStack() as stack:
         stack.enter_context(on_device(population.device, tf32=population.settings.tf32))
-        state, step = _trained_state(file, own)
+        state, step = _read_newest(folder, own, partial(_trained_state, own))
         environments = evaluation_environments(population, threads)
         stack.callback(environments.close)
         limit = environments.spec.episode_limit

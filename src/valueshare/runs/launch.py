@@ -21,8 +21,8 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
 
     The caller holds the folder's lock.
     """
-    began = time.monotonic()
-    records = run_folder.read_records(folder, skip_damaged=True)  # damaged phases run again
+    began, location = time.monotonic(), execution.url or folder  # a folder may be a copy
+    records = _without_old_ends(plan, run_folder.read_records(folder, skip_damaged=True))  # damaged phases run again
     display = Display(plan, records, console)
     logs: list[Events | WandbLog] = []
     if "tensorboard" in execution.log:
@@ -39,7 +39,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
         if new.height and callbacks_given:
             nonlocal records
             records = pl.concat([records, new]).unique(["agent", "step"], keep="last").sort("agent", "step")
-            call_all(callbacks_given, new, Run(folder, plan.agents, records, finished=False))
+            call_all(callbacks_given, new, Run(location, plan.agents, records, finished=False))
 
     def on_end(name: str, outcome: Outcome) -> None:
         outcomes[name] = outcome
@@ -65,4 +65,13 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
         say(console, line)
     finished = all(name in outcomes and outcomes[name].finished for name in plan.populations)
     failures = {name: end.reason for name, end in outcomes.items() if end.reason is not None}
-    return Run(folder, plan.agents, run_folder.read_records(folder), finished, failures)
+    return Run(location, plan.agents, run_folder.read_records(folder), finished, failures)
+
+
+def _without_old_ends(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:
+    """Records without the last evaluation of a run that was extended since, where the longer run has none."""
+    for spec in plan.populations.values():
+        ends = [step for step in spec.extended_from if step % spec.settings.eval_interval]
+        own = pl.col("agent").is_in(spec.agents["agent"].to_list())
+        records = records.filter(~(own & pl.col("step").is_in(ends)))
+    return records

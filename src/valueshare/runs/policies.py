@@ -1,6 +1,7 @@
 """Trained agents of a run folder: their weights, and policies made of them."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from valueshare.envs import announced_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.loading import newest_state
+from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.population.spec import PopulationSpec
@@ -30,7 +31,7 @@ def read_policy(
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
     check_own_network(folder, plan, network)
-    weights, step = _weights(folder, spec, agent)
+    weights, step = read_weights(folder, agent)
     table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
     for line in announced_imports([env]):
@@ -40,9 +41,15 @@ def read_policy(
     return Policy(population, weights, step)
 
 
-def read_weights(folder: Path, agent: int) -> dict[str, Tensor]:
-    """The state dictionary of one agent's network, as of its last finished phase."""
-    return _weights(folder, population_of(open_plan(folder), agent, folder), agent)[0]
+def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
+    """The state dictionary of one agent's network as of its last finished phase, and the step of that."""
+    spec = population_of(open_plan(folder), agent, folder)
+    row = spec.agents["agent"].index_of(agent)
+    assert row is not None
+    found = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
+    if found is None:
+        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
+    return found
 
 
 def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
@@ -67,12 +74,7 @@ def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) 
         )
 
 
-def _weights(folder: Path, spec: PopulationSpec, agent: int) -> tuple[dict[str, Tensor], int]:
-    """The parameters and buffers of an agent's network by name, and the steps for which it has learned."""
-    file = newest_state(CheckpointPaths(folder, spec.name))
-    if file is None:
-        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    row = spec.agents["agent"].index_of(agent)
+def _agent_weights(row: int, file: Path) -> tuple[dict[str, Tensor], int]:
     with safe_open(file, "pt") as stored:  # reads this agent's slice alone
         weights = {
             name.removeprefix(prefix): stored.get_slice(name)[row]

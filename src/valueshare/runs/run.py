@@ -54,7 +54,7 @@ class Run:
         """The state dictionary of one agent's network, as of the last finished phase."""
         agent = whole("agent", agent)
         with self._with_weights(agent) as folder:
-            return read_weights(folder, agent)
+            return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
         """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""

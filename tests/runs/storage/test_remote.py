@@ -1,9 +1,11 @@
 """Copies of runs at addresses: which files are sent and fetched, and in which order."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from valueshare.errors import InvalidInput
 from valueshare.runs.progress import read_progress
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.remote import Copy, is_small
@@ -24,6 +26,30 @@ def write_phase(folder: Path, phase: int, *, kept: int = 2) -> None:
     for path in own.iterdir():
         if path.suffix != ".partial" and int(path.name.split("-")[1][:6]) <= phase - kept:
             path.unlink()
+
+
+def test_weights_that_are_replaced_during_the_download_are_refused(
+    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = make_copy(tmp_path / "run", url)
+    for phase in range(2):
+        write_phase(writer.folder, phase)
+        writer.push_population(NAME)
+    get, reader = Store.get, Copy(tmp_path / "other", url)
+
+    def slow(self: Store, name: str, path: Path) -> bool:
+        if "/state-" in name:  # the manifests are here already
+            for phase in (2, 3):
+                write_phase(writer.folder, phase)
+                writer.push_population(NAME)
+        return get(self, name, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "get", slow)
+        with pytest.raises(InvalidInput, match="was trained on while it was read: give the command again"):
+            reader.pull_weights(NAME)
+    reader.pull_weights(NAME)
+    assert (reader.folder / f"checkpoints/{NAME}/state-000003.safetensors").read_bytes() == b"state 3"
 
 
 def make_copy(folder: Path, url: Url) -> Copy:
@@ -127,8 +153,8 @@ def test_names_that_lead_out_of_the_folder_are_not_fetched(
     copy = Copy(tmp_path / "run", url)
     copy.store.write("config.json", b"{}")
     for name in ("../config.json", "/config.json", "a/../../config.json", "./config.json", ".."):
-        sizes = {name: 2, "config.json": 2}
-        monkeypatch.setattr(copy.store, "sizes", lambda sizes=sizes: sizes)
+        stamps = dict.fromkeys((name, "config.json"), (2, ""))
+        monkeypatch.setattr(copy.store, "stamps", lambda stamps=stamps: stamps)
         copy.pull(lambda name: True)
         assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
             *("run", "run/config.json")
@@ -158,3 +184,28 @@ def test_news_are_progress_and_records(url: Url, tmp_path: Path) -> None:
     worker.store.write(f"progress/{NAME}.json", b"")  # half of it, this moment
     driver.pull_progress(at_once=True)
     assert read_progress(driver.folder, NAME).phases == 2  # it never goes back
+
+
+@pytest.mark.parametrize("news", [Copy.pull_progress, lambda copy, **_: copy.pull(is_small)])
+def test_a_phase_that_is_run_again_replaces_its_old_records(
+    url: Url, tmp_path: Path, news: Callable[..., None]
+) -> None:
+    """The last phase of a run that is extended; its files have as many bytes as before."""
+    worker, driver = make_copy(tmp_path / "worker", url), Copy(tmp_path / "driver", url)
+    for phase in (0, 1):
+        write_phase(worker.folder, phase)
+    worker.push()
+    driver.pull(is_small)
+    (driver.folder / "progress").mkdir()
+    progress = Path("progress") / f"{NAME}.json"
+    (driver.folder / progress).write_text('{"step": 1, "phases": 1, "seconds": 1, "attempts": 1}')
+    names = f"records/{NAME}-000001.parquet", f"checkpoints/{NAME}/checkpoint-000001.json"
+    for name in names:
+        new = (worker.folder / name).read_bytes().replace(b"1", b"7")
+        (worker.folder / name).write_bytes(new)
+    worker.push_population(NAME)
+    (worker.folder / progress).write_text('{"step": 2, "phases": 2, "seconds": 1, "attempts": 2}')
+    worker.push_progress(NAME)
+    news(driver, at_once=True)
+    for name in names:
+        assert (driver.folder / name).read_bytes() == (worker.folder / name).read_bytes()

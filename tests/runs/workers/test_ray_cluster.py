@@ -236,6 +236,20 @@ def test_drivers_that_end_and_one_too_many(
     assert_same_end(folder, long_run)
 
 
+def test_a_run_at_an_address_is_extended(
+    on_ray: tuple[str, ...], tmp_path: Path, cli: Cli, assert_same_end: Same
+) -> None:
+    """The driver reads the phase that is run again, instead of its copy of the shorter run."""
+    schedules = ("--step-size-schedule", "constant", "--epsilon-start", "0.1", "--replay-capacity", "5000")
+    whole, there = tmp_path / "whole", tmp_path / "there"
+    assert cli(*LONG, *schedules, "--steps", "600", "--out", whole)[0] == 0
+    assert cli(*LONG, *schedules, "--steps", "400", *on_ray, "--out", f"local://{there}")[0] == 0
+    code, out, err = cli("extend", f"local://{there}", "--steps", "600", *on_ray)
+    assert (code, err) == (0, "")
+    assert "at step 600: " in out
+    assert_same_end(there, whole)
+
+
 def test_a_run_at_an_address(
     on_ray: tuple[str, ...],
     long_run: Path,

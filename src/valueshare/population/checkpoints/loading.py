@@ -43,20 +43,26 @@ def latest_checkpoint(
     return _newest(paths, verified)
 
 
-def newest_state(paths: CheckpointPaths) -> Path | None:
-    """The state file of the newest checkpoint that has it whole; None before the first one."""
+def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | None:
+    """The result of `read` for the state file of the newest checkpoint that has it whole; None before the first one.
 
-    def find(body: dict[str, Any]) -> Path:
+    A process that trains the population may delete the file meanwhile: then it is read from a newer checkpoint.
+    """
+
+    def load(body: dict[str, Any]) -> T:
         state = paths.state(body["phase"])
         verify(state, body["state"][state.name])
-        return state
+        try:
+            return read(state)
+        except FileNotFoundError as error:
+            raise Damaged(f"{state.name}: deleted meanwhile") from error
 
-    return _newest(paths, find)
+    return _newest(paths, load)
 
 
 def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
-    manifests = sorted(paths.checkpoints.glob("checkpoint-*.json"), reverse=True)
+    manifests = _manifests(paths)
     damaged = False
     for path in manifests:
         try:
@@ -64,9 +70,16 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
         except EarlierEnd:
             continue
         except Damaged as damage:
+            if _manifests(paths)[:1] != manifests[:1]:  # training has replaced them since
+                return _newest(paths, load)
             damaged = True
             then = "there is none before it" if path == manifests[-1] else "using the checkpoint before it"
             _log.warning("%s is damaged (%s): %s", path.name, damage, then)
     if damaged:
         raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole: start the run again in a new folder")
     return None
+
+
+def _manifests(paths: CheckpointPaths) -> list[Path]:
+    """The manifests that are there, newest first."""
+    return sorted(paths.checkpoints.glob("checkpoint-*.json"), reverse=True)

@@ -13,8 +13,9 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from valueshare.errors import InvalidInput
 from valueshare.files import write_whole
-from valueshare.population.checkpoints.files import phase_of
+from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
 from valueshare.runs.progress import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import Store, Unreachable
@@ -54,7 +55,7 @@ class Copy:
     def __init__(self, folder: Path, url: Url | None) -> None:
         self.folder, self.url = folder, url
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
-        self._seen: dict[str, str] = {}  # stamps of progress
+        self._seen: dict[str, tuple[int, str]] = {}  # stamps of files at the address when they were downloaded
         self._due = 0.0
 
     @cached_property
@@ -76,12 +77,12 @@ class Copy:
         """Download the wanted files that are missing or different here."""
         if self.url is None:
             return
-        for name, size in self.store.sizes().items():
+        for name, stamp in self.store.stamps().items():
             if wanted(name) and _PLAIN.fullmatch(name):
-                path = self.folder / name
-                is_other = _size(path) != size or _CHANGING.fullmatch(name)
+                path, seen = self.folder / name, self._seen.get(name, stamp)
+                is_other = _size(path) != stamp[0] or stamp != seen or _CHANGING.fullmatch(name)
                 if not is_other or self.store.get(name, path):  # else a later phase replaced it
-                    self._sent[name] = _stamp(path)
+                    self._sent[name], self._seen[name] = _stamp(path), stamp
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
         """Upload new files: data first, then manifests, and the configuration last.
@@ -108,8 +109,11 @@ class Copy:
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
-        own = _of_population(population)
+        own, paths = _of_population(population), CheckpointPaths(self.folder, population)
         self.pull(lambda name: own(name) and ("/state-" in name or is_manifest(name)))
+        phases = [phase_of(path.name) or 0 for path in paths.checkpoints.glob("checkpoint-*.json")]
+        if phases and not any(paths.state(phase).is_file() for phase in phases):
+            raise InvalidInput(f"{population} at {self.url} was trained on while it was read: give the command again")
 
     def push_population(self, population: str) -> None:
         """Upload a finished phase; then delete older files that are no longer here.
@@ -158,11 +162,12 @@ class Copy:
                 text = self.store.read(name) or b""
                 if (phases := _phases(text)) is None:
                     continue  # it is being written
-                for phase in range(before, phases):
-                    manifest = f"checkpoints/{population}/checkpoint-{phase:06d}.json"  # if still there
-                    for file in (f"records/{population}-{phase:06d}.parquet", manifest):
-                        if not (self.folder / file).exists():
-                            self.store.get(file, self.folder / file)
+                for phase in range(before, phases):  # in place of those from before an extension
+                    for file in (
+                        f"records/{population}-{phase:06d}.parquet",
+                        f"checkpoints/{population}/checkpoint-{phase:06d}.json",  # if still there
+                    ):
+                        self.store.get(file, self.folder / file)
                 (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
                 write_whole(self.folder / name, [text], synced=False)
                 self._seen[name] = stamp

@@ -54,9 +54,12 @@ class Store:
         """The bytes of every file, by name."""
         return {name: int(about.get("size") or 0) for name, about in self._found(below, patient=patient).items()}
 
-    def stamps(self, below: str) -> dict[str, str]:
-        """A text that changes when a file does, by name."""
-        return {name: str(sorted(about.items())) for name, about in self._found(below).items()}
+    def stamps(self, below: str = "") -> dict[str, tuple[int, str]]:
+        """The bytes of every file, and a text that changes when it does, by name."""
+        return {
+            name: (int(about.get("size") or 0), str(sorted(about.items())))
+            for name, about in self._found(below).items()
+        }
 
     def read(self, name: str, *, patient: bool = True) -> bytes | None:
         """A small file; None where there is none."""
