@@ -82,8 +82,8 @@ def _available() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else None
+    fields = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(fields[0]) * 1024 if fields else None
 
 
 def _installed() -> int | None:

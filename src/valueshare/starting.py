@@ -67,10 +67,10 @@ def start(
         run_folder.check_absent(copy.folder, plan, copied=copy.is_remote)
         _poll_stop(execution)
         with cluster_for(execution.launcher) as cluster:
-            made = prepare(plan, execution, cluster, location)
-            _announce(console, made, copy, execution, begun=False)
-            with run_folder.created(copy.folder, made.plan, command, _used(made, execution), deviations):
-                return _launch(made, copy, execution, console, lambda: check_unfilled(copy))
+            prepared = prepare(plan, execution, cluster, location)
+            _announce(console, prepared, copy, execution, begun=False)
+            with run_folder.created(copy.folder, prepared.plan, command, _used(prepared, execution), deviations):
+                return _launch(prepared, copy, execution, console, lambda: check_unfilled(copy))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
@@ -91,14 +91,14 @@ def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
     A plan that does not fit is refused after its lines. Nothing is written.
     """
     with cluster_for(execution.launcher) as cluster:
-        made = prepare(plan, execution, cluster, compiles=False)
-        lines = [*in_full(made.plan), "", *made.lines]
+        prepared = prepare(plan, execution, cluster, compiles=False)
+        lines = [*in_full(prepared.plan), "", *prepared.lines]
         try:
-            memory = made.launcher.check(made.plan, execution)
+            memory = prepared.launcher.check(prepared.plan, execution)
         except DoesNotFit:
             yield from lines
             raise
-        estimate = made.launcher.estimate(made.plan, None, measure=True)
+        estimate = prepared.launcher.estimate(prepared.plan, None, measure=True)
     yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
@@ -162,8 +162,8 @@ def resume_run(
         _poll_stop(execution)
         with cluster_for(execution.launcher) as cluster, held(folder):
             workers = run_folder.stored_workers(folder)
-            made = prepare(plan, execution, cluster, location, begun=True, stored_workers=workers)
-            _announce(console, made, copy, execution, begun=True)
+            prepared = prepare(plan, execution, cluster, location, begun=True, stored_workers=workers)
+            _announce(console, prepared, copy, execution, begun=True)
 
             def begin() -> None:
                 copy.pull(is_small)  # another process may have resumed it meanwhile
@@ -172,17 +172,17 @@ def resume_run(
                 if steps is not None and config(run_folder.open_plan(folder)) != before:
                     raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
                 if steps is None:
-                    run_folder.note_resumption(folder, command, _used(made, execution))
+                    run_folder.note_resumption(folder, command, _used(prepared, execution))
                 else:
-                    run_folder.write_extension(folder, made.plan, command, _used(made, execution))
+                    run_folder.write_extension(folder, prepared.plan, command, _used(prepared, execution))
 
-            return _launch(made, copy, execution, console, begin)
+            return _launch(prepared, copy, execution, console, begin)
 
 
-def _used(made: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
+def _used(prepared: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
     """The options as they are stored with the run; the workers of a cluster are not those of a machine."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
-    resources = {**made.resources.to_json(), **cluster}
+    resources = {**prepared.resources.to_json(), **cluster}
     return run_folder.UsedOptions(resources, "tensorboard" in execution.log, execution.resolved_callbacks)
 
 
@@ -218,7 +218,7 @@ def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions, console: Cons
 
 
 def _launch(
-    made: Prepared, copy: Copy, execution: ExecutionOptions, console: Console, begin: Callable[[], None]
+    prepared: Prepared, copy: Copy, execution: ExecutionOptions, console: Console, begin: Callable[[], None]
 ) -> Run:
     """Run the plan; at an address, with its lease held and all new files sent there.
 
@@ -226,7 +226,7 @@ def _launch(
     """
     if copy.url is None:
         begin()
-        return launch(made.plan, copy.folder, execution, console, made.launcher)
+        return launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// is of one process alone: leave out workers")
     with leased(copy.store, lambda line: say(console, line)) as lease:
@@ -234,7 +234,7 @@ def _launch(
         copy.push()
         stop = execution.should_stop or (lambda: False)
         execution = execution._replace(url=copy.url, should_stop=lambda: lease.lost or stop())
-        run = launch(made.plan, copy.folder, execution, console, made.launcher)
+        run = launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
@@ -243,14 +243,14 @@ def _launch(
         return run
 
 
-def _announce(console: Console, made: Prepared, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> None:
+def _announce(console: Console, prepared: Prepared, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> None:
     """Refuse a plan that cannot be run; print what will be, and how long it will take."""
     for target in execution.log:
         (require_tensorboard if target == "tensorboard" else require_wandb)()
-    plan, launcher = made.plan, made.launcher
+    plan, launcher = prepared.plan, prepared.launcher
     memory = launcher.check(plan, execution)
     warning = launcher.check_location(copy.location)
-    say(console, *described(plan), *made.lines, f"memory: {memory}", f"run folder: {copy.location}")
+    say(console, *described(plan), *prepared.lines, f"memory: {memory}", f"run folder: {copy.location}")
     if warning is not None:
         say(console, f"note: {warning}")
     estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)

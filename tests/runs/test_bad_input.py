@@ -357,6 +357,6 @@ def test_too_many_seeds_are_refused_before_they_are_listed(
 ) -> None:
     code, _, text = cli(*command, "--seeds", seeds, "--out", tmp_path / "run")
     assert code == 2
-    assert text.startswith("valueshare: seeds = ")
+    assert text.startswith(("valueshare: seeds = ", "valueshare: seeds has more than 100,000 values"))
     assert text.count("\n") == 1
     assert not any(tmp_path.iterdir())

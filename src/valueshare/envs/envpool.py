@@ -34,8 +34,7 @@ from valueshare.envs.base import (
 )
 from valueshare.envs.one_hot import encoded
 from valueshare.errors import InvalidInput
-from valueshare.extras import install_command
-from valueshare.host_memory import refuse_without_memory
+from valueshare.extras import importing
 
 _UNLIMITED = 2**31 - 1  # what EnvPool writes for "no limit"
 
@@ -143,14 +142,8 @@ class EnvPoolEnvironments(Environments):
 
 def _envpool() -> Any:
     """The package, imported on first use: it takes a second and is an extra."""
-    try:
-        with _without_jax():
-            import envpool
-    except ImportError as missing:
-        refuse_without_memory("EnvPool", missing)
-        raise InvalidInput(
-            f"EnvPool is not installed: {install_command('train')}, or backend = 'gymnasium'"
-        ) from missing
+    with importing("EnvPool", "train", ", or backend = 'gymnasium'"), _without_jax():
+        import envpool
     return envpool
 
 

@@ -85,10 +85,7 @@ class CheckedEnvironment:
         try:
             returned: Any = self._env.reset(seed=seed)
             if not isinstance(returned, tuple) or len(returned) != 2:
-                raise EnvironmentFailed(
-                    f"the environment {self._spec.name} gave a {type(returned).__name__} in its "
-                    "reset, where (observation, info) is wanted"
-                )
+                raise self._gave(f"a {type(returned).__name__} in its reset, where (observation, info) is wanted")
             return self._checked(returned[0], "reset")
         except EnvironmentFailed:
             raise
@@ -105,9 +102,7 @@ class CheckedEnvironment:
         except RAISED as error:
             raise _failed(self._spec.name, "step", error) from error
         if not math.isfinite(got):  # agents would be frozen for it
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave reward {got} in its step: it must be finite"
-            )
+            raise self._gave(f"reward {got} in its step: it must be finite")
         return observation, got, ended, cut and not ended
 
     def render(self) -> Any:
@@ -121,25 +116,18 @@ class CheckedEnvironment:
 
     def _stepped(self, action: int) -> tuple[Any, Any, bool, bool]:
         """Observation, reward, terminated, truncated."""
+        # An array is a copy, which the environment may change.
+        own_action = self._first_action + action if self._bins is None else self._bins[action].copy()
         try:
-            seen, reward, ended, cut, _ = self._env.step(self._own_action(action))
+            seen, reward, ended, cut, _ = self._env.step(own_action)
         except (TypeError, ValueError) as error:
             if (given := _other_than_five(error)) is None:
                 raise
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave {given} in its step: return {STEP_VALUES}"
-            ) from None
+            raise self._gave(f"{given} in its step: return {STEP_VALUES}") from None
         for name, value in (("terminated", ended), ("truncated", cut)):
             if not _is_flag(value):
-                raise EnvironmentFailed(
-                    f"the environment {self._spec.name} gave {name} {_shown(value)} in its step, neither "
-                    f"True nor False: return {STEP_VALUES}"
-                )
+                raise self._gave(f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}")
         return seen, reward, bool(ended), bool(cut)
-
-    def _own_action(self, action: int) -> Any:
-        """The environment's own action; an array is a copy, which the environment may change."""
-        return self._first_action + action if self._bins is None else self._bins[action].copy()
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
@@ -149,16 +137,18 @@ class CheckedEnvironment:
                     return one_hot(self._spec, observation)
             except InvalidInput:
                 pass
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave observation {_shown(observation)} in its {doing}, which is "
-                "not a state of its observation_space"
+            raise self._gave(
+                f"observation {_shown(observation)} in its {doing}, which is not a state of its observation_space"
             )
         if (shape := np.shape(observation)) != self._spec.observation_shape:
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave an observation of shape {shape} in its "
-                f"{doing}, and its observation_space has {self._spec.observation_shape}"
+            raise self._gave(
+                f"an observation of shape {shape} in its {doing}, and its observation_space has "
+                f"{self._spec.observation_shape}"
             )
         return np.asarray(observation, self._spec.observation_dtype)
+
+    def _gave(self, words: str) -> EnvironmentFailed:
+        return EnvironmentFailed(f"the environment {self._spec.name} gave {words}")
 
 
 class GymnasiumEnvironments(Environments):
@@ -228,7 +218,7 @@ def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
     if not np.isfinite(observation).all():
         row = next(row for row in observation if not np.isfinite(row).all())
         raise EnvironmentFailed(
-            f"the environment {name} gave observation {_brief(row)} in its {doing}: it must be finite"
+            f"the environment {name} gave observation {_shown(row.tolist())} in its {doing}: it must be finite"
         )
 
 
@@ -245,10 +235,6 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
 
 def _shown(value: object) -> str:
     return " ".join(repr(value).split())[:60]
-
-
-def _brief(values: NDArray[Any]) -> str:
-    return " ".join(str(values.tolist()).split())[:60]
 
 
 def _is_flag(value: object) -> bool:

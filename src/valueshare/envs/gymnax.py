@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
 from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
 from valueshare.errors import InvalidInput, first_line
-from valueshare.extras import install_command
+from valueshare.extras import importing, install_command
 
 MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
 STICKY = 0.1  # probability that a MinAtar game repeats the action before
@@ -269,10 +269,8 @@ def _jax() -> Any:
     """The package, imported on first use."""
     # Without this, JAX takes three quarters of a GPU's memory for itself.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    try:
+    with importing("JAX", "jax"):
         import jax
-    except ImportError as missing:
-        raise InvalidInput(f"JAX is not installed: {install_command('jax')}") from missing
     if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # five games take a minute to compile
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
         config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))

@@ -71,10 +71,10 @@ def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) ->
 
 def step_size(population: Population, step: Tensor) -> Tensor:
     """Each agent's step size at step `step` []. Shapes: [] -> [P]."""
-    own, settings = population.hyperparameters.step_size, population.settings
+    constant, settings = population.hyperparameters.step_size, population.settings
     if settings.step_size_schedule == "constant":
-        return own
-    return own * (1 - step.to(own.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
+        return constant
+    return constant * (1 - step.to(constant.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
 
 
 def gradients_and_losses(

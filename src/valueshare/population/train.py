@@ -175,17 +175,17 @@ def check_replay_device(place: str | None, device: torch.device) -> None:
 def checked_device(device: str | torch.device) -> torch.device:
     """The device of that name, if it is here."""
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError as error:
         raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
     # Streams that wait for emulators must not hold up others, which they do where they share one of
     # the few connections that CUDA opens by itself.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    if found.type == "cuda" and (not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()):
+    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
         raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
-    if found.type not in ("cpu", "cuda"):
+    if chosen.type not in ("cpu", "cuda"):
         raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0")
-    return found
+    return chosen
 
 
 @contextmanager

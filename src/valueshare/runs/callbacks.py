@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput, callback_failed, first_line
-from valueshare.schema import Invalid, read_object
+from valueshare.runs.provenance import stored_provenance
 
 KEY = "callbacks"  # in provenance.json
 MOST = 16
@@ -37,10 +37,7 @@ def resolve_callbacks(given: Sequence[str | Function | Callback]) -> tuple[Callb
 
 def stored_callbacks(provenance: Path) -> list[str]:
     """The names of the callbacks of a run, from its `provenance.json`, which anybody may have written."""
-    try:
-        names = read_object(provenance).get(KEY, [])
-    except (OSError, Invalid):
-        return []
+    names = stored_provenance(provenance).get(KEY, [])
     if not isinstance(names, list) or len(names) > MOST:
         raise InvalidInput(f"{provenance} is damaged ({KEY} is no short list of names): put it back, or delete it")
     for name in names:

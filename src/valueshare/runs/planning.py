@@ -70,8 +70,8 @@ def make_plan(
         seeds = range(first_seed, first_seed + seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    several: list[Any] = listed(seeds)
-    seeds = [whole("seeds", seed) for seed in several]  # NumPy's too
+    numbers: list[Any] = listed(seeds, "seeds")
+    seeds = [whole("seeds", number) for number in numbers]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
@@ -108,10 +108,10 @@ def _environment(
 
     Pong becomes ALE/Pong-v5, and its protocol is always named.
     """
-    found = environment_spec(env, backend)
-    name = found.name if found.backend == "ale" else env
+    env_spec = environment_spec(env, backend)
+    name = env_spec.name if env_spec.backend == "ale" else env
     preset = overridden(preset_for(name, algorithms), given)
-    if found.backend == "ale":
+    if env_spec.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
         if given.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
             raise InvalidInput(
@@ -120,7 +120,7 @@ def _environment(
             )
         settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
         preset = preset._replace(settings=settings)
-    spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
+    spec = environment_spec(name, env_spec.backend, preset.settings.atari_protocol)
     check_evaluation(preset.settings, spec)
     return preset, replace(spec, name=name)
 
@@ -157,15 +157,15 @@ def described(plan: Plan) -> list[str]:
     specs = plan.populations.values()
     lines = []
     for label in dict.fromkeys(spec.label for spec in specs):
-        own = [spec for spec in specs if spec.label == label]
-        agents = how_many(sum(spec.agents.height for spec in own), "agent")
-        count = how_many(len(own), "population")
-        steps = how_many(own[0].settings.steps, "step")
+        same_label = [spec for spec in specs if spec.label == label]
+        agents = how_many(sum(spec.agents.height for spec in same_label), "agent")
+        count = how_many(len(same_label), "population")
+        steps = how_many(same_label[0].settings.steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
-        if own[0].settings.never_learns:
+        if same_label[0].settings.never_learns:
             lines.append(
                 f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
-                f"update_interval the first update is after step {own[0].settings.first_update:,}"
+                f"update_interval the first update is after step {same_label[0].settings.first_update:,}"
             )
     agents = how_many(plan.agents.height, "agent")
     in_all = how_many(sum(spec.agent_steps for spec in specs), "agent-step")
@@ -176,21 +176,21 @@ def in_full(plan: Plan) -> list[str]:
     """A plan with every setting that applies, as options of the command line, by environment."""
     lines = described(plan)
     for env, settings in plan.settings.items():
-        own = plan.agents.filter(pl.col("env") == env)
+        agents = plan.agents.filter(pl.col("env") == env)
         names = ("algorithm", "k", *PER_AGENT)
-        values: dict[str, Any] = {name: own[name].unique(maintain_order=True).to_list() for name in names}
-        seeds = own["seed"].unique().sort().to_list()
+        values: dict[str, Any] = {name: agents[name].unique(maintain_order=True).to_list() for name in names}
+        seeds = agents["seed"].unique().sort().to_list()
         # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
-        complete = own.height == len(seeds) * own.drop("agent", "seed").unique().height
+        complete = agents.height == len(seeds) * agents.drop("agent", "seed").unique().height
         described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
         if described_by_options:
             values |= {"seeds": len(seeds), "first_seed": seeds[0]}
         values |= settings.to_json()
-        unused = _unused_settings(settings, own["algorithm"].unique(), plan.device)
+        unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
         options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
         lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
         if not described_by_options:
-            lines.append(f"  {own.height} of these agents, with seeds {ranges(own['seed'])}")
+            lines.append(f"  {agents.height} of these agents, with seeds {ranges(agents['seed'])}")
     return lines
 
 

@@ -46,10 +46,10 @@ def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
     spec = population_of(open_plan(folder), agent, folder)
     row = spec.agents["agent"].index_of(agent)
     assert row is not None
-    found = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
-    if found is None:
+    newest = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
+    if newest is None:
         raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    return found
+    return newest
 
 
 def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:

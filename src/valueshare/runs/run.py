@@ -80,18 +80,18 @@ class Run:
             "k": None if k is None else number("k", k),
         }
         scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
-        found = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
-        if found.is_empty():
+        scored = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
+        if scored.is_empty():
             raise InvalidInput("no agent of this run has a score yet: resume it first")
         for column, value in wanted.items():
-            there = found[column].unique(maintain_order=True).to_list()
+            there = scored[column].unique(maintain_order=True).to_list()
             if value is not None and value not in there:
                 raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
             if value is not None:
-                found = found.filter(pl.col(column) == value)
+                scored = scored.filter(pl.col(column) == value)
             elif column == "env" and len(there) > 1:
                 raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(there)}")
-        return self.agent(found.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
+        return self.agent(scored.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
@@ -121,10 +121,10 @@ class Run:
         training. The weights are those of the last finished phase. `epsilon` and `episode_limit` are those of the run's
         own evaluations unless given; `device` "auto" is that of the run if it is here, else the CPU.
         """
-        own = EvaluationOptions(
+        options = EvaluationOptions(
             episodes, seeds_from, agents, epsilon, episode_limit, network, device, threads, progress
         )
-        return evaluate_run(self.folder, own).episodes
+        return evaluate_run(self.folder, options).episodes
 
     @property
     def evaluations(self) -> pl.DataFrame:
@@ -147,7 +147,7 @@ def open_run(folder: str | Path) -> Run:
     """The run in a folder or at an address, with its records so far."""
     location = resolve_location(folder)
     with reading_copies([location]) as copies:
-        (own,) = copies.folders
-        plan = open_plan(own)
-        finished = is_finished(own, plan, copied=own != location)
-        return Run(location, plan.agents, read_records(own), finished)
+        (readable,) = copies.folders
+        plan = open_plan(readable)
+        finished = is_finished(readable, plan, copied=readable != location)
+        return Run(location, plan.agents, read_records(readable), finished)

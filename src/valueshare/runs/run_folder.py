@@ -41,11 +41,11 @@ from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
 from valueshare.runs.progress import PROGRESS, rewind_progress
-from valueshare.runs.provenance import DEVIATIONS, provenance
+from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import AGENTS, PROVENANCE
-from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
+from valueshare.schema import CONFIG, Invalid, check_format, read_config
 
 # Everything that a run writes, at an address too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
@@ -159,27 +159,22 @@ def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
 
 def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], used: UsedOptions) -> None:
     """Add an entry to a list; a file that cannot be read is started anew, since no number depends on it."""
-    try:
-        stored = {"resumed": [], **read_object(folder / PROVENANCE)}
-        before = list(stored.get(name, ()))
-    except (OSError, Invalid, TypeError):
-        stored, before = {"resumed": []}, []
-    write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*before, entry]})
+    stored = {"resumed": [], **stored_provenance(folder / PROVENANCE)}
+    before = stored.get(name, [])
+    entries = [*before, entry] if isinstance(before, list) else [entry]
+    write_json(folder / PROVENANCE, {**stored, **used.kept, name: entries})
 
 
 def stored_workers(folder: Path) -> int:
-    """The worker processes that last trained this run; 0: not known, or more than the cores of a smaller machine.
-
-    A file that cannot be read is none: no number depends on it.
-    """
+    """The worker processes that last trained this run; 0: not known, or more than the cores of a smaller machine."""
+    stored = stored_provenance(folder / PROVENANCE)
     try:
-        stored = read_object(folder / PROVENANCE)
         every = [stored, *stored["resumed"], *stored.get("extended", [])]
         last = sorted(every, key=lambda one: str(one.get("started")))[-1]
         used, cores = last["resources"], last["machine"]["cores"]
         workers, here = 0 if "launcher" in used else used["workers"], available_cores()
         possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)
-    except (OSError, Invalid, AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         return 0
     return workers if possible else 0
 
@@ -201,10 +196,7 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
 
 def has_events(folder: Path) -> bool:
     """Whether this run writes TensorBoard events, since it began or was resumed."""
-    try:
-        return bool(read_object(folder / PROVENANCE)["tensorboard"])
-    except (OSError, Invalid, KeyError):
-        return False
+    return bool(stored_provenance(folder / PROVENANCE).get("tensorboard"))
 
 
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
