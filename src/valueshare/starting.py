@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from valueshare.envs import announced_imports
+from valueshare.envs import announce_imports
 from valueshare.errors import InvalidInput
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
@@ -147,8 +147,8 @@ def resume_run(
         elif finished:
             say(console, f"this run is finished: {location}")
             return _finished(plan, copy, execution, console)
-        say(console, *announced_imports(plan.backends))
-        callbacks = resumed_callbacks(execution.callbacks, folder / PROVENANCE, lambda line: say(console, line))
+        announce_imports(plan.backends)
+        callbacks = resumed_callbacks(execution.callbacks, folder / PROVENANCE)
         execution = execution._replace(callbacks=callbacks)
         try:
             check_device(plan, execution.launcher)

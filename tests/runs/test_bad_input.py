@@ -78,6 +78,10 @@ BAD = {
     "no device": (["--device", "gpu"], "device = 'gpu': write auto, cpu, cuda or cuda:0"),
     "no seeds": (["--seeds", "0"], "seeds = 0"),
     "step size": (["--step-size", "0"], "step_size = 0.0: write a number > 0"),
+    "the length of a constant step size": (
+        ["--step-size-schedule", "constant", "--step-size-steps", "100"],
+        "step_size_steps = 100 is the length of a linear step size: add step_size_schedule linear, or leave it out",
+    ),
     "phases": (
         ["--eval-interval", "100", "--checkpoint-interval", "30"],
         "no multiple of checkpoint_interval",

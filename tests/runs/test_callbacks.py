@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +110,11 @@ def test_an_exception_ends_the_run_where_it_can_be_resumed(
 
 
 def test_a_third_party_callback_is_announced_or_left_out(
-    tmp_path: Path, module: Path, cli: Callable[..., Any], tiny: dict[str, Any]
+    tmp_path: Path,
+    module: Path,
+    cli: Callable[..., Any],
+    tiny: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, left = tmp_path / "run", iter([False] * 45)
     run = valueshare.train(
@@ -122,6 +127,12 @@ def test_a_third_party_callback_is_announced_or_left_out(
     for command in ("report", "evaluate", "play"):
         cli(command, out, *(["--agent", "0", "--video", tmp_path / "a.gif"] if command == "play" else []))
         assert not mark.exists()
+    copy = shutil.copytree(out, tmp_path / "copy")
+    valueshare.resume(copy, progress=False)
+    assert capsys.readouterr().out == "importing own_callbacks for the callback own_callbacks:log\n"
+    assert mark.exists()
+    mark.unlink()
+    del sys.modules["own_callbacks"]
     code, said, _ = cli("resume", out, "--no-callbacks")
     assert (code, "importing" in said, mark.exists()) == (0, False, False)
     code, said, err = cli("resume", out, "--no-callbacks", "--callback", "own_callbacks:log")

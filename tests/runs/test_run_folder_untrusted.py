@@ -310,6 +310,22 @@ def test_play_and_resume_say_what_they_import(named: Path, cli: Cli) -> None:
     assert "importing" not in cli("resume", named / "run")[1]  # it is finished
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda folder: valueshare.resume(folder, progress=False),
+        lambda folder: valueshare.open_run(folder).evaluate(episodes=1, progress=False),
+        lambda folder: valueshare.open_run(folder).agent(0),
+    ],
+)
+def test_it_is_said_from_python_without_a_display_too(
+    use: Callable[[Path], object], named: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(named / "run")
+    assert capsys.readouterr().out == "importing marking for marking:own/Marked-v0\n"
+    assert (named / "imported").exists()
+
+
 def test_the_current_folder_is_no_place_for_modules(named: Path) -> None:
     """`python -m` puts it first in sys.path. PYTHONPATH is its user's own choice."""
     there = {**os.environ, "OMP_NUM_THREADS": "1"}

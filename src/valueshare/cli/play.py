@@ -1,6 +1,5 @@
 """The command `play`: a video of a trained agent, with its values beside the screen."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +60,6 @@ def play(
             max_steps=max_steps,
             overwrite=overwrite,
             on_step=at_step,
-            say=partial(print, flush=True),
         )
     from valueshare.text import how_many
     from valueshare.video.overlay import score_text

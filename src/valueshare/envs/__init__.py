@@ -106,10 +106,11 @@ def environment_spec(
     return gymnasium_spec(names[0])
 
 
-def announced_imports(env_ids: Iterable[str]) -> list[str]:
-    """A line for each environment whose name makes Gymnasium import a module, which is code."""
-    modules = {name: name.partition(":")[0] for name in env_ids if ":" in name}
-    return [f"importing {module} for {name}" for name, module in modules.items()]
+def announce_imports(env_ids: Iterable[str]) -> None:
+    """Print a line for each environment whose name makes Gymnasium import a module, which is code."""
+    for name in dict.fromkeys(env_ids):
+        if ":" in name:
+            print(f"importing {name.partition(':')[0]} for {name}", flush=True)
 
 
 def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str | AtariProtocol | None) -> Backend:

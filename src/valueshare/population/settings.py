@@ -128,6 +128,11 @@ class TrainingSettings:
                 f"replay_capacity = {self.replay_capacity} is smaller than batch_size = "
                 f"{self.batch_size}: make the replay at least one batch large"
             )
+        if self.step_size_steps is not None and self.step_size_schedule == "constant":
+            raise InvalidInput(
+                f"step_size_steps = {self.step_size_steps} is the length of a linear step size: add "
+                "step_size_schedule linear, or leave it out"
+            )
         if (self.eval_episodes > 0) == (self.eval_timesteps > 0):
             raise InvalidInput(
                 "evaluate by episodes or by timesteps: set one of eval_episodes and eval_timesteps "

@@ -45,17 +45,15 @@ def stored_callbacks(provenance: Path) -> list[str]:
     return names
 
 
-def resumed_callbacks(
-    given: Sequence[str | Function | Callback] | None, provenance: Path, say: Callable[[str], object]
-) -> tuple[Callback, ...]:
+def resumed_callbacks(given: Sequence[str | Function | Callback] | None, provenance: Path) -> tuple[Callback, ...]:
     """The callbacks that are given to a resumption, or else (None) those of the run.
 
-    `say` gets a line before a module that the run names is imported: it is code.
+    A line is printed before a module that the run names is imported: it is code.
     """
     if given is None:
-        given = stored_callbacks(provenance)
-        for name in stored_callbacks(provenance):
-            say(f"importing {name.partition(':')[0]} for the callback {name}")
+        given = names = stored_callbacks(provenance)
+        for name in names:
+            print(f"importing {name.partition(':')[0]} for the callback {name}", flush=True)
     return resolve_callbacks(given)
 
 

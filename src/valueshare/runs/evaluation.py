@@ -10,10 +10,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 import torch
-from rich.console import Console
 from safetensors import safe_open
 
-from valueshare.envs import announced_imports, environment_spec
+from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.checkpoints.files import CheckpointPaths
@@ -26,7 +25,6 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
-from valueshare.runs.display import say
 from valueshare.runs.evaluation_file import SCHEMA, add_episodes, only_writer, read_evaluations
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.policies import check_own_network
@@ -101,8 +99,7 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
         counted("threads", options.threads)
     chosen = _chosen_agents(folder, plan, options.agents)
     device = _device(plan, options.device)
-    console = Console(quiet=not options.progress)
-    say(console, *announced_imports(env for env in plan.backends if env in set(chosen["env"])))
+    announce_imports(chosen["env"])
     own = [_OwnPopulation.of(spec, chosen, options, device) for spec in plan.populations.values()]
     playing = [one for one in own if one is not None]
     for one in playing:  # refused before anything is played

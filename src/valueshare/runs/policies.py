@@ -1,6 +1,5 @@
 """Trained agents of a run folder: their weights, and policies made of them."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from valueshare.envs import announced_imports, environment_spec
+from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import read_newest_state
@@ -21,12 +20,10 @@ from valueshare.runs.run_folder import open_plan
 from valueshare.runs.storage.locations import Location
 
 
-def read_policy(
-    folder: Path, agent: int, network: NetworkFactory | None = None, say: Callable[[str], object] = lambda line: None
-) -> Policy:
+def read_policy(folder: Path, agent: int, network: NetworkFactory | None = None) -> Policy:
     """An agent of the run in a folder, as of its last finished phase.
 
-    `network` is the run's own factory, if it has one. `say` gets a line before a module that the run names is imported.
+    `network` is the run's own factory, if it has one. A line is printed before a module that the run names is imported.
     """
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
@@ -34,8 +31,7 @@ def read_policy(
     weights, step = read_weights(folder, agent)
     table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
-    for line in announced_imports([env]):
-        say(line)
+    announce_imports([env])
     env_spec = environment_spec(env, spec.backend, spec.settings.atari_protocol)
     population = make_population(table, spec.settings, env_spec, torch.device("cpu"), network)
     return Policy(population, weights, step)

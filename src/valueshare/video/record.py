@@ -65,13 +65,12 @@ def play(
     overwrite: bool = False,
     network: NetworkFactory | None = None,
     on_step: Callable[[RolloutStep], None] | None = None,
-    say: Callable[[str], object] = lambda line: None,
 ) -> Played:
     """Roll out an agent of a run, and write a video with its values beside the screen.
 
     The agent is as it was after its last finished phase, and acts as in evaluation. `epsilon` is that of the run's
     evaluations unless given. `max_steps` truncates episodes. `network` is the factory of a run that has its own.
-    `on_step` is called with every step before it is drawn, and `say` with a line before a module that the run names is
+    `on_step` is called with every step before it is drawn. A line is printed before a module that the run names is
     imported.
     """
     place, path = resolve_location(folder), Path(video)
@@ -81,7 +80,7 @@ def play(
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise InvalidInput(f"epsilon = {epsilon}: a probability lies in [0, 1]")
-    trained = read_policy(place, agent, network, say)
+    trained = read_policy(place, agent, network)
     step_limit(trained, max_steps)  # or refuse, before anything is made
     check_target(path, overwrite=overwrite)
     settings, env = trained.population.settings, trained.population.env
