@@ -34,7 +34,7 @@ BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 EXACT = 6  # seeds up to which every resample is counted, and none is drawn
 MAX_SHOWN = 9  # lines at first; the others are a click away
-CLOCK = "seconds"  # the column of the time since the start of the run, where a table has it
+CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
 

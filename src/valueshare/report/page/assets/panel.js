@@ -116,7 +116,7 @@
           xs: known.map((i) => (isClock ? xs[i] / size : xs[i])), mean: kept(0), low: kept(1), high: kept(2),
           seeds: state.seeds ? Array.from({ length: curve[4] }, (_, i) => kept(3 + i)) : [] };
       });
-    return { view, curves, x: isClock ? `wall clock (${unit})` : "timesteps", unit: isClock ? unit : "timesteps" };
+    return { view, curves, x: isClock ? `${unit} of training (whole population)` : "timesteps", unit: isClock ? unit : "timesteps" };
   }
   function redraw() {
     fillChoices();
