@@ -60,8 +60,8 @@ def test_it_ends_as_a_run_of_that_length(
     assert starts == [{"from": a, "to": b} for a, b in zip(first, [*first[1:], 240], strict=True)]
     assert listed[-1]["command"] == "valueshare extend --steps 240"
     for agent in read_results(own).table.partition_by("agent"):  # times are known, of every evaluation
-        steps, seconds = agent["step"].to_list(), agent["seconds"].to_list()
-        assert (steps, seconds[0]) == ([0, 50, 100, 150, 200, 240], 0.0)
+        evaluated, seconds = agent["step"].to_list(), agent["seconds"].to_list()
+        assert (evaluated, seconds[0]) == ([0, 50, 100, 150, 200, 240], 0.0)
         assert seconds == sorted(set(seconds))
         assert seconds[-1] < time.monotonic() - began
 

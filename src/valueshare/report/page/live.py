@@ -79,7 +79,7 @@ class Follower:
             return False
         self.seen = now
         try:
-            results = read_results(self.paths, max_result_size=self.limit)
+            results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
             return True
