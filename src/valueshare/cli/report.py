@@ -33,7 +33,8 @@ def report(
     PFRL's scores.txt, Stable-Baselines3's evaluations.npz, or folders of them.
 
     Args:
-        runs: Run folders or addresses, or results of other programs; several are combined.
+        runs: Run folders or addresses, or results of other programs; several are combined, or compared if they have the
+            same agents.
         out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or an address.
         figures: Names of figures; left out: all for which there are results.
         compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); left out: each with its baseline.

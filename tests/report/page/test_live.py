@@ -282,6 +282,22 @@ def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
     assert fingerprint([run]) != before
 
 
+def test_the_time_of_an_evaluation_that_comes_later_is_shown(run: Path) -> None:
+    """The progress file is written last, and every second: only its evaluations count."""
+    follower = Follower([run], resamples=50)
+    follower.refresh()
+    progress = run / "progress" / "p.json"
+    progress.parent.mkdir()
+    progress.write_text('{"seconds": 3.0}')
+    follower.refresh()
+    assert b'"clock":[' not in follower.view.content
+    progress.write_text('{"seconds": 4.0}')
+    assert not follower.refresh()
+    progress.write_text('{"seconds": 4.0, "evaluations": [[10, 4.0]]}')
+    assert follower.refresh()
+    assert b'"clock":[' in follower.view.content
+
+
 def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, visit: Visiting) -> None:
     follower, port = served
     seen = visit()

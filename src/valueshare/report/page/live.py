@@ -15,6 +15,7 @@ import polars as pl
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
+from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import report_data
 from valueshare.report.figure_registry import FIGURES, drawn_from
 from valueshare.report.page.results import Live, results_page, waiting_page
@@ -78,7 +79,7 @@ class Follower:
             return False
         self.seen = now
         try:
-            results = read_results(self.paths, max_result_size=self.limit)
+            results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
             return True
@@ -107,9 +108,9 @@ def check(paths: Sequence[Path]) -> list[Path]:
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """A checksum of names, sizes and times of the files of records, and of manifests.
+    """A checksum of names, sizes and times of files of records and manifests, and of the number of timed evaluations.
 
-    A phase counts when its manifest is there, which comes after its records.
+    A phase counts when its manifest is there, which comes after its records. The time of its evaluation comes last.
     """
     found = []
     for path in paths:
@@ -121,6 +122,8 @@ def fingerprint(paths: Sequence[Path]) -> str:
                 except FileNotFoundError:
                     continue  # being replaced: the next check sees its successor
                 found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
+            elif file.parent.name == PROGRESS and file.suffix == ".json":  # written every second
+                found.append(f"{file} {len(read_progress(file.parents[1], file.stem).evaluations)}")
     return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
 
 

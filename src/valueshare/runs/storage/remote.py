@@ -16,7 +16,7 @@ from pathlib import Path
 from valueshare.errors import InvalidInput
 from valueshare.files import write_whole
 from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
-from valueshare.runs.progress import PROGRESS, read_progress
+from valueshare.records import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import Store, Unreachable
 from valueshare.schema import CONFIG
