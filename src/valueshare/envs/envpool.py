@@ -9,7 +9,6 @@ What EnvPool does by itself, and how it is used here:
 - A pool takes its seeds only when it is made. `reset` makes a new one (2,040 LunarLanders: 0.1 s).
 """
 
-import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator
@@ -43,14 +42,15 @@ def known_names() -> list[str]:
     return list(_envpool().list_all_envs())
 
 
-def envpool_spec(env_id: str) -> EnvironmentSpec:
+def envpool_spec(env_id: str, episode_limit: int | None = None) -> EnvironmentSpec:
     spec = _pool_spec(env_id)
-    limit = int(spec.config.max_episode_steps)
+    own_limit = int(spec.config.max_episode_steps)
     if spec.config.max_num_players != 1:
         raise InvalidInput(f"{env_id} has several players: choose an environment with one")
     with _without_space_warnings():
         spaces = spec.observation_space, spec.action_space
-    return spec_from_spaces(env_id, "envpool", *spaces, None if limit >= _UNLIMITED else limit)
+    limit = checked_limit(episode_limit, None if own_limit >= _UNLIMITED else own_limit)
+    return spec_from_spaces(env_id, "envpool", *spaces, limit)
 
 
 def pool_actions(env_id: str) -> NDArray[Any]:
@@ -66,10 +66,7 @@ class EnvPoolEnvironments(Environments):
     def __init__(
         self, env_id: str, count: int, *, threads: int | None = None, episode_limit: int | None = None
     ) -> None:
-        spec = envpool_spec(env_id)
-        limit = checked_limit(episode_limit, spec.episode_limit)
-        self.spec = dataclasses.replace(spec, episode_limit=limit)
-        self.count = count
+        self.spec, self.count = envpool_spec(env_id, episode_limit), count
         self._threads = min(threads or available_cores(), count)
         self._actions = pool_actions(env_id)
         self._pool: Any = None

@@ -5,7 +5,6 @@ Python, where threads share one interpreter lock (32 CartPoles: 0.28 ms per step
 and a loop in the background makes the learner wait for the interpreter instead.
 """
 
-import dataclasses
 import math
 import re
 import signal
@@ -41,13 +40,13 @@ def known_names() -> list[str]:
     return list(gymnasium.registry)
 
 
-def gymnasium_spec(env_id: str) -> EnvironmentSpec:
+def gymnasium_spec(env_id: str, episode_limit: int | None = None) -> EnvironmentSpec:
     try:
         env = make_one(env_id, None)
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     try:
-        limit = None if env.spec is None else env.spec.max_episode_steps
+        limit = checked_limit(episode_limit, None if env.spec is None else env.spec.max_episode_steps)
         observations = getattr(env, "observation_space", None)
         actions = getattr(env, "action_space", None)
         return spec_from_spaces(env_id, "gymnasium", observations, actions, limit)
@@ -155,10 +154,7 @@ class GymnasiumEnvironments(Environments):
     """E Gymnasium environments, each with its own generator, started by `reset(seed=...)`."""
 
     def __init__(self, env_id: str, count: int, *, episode_limit: int | None = None) -> None:
-        spec = gymnasium_spec(env_id)
-        limit = checked_limit(episode_limit, spec.episode_limit)
-        self.spec = dataclasses.replace(spec, episode_limit=limit)
-        self.count = count
+        self.spec, self.count = gymnasium_spec(env_id, episode_limit), count
         self._envs: list[CheckedEnvironment] = []
         self._observation = self._empty()  # [E, ...] what was last there to act on
         self._sent: tuple[list[int], Iterable[int]] | None = None  # actions, rows to step
