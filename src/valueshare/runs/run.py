@@ -80,18 +80,18 @@ class Run:
             "k": None if k is None else number("k", k),
         }
         scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
-        scored = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
-        if scored.is_empty():
+        found = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
+        if found.is_empty():
             raise InvalidInput("no agent of this run has a score yet: resume it first")
         for column, value in wanted.items():
-            there = scored[column].unique(maintain_order=True).to_list()
+            there = found[column].unique(maintain_order=True).to_list()
             if value is not None and value not in there:
                 raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
             if value is not None:
-                scored = scored.filter(pl.col(column) == value)
+                found = found.filter(pl.col(column) == value)
             elif column == "env" and len(there) > 1:
                 raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(there)}")
-        return self.agent(scored.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
+        return self.agent(found.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
@@ -138,8 +138,8 @@ class Run:
         """A folder with what reading one agent needs."""
         with working_copy(self.folder) as copy:
             copy.pull(lambda name: name in PLAN_FILES)
-            spec = population_of(open_plan(copy.folder), agent, self.folder)
-            copy.pull_weights(spec.name)
+            if copy.is_remote:
+                copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
             yield copy.folder
 
 
