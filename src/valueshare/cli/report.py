@@ -74,7 +74,7 @@ def print_written(written: "Written", folder: Location) -> None:
 
 
 def watch(
-    runs: RunFolders, /, *, port: int = 8_011, clips: bool = True, max_result_size: MaxResultSize = "2GB"
+    runs: RunFolders, /, *, port: int = 8_011, no_clips: bool = False, max_result_size: MaxResultSize = "2GB"
 ) -> None:
     """Show runs in a browser while they train; the page is updated after each phase.
 
@@ -84,7 +84,7 @@ def watch(
     Args:
         runs: Run folders, addresses, or other results that `valueshare report` reads; several are combined.
         port: Port on 127.0.0.1; 0: any free port.
-        clips: After each evaluation, render a few seconds of the best agent, in a process of low priority.
+        no_clips: Do not render a few seconds of the best agent after each evaluation.
     """
     let_threads_sleep()
     from valueshare.report.page.clips import Clips
@@ -98,7 +98,7 @@ def watch(
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
-        rendered = stack.enter_context(closing(Clips(copies.named))) if clips else None
+        rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
         follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, own_port = serving.socket.getsockname()

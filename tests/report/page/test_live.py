@@ -289,19 +289,20 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
 COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
-def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
+@pytest.mark.parametrize("options", ["", ", no_clips=True"])
+def test_ctrl_c_ends_it_cleanly(run: Path, options: str) -> None:
     other = shutil.copytree(run, run.with_name("other"))
     config = json.loads((other / "config.json").read_text().replace("Here", "There"))
     (other / "config.json").write_text(json.dumps(config))
     agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))
     agents.write_parquet(other / "agents.parquet")
-    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0)"]
+    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0{options})"]
     with subprocess.Popen(
         [*words, str(run), str(other)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(run.parent)},
         # A shell has its background jobs ignore Ctrl-C, and their children with them.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
@@ -311,10 +312,12 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
         port = int(line.split(":")[2].split("/")[0])
         assert line == f"http://127.0.0.1:{port}/ shows {run} and 1 more; Ctrl-C ends it\n"
         assert ask(port, "/state.json")[0].status == 200
+        assert len(list(run.parent.glob("valueshare-clips-*"))) == (0 if options else 1)
         process.send_signal(signal.SIGINT)
         try:
             assert process.wait(timeout=120) == 0
         finally:
             process.kill()  # or leaving this block would wait for ever
+        assert not list(run.parent.glob("valueshare-clips-*"))
         assert process.stdout.read() == ""
         assert process.stderr.read() == "stopped\n"
