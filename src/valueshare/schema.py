@@ -26,6 +26,7 @@ DEVICE = r"(cpu|cuda)(:[0-9]{1,3})?"
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16,128}\Z")]
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Positive = Annotated[int, Meta(ge=1, le=10**12)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 T = TypeVar("T")
 
@@ -107,8 +108,9 @@ class Progress(Struct, frozen=True):
 
     step: Count = 0
     phases: Count = 0  # that are finished
-    seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    seconds: Seconds = 0.0
     attempts: Count = 0
+    evaluations: tuple[tuple[Count, Seconds], ...] = ()  # the step of each, and the time it took until then
 
 
 class StoredLease(Struct, frozen=True):

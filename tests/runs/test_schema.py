@@ -14,11 +14,10 @@ import pytest
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import newest_state
-from valueshare.records import read_tables
+from valueshare.records import read_progress, read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan
-from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
 from valueshare.schema import Invalid, Progress, body_checksum, read_object
@@ -210,7 +209,15 @@ def test_records_are_read_by_plain_names_alone(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ['{"step": -1}', '{"seconds": "x"}', '{"seconds": NaN}', '{"phases": 1e400}', "[]", DEEP],
+    [
+        '{"step": -1}',
+        '{"seconds": "x"}',
+        '{"seconds": NaN}',
+        '{"phases": 1e400}',
+        "[]",
+        DEEP,
+        '{"evaluations": [[1, -1.0]]}',
+    ],
 )
 def test_progress_that_does_not_fit_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "progress").mkdir()

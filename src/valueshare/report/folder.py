@@ -25,7 +25,7 @@ from valueshare.files import (
     write_json,
     write_whole,
 )
-from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, write_table
+from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD, write_table
 from valueshare.report.figures.style import as_svg, save
 from valueshare.report.page.elements import Picture
 from valueshare.runs.directory import (
@@ -35,7 +35,6 @@ from valueshare.runs.directory import (
     remove_leftovers_beside,
     staging_folder,
 )
-from valueshare.runs.progress import PROGRESS
 from valueshare.schema import read_config
 
 # Of a run alone: files there count as its own, or are removed with the next phase.

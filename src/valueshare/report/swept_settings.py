@@ -12,8 +12,8 @@ from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tun
 from valueshare.report.data import ReportData, diverged
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
-from valueshare.report.figures.style import plain_of, split_settings
-from valueshare.text import ALGORITHM_NAMES, how_many
+from valueshare.report.figures.style import look, plain_of, without_settings
+from valueshare.text import how_many
 
 MOST_MAPS = 12  # in one figure
 MOST_VALUES = 40  # of one setting: more are no grid, or none that can be read
@@ -35,7 +35,7 @@ class Grid(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{game(self.env)}, {ALGORITHM_NAMES.get(self.algorithm, self.algorithm)}"
+        return f"{game(self.env)}, {look(self.algorithm, None).label}"
 
     @property
     def names(self) -> tuple[str, str]:
@@ -98,7 +98,7 @@ def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...
 
 def _with_base(data: ReportData) -> pl.DataFrame:
     """The runs of a report with k as a number, and the name of the algorithm without settings."""
-    names = {name: split_settings(name)[0] for name in data.main["algorithm"].unique()}
+    names = {name: without_settings(name) for name in data.main["algorithm"].unique()}
     return data.main.with_columns(
         shared_k="k", k="k_number", base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String)
     )

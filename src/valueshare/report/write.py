@@ -24,9 +24,9 @@ from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
 from valueshare.report.folder import Drawn, check_out, filled_whole, named_in_errors, write_files
-from valueshare.report.notes import one_per_kind
+from valueshare.report.notes import one_per_kind, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
-from valueshare.report.page.about import deviations, short_names, shortened
+from valueshare.report.page.about import deviations
 from valueshare.report.page.results import results_page
 from valueshare.report.swept_settings import find_tuned
 from valueshare.report.tables import (
@@ -112,7 +112,7 @@ def _write(
         with filled_whole(folder) as filling:
             write_files(filling, drawn, {"report.json": _about(written, drawn, sources)})
         return written
-    results = read_results(paths, max_result_size=max_result_size)
+    results = read_results(paths, max_result_size=max_result_size, repeated=True)
     data = report_data(results, resamples)
     asked_pairs(data, compare)  # refuses what is not there before anything is drawn
     with filled_whole(folder) as filling:  # refuses before the work begins

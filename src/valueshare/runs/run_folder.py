@@ -36,14 +36,14 @@ from valueshare.population.checkpoints.loading import newest_state
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import CHECKPOINTS, EVALUATIONS, RECORDS, TENSORBOARD, read_tables
+from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import Callback
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
-from valueshare.runs.progress import PROGRESS, rewind_progress
+from valueshare.runs.progress import rewind_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location

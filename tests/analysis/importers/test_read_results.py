@@ -67,6 +67,17 @@ def test_a_run_folder(tmp_path: Path) -> None:
     assert source.config["kind"] == "training"
 
 
+def test_a_run_folder_has_the_time_of_its_evaluations_where_it_is_known(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    assert "seconds" not in read_results(run).table.columns
+    (run / "progress").mkdir()
+    (run / "progress" / "population-0.json").write_text('{"evaluations": [[10, 2.5], [10, 2.5], [20, 9.0]]}')
+    table = read_results(run).table
+    assert table.select("agent", "step", "seconds").rows() == [(0, 0, 0.0), (0, 10, 2.5), (1, 0, 0.0), (1, 10, 2.5)]
+    (run / "progress" / "population-0.json").write_text('{"evaluations": [[20, 9.0]]}')  # of a run that was resumed
+    assert read_results(run).table["seconds"].to_list() == [0.0, None, 0.0, None]
+
+
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 def test_provenance_with_what_json_cannot_say_is_not_used(tmp_path: Path, number: str) -> None:
     run = run_folder(tmp_path / "run")

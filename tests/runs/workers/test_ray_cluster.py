@@ -24,8 +24,8 @@ from valueshare import starting
 from valueshare.cli import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.records import read_progress
 from valueshare.runs.execution import ExecutionOptions
-from valueshare.runs.progress import read_progress
 
 pytestmark = [
     pytest.mark.slow,

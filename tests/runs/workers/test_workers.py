@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import valueshare
+from valueshare.records import read_progress
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.progress import read_progress
 from valueshare.runs.storage.copies import finished_phases
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -70,7 +70,7 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     config = read_config(folder)
     limit = SizeLimit() if limit is None else limit
     agents = read_agents(folder, limit)
-    tables = [table for table in read_tables(folder, limit=limit) if not table.is_empty()]
+    tables = [table for table in read_tables(folder, limit=limit, seconds=True) if not table.is_empty()]
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
     records = pl.concat(tables, how="diagonal_relaxed")

@@ -82,6 +82,7 @@ class Look(NamedTuple):
         return self.line == other.line and _apart(self.colour, other.colour) < LEAST_APART
 
 
+RUN = "run"  # in a name like a setting, and the last of them: one of several runs of the same agents
 _COLOURS = {
     "dqn": BLUE,
     "dueling-dqn": SKY,
@@ -93,7 +94,7 @@ _COLOURS = {
     "ib-iqn": INK,  # k = n
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
-_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer'))})=\S+)+$")
+_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer', RUN))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 _SPARE = (*_OTHERS, "#EE3377", "#6A3D9A", "#B8860B", "#4D4D4D", "#00A2C7", "#7CB342")
 
@@ -107,7 +108,8 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     name, setting = split_settings(algorithm)
     label = algorithm_label(name, k, n)
     if setting:  # one of several that differ in it
-        label = f"{label} with {setting_text(setting)}"
+        swept, _, run = f" {setting}".partition(f" {RUN}=")
+        label += (f" with {setting_text(swept.strip())}" if swept else "") + (f", run {run}" if run else "")
     if setting or algorithm not in _COLOURS:
         colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
     elif algorithm not in _AT_ONE:
@@ -158,6 +160,12 @@ def split_settings(algorithm: str) -> tuple[str, str]:
     """A name and the settings after it: ib-dqn step_size=0.001, but Rainbow DQN is all name."""
     found = _SETTINGS.search(algorithm)
     return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")
+
+
+def without_settings(algorithm: str) -> str:
+    """A name without the settings after it, but with its run."""
+    name, settings = split_settings(algorithm)
+    return " ".join([name, *(one for one in settings.split() if one.startswith(f"{RUN}="))])
 
 
 def setting_text(setting: str) -> str:

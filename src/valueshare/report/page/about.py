@@ -1,8 +1,7 @@
 """The runs of a report: agents, settings, machine, libraries, and the command to repeat them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -50,23 +49,6 @@ def subtitle(data: ReportData) -> str:
         f"{how_many(runs, 'agent')}: {', '.join(parts)} each; up to {millions(int(table['step'].to_numpy().max()))} "
         f"timesteps, {how_many(max(points), 'evaluation')}."
     )
-
-
-def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """The shortest last components that tell folders apart: pages go to other people."""
-    longest = max((len(Path(path).parts) for path in paths), default=1)
-    for count in range(1, longest + 1):
-        names = {path: "/".join(Path(path).parts[-count:]) for path in paths}
-        if len(set(names.values())) == len(names):
-            return names
-    return {path: path for path in paths}
-
-
-def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
-    """Notes with the short names of folders in them."""
-    for path in sorted(names, key=len, reverse=True):
-        notes = [note.replace(path, names[path]) for note in notes]
-    return list(notes)
 
 
 def deviations(results: Results) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from valueshare.files import write_whole
 from valueshare.population.checkpoints.files import phase_of
-from valueshare.runs.progress import PROGRESS, read_progress
+from valueshare.records import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store, Unreachable
 from valueshare.schema import CONFIG

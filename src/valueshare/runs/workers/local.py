@@ -17,10 +17,10 @@ from valueshare.host_memory import is_out_of_memory
 from valueshare.population import memory
 from valueshare.population.network_check import check_network
 from valueshare.population.train import checked_device
+from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import is_population_finished
 from valueshare.runs.shards import balanced, length, longest_first
 from valueshare.runs.storage.copies import finished_phases

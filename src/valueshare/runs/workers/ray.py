@@ -18,10 +18,10 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
+from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.progress import read_progress
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_small

@@ -19,10 +19,11 @@ from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
+from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Plan, config, from_config
-from valueshare.runs.progress import ProgressFile, progress_lock, read_progress
+from valueshare.runs.progress import ProgressFile, progress_lock
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Url
@@ -102,8 +103,8 @@ def _train(
 ) -> bool:
     progress = ProgressFile(folder, spec.name)
 
-    def write_progress(step: int, phases: int | None = None) -> None:
-        progress.write(step, phases)
+    def write_progress(step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
+        progress.write(step, phases, evaluated=evaluated)
         if copy is not None:
             copy.push_progress(spec.name)
 
@@ -116,7 +117,7 @@ def _train(
     def on_phase(report: PhaseReport) -> None:
         if copy is not None:
             copy.push_population(spec.name)
-        write_progress(report.step, report.phase + 1)
+        write_progress(report.step, report.phase + 1, evaluated=not report.records.is_empty())
         callbacks.on_phase(spec.name, report.step, report.records)
 
     return train_population(
