@@ -1,66 +1,50 @@
 """The plan of an Atari study, printed before it starts: agents, populations, memory, hours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from valueshare.cli.arguments import AgentGroups, Threads
+from valueshare.cli.study import StudyExecution, StudyRun
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.storage.locations import Location
 from valueshare.text import how_many
 
 if TYPE_CHECKING:
-    from valueshare.experiments.atari import AtariStudy
+    from valueshare.experiments.study import Study
     from valueshare.resources import Prepared
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
 
 
-@dataclass(frozen=True)
-class StudyExecution:
-    """Options of running a study; none of them changes an agent's random numbers."""
-
-    out: str | None = None
-    """Folder of runs and report; left out: results/STUDY-SCALE."""
-    plan: bool = False
-    """Print agents, populations, memory and hours, without running anything."""
-    rate: float | None = None
-    """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
-    threads: Threads = 0
-    groups: AgentGroups = 0
-
-
-class StudyRun(NamedTuple):
-    """One run of a study, or what a shard has of it."""
-
-    name: str
-    plan: "Plan"
-    folder: Location
-    begun: bool  # a run of this very plan is in the folder
-
-    @property
-    def stored_workers(self) -> int:
-        """The worker processes of the run that is in the folder; 0: not known."""
-        from valueshare.runs.run_folder import stored_workers
-
-        return stored_workers(self.folder) if self.begun and isinstance(self.folder, Path) else 0
-
-
-def print_plan(
-    study: "AtariStudy",
-    study_runs: Sequence[StudyRun],
+def announce_atari(
     options: AtariOptions,
     running: StudyExecution,
+    study: "Study",
+    study_runs: Sequence[StudyRun],
     execution: "ExecutionOptions",
-    prepared: "Sequence[Prepared]",
 ) -> None:
     """Print agents, populations, memory and hours of a study; refuse one that cannot run.
 
     Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
     are not counted: part of it is done.
     """
+    from valueshare.resources import cluster_for, prepare
+
+    with cluster_for(execution.launcher) as cluster:
+        prepared = [
+            prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=run.stored_workers, compiles=False)
+            for run in study_runs
+        ]
+        _print_plan(options, running, study, study_runs, execution, prepared)
+
+
+def _print_plan(
+    options: AtariOptions,
+    running: StudyExecution,
+    study: "Study",
+    study_runs: Sequence[StudyRun],
+    execution: "ExecutionOptions",
+    prepared: "Sequence[Prepared]",
+) -> None:
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
 
@@ -100,7 +84,7 @@ def print_plan(
         raise refusal
 
 
-def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) -> list[str]:
+def _departures(study: "Study", options: AtariOptions, *, in_full: bool) -> list[str]:
     """Where a study departs from the paper; of a smaller scale, that it does and who lists it."""
     if in_full or options.scale == "paper":
         return [f"not as in the paper: {sentence}" for sentence in study.deviations]

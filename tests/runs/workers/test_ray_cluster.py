@@ -313,7 +313,7 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
         eval_timesteps=100,
         replay_capacity=200,
     )
-    for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
+    for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs.items():
         here = starting.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)
