@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from valueshare.cli.study import StudyExecution, StudyRun
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_options import AtariOptions
 from valueshare.text import how_many
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def announce_atari(
-    options: AtariOptions,
     running: StudyExecution,
     study: "Study",
     study_runs: Sequence[StudyRun],
@@ -27,6 +25,8 @@ def announce_atari(
     Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
     are not counted: part of it is done.
     """
+    from valueshare.envs import atari_protocol
+    from valueshare.experiments.atari import evaluation_steps
     from valueshare.resources import cluster_for, prepare
 
     with cluster_for(execution.launcher) as cluster:
@@ -34,62 +34,48 @@ def announce_atari(
             prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=run.stored_workers, compiles=False)
             for run in study_runs
         ]
-        _print_plan(options, running, study, study_runs, execution, prepared)
+        needs, refusal = _memory(prepared, execution, at_once=not running.plan)
+        resumed = any(run.begun for run in study_runs)
+        seconds = 0.0
+        for run, made, memory in zip(study_runs, prepared, needs, strict=True):
+            plan = made.plan
+            populations = list(plan.populations.values())
+            sizes = [spec.agents.height for spec in populations]
+            settings = populations[0].settings
+            own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
+            steps = how_many(settings.steps, "step")
+            print(
+                f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
+                f"{evaluation_steps(settings):,} of evaluation"
+            )
+            print(*(f"  {line}" for line in (*made.lines, f"memory: {memory}")), sep="\n")
+            if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
+                continue
+            if execution.launcher.launcher == "ray":  # each run says so itself when it begins
+                if running.plan and (line := made.launcher.estimate(plan, None, measure=True)) is not None:
+                    print(f"  {line}")
+                continue
+            rate = running.rate or _measured(plan, running)
+            each = settings.steps + evaluation_steps(settings)
+            seconds += sum(sizes) * each / rate
+            words = "given" if running.rate else "measured in this process"
+            print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
+        agents = how_many(sum(made.plan.agents.height for made in prepared), "agent")
+        in_all = f", {_duration(seconds)}" if seconds else ""
+        share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
+        print(f"{study.name}: {agents} in all{share}{in_all}")
+        print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
+        print(*_departures(study, in_full=running.plan), sep="\n", flush=True)
+        if refusal:
+            raise refusal
 
 
-def _print_plan(
-    options: AtariOptions,
-    running: StudyExecution,
-    study: "Study",
-    study_runs: Sequence[StudyRun],
-    execution: "ExecutionOptions",
-    prepared: "Sequence[Prepared]",
-) -> None:
-    from valueshare.envs import atari_protocol
-    from valueshare.experiments.atari import evaluation_steps
-
-    needs, refusal = _memory(prepared, execution, at_once=not running.plan)
-    resumed = any(run.begun for run in study_runs)
-    seconds = 0.0
-    for run, made, memory in zip(study_runs, prepared, needs, strict=True):
-        plan = made.plan
-        populations = list(plan.populations.values())
-        sizes = [spec.agents.height for spec in populations]
-        settings = populations[0].settings
-        own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
-        steps = how_many(settings.steps, "step")
-        print(
-            f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
-            f"{evaluation_steps(settings):,} of evaluation"
-        )
-        print(*(f"  {line}" for line in (*made.lines, f"memory: {memory}")), sep="\n")
-        if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
-            continue
-        if execution.launcher.launcher == "ray":  # each run says so itself when it begins
-            if running.plan and (line := made.launcher.estimate(plan, None, measure=True)) is not None:
-                print(f"  {line}")
-            continue
-        rate = running.rate or _measured(plan, running)
-        each = settings.steps + evaluation_steps(settings)
-        seconds += sum(sizes) * each / rate
-        words = "given" if running.rate else "measured in this process"
-        print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
-    agents = how_many(sum(made.plan.agents.height for made in prepared), "agent")
-    in_all = f", {_duration(seconds)}" if seconds else ""
-    share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
-    print(f"{study.name}: {agents} in all{share}{in_all}")
-    print(*atari_protocol(options.atari_protocol).described(), sep="\n")
-    print(*_departures(study, options, in_full=running.plan), sep="\n", flush=True)
-    if refusal:
-        raise refusal
-
-
-def _departures(study: "Study", options: AtariOptions, *, in_full: bool) -> list[str]:
+def _departures(study: "Study", *, in_full: bool) -> list[str]:
     """Where a study departs from the paper; of a smaller scale, that it does and who lists it."""
-    if in_full or options.scale == "paper":
+    if in_full or study.scale == "paper":
         return [f"not as in the paper: {sentence}" for sentence in study.deviations]
     count = how_many(len(study.deviations), "departure")
-    return [f"not as in the paper: scale {options.scale}, with {count} (see --plan or the report)"]
+    return [f"not as in the paper: scale {study.scale}, with {count} (see --plan or the report)"]
 
 
 def _measured(plan: "Plan", running: StudyExecution) -> float:

@@ -231,4 +231,4 @@ def _reproduce_atari(
     study = atari_study(name, options, **given)  # type: ignore[arg-type]
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, running, launcher, {**changed, **given}, partial(announce_atari, options, running))
+    reproduce(study, running, launcher, {**changed, **given}, partial(announce_atari, running))

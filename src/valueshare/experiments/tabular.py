@@ -68,16 +68,6 @@ class Cell(NamedTuple):
     step_sizes: tuple[float, ...]
 
 
-def run_studies(
-    studies: Sequence[TabularStudy], *, progress: bool = False, launcher: LauncherOptions | None = None
-) -> TabularResult:
-    """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
-
-    The launcher says where the sweeps run; that changes no bit of them.
-    """
-    return concluded(studies, *sweep_studies(studies, progress=progress, launcher=launcher or LauncherOptions()))
-
-
 def sweep_studies(
     studies: Sequence[TabularStudy], *, progress: bool, launcher: LauncherOptions
 ) -> tuple[pl.DataFrame, float]:
@@ -102,11 +92,9 @@ def sweep_studies(
     return pl.concat(named), seconds
 
 
-def concluded(
-    studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float, norms: pl.DataFrame | None = None
-) -> TabularResult:
-    """The results of whole studies, from their runs; `norms` where they are recorded already."""
-    recorded, figure, held_out = [], [], []
+def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
+    """The results of whole studies, from their runs: step sizes are chosen, and the chosen runs are followed again."""
+    norms, figure, held_out = [], [], []
     mdps = [study_mdp(study) for study in studies]
     for study, mdp, case in zip(studies, mdps, case_columns(studies, mdps), strict=True):
         table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in case)
@@ -118,10 +106,8 @@ def concluded(
         chosen = tuned_increase(measured)
         figure.append(chosen.with_columns(case))
         held_out.append(tuned_increase(measured, held_out=True).with_columns(case))
-        if norms is None:
-            recorded.append(_norms(study, mdp, chosen).with_columns(case))
-    along = pl.concat(recorded) if norms is None else norms
-    return TabularResult(tuple(studies), runs, along, pl.concat(figure), pl.concat(held_out), seconds)
+        norms.append(_norms(study, mdp, chosen).with_columns(case))
+    return TabularResult(tuple(studies), runs, pl.concat(norms), pl.concat(figure), pl.concat(held_out), seconds)
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:

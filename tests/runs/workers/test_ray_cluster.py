@@ -343,8 +343,8 @@ def test_the_tabular_sweep_with_a_node_killed(
     ray_cluster.remove_node(doomed, allow_graceful=False)
     _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
-    for name in ("runs", "norms"):
-        here, there = (pl.read_parquet(tmp_path / place / "records" / f"{name}.parquet") for place in ("here", "there"))
+    for name in ("records/runs.parquet", "report/tables/norms.parquet"):
+        here, there = (pl.read_parquet(tmp_path / place / name) for place in ("here", "there"))
         assert here.height > 0
         assert there.equals(here)
 
