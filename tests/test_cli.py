@@ -148,7 +148,7 @@ def test_the_gridworld_needs_no_pytorch(tmp_path: Path) -> None:
         [sys.executable, "-c", WITHOUT_PYTORCH, *words], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "grid" / "figures" / "gridworld.png").is_file()
+    assert (tmp_path / "grid" / "report" / "figures" / "gridworld.png").is_file()
 
 
 def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_records_that_do_not_fit_are_refused(study: Path) -> None:
     file.unlink()
     check_refused()
     runs.write_parquet(file)
-    for seconds in ("soon", "", None):
+    for seconds in ("soon", "", None, "0", "-1"):
         origin.write_text(json.dumps(stored | {"seconds": seconds}))
         check_refused()
     origin.write_text(json.dumps(stored))

@@ -14,17 +14,8 @@ from valueshare.report.figures.gains import Line, Panel, gain_panels
 from valueshare.report.figures.style import ORANGE, RED, Look
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
 from valueshare.report.folder import Drawn, Report
-from valueshare.report.page.elements import (
-    Picture,
-    bullets,
-    code,
-    figure,
-    page,
-    paragraph,
-    section,
-    settings_table,
-    table,
-)
+from valueshare.report.page import elements
+from valueshare.report.page.elements import Picture
 from valueshare.report.tabular_files import StoredStudy, stored_result
 from valueshare.report.tuned_text import HALVES, INTERVALS
 from valueshare.result_files import SizeLimit
@@ -197,13 +188,15 @@ def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Pict
         settings |= {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in BY_ACTIONS}
     about = {name: origin[name] for name in MADE_WITH if name in origin}
     shown, norms = (
-        [figure(one.svg, one.caption) for one in pictures if (one.name == NORMS) == is_norms]
+        [elements.figure(one.svg, one.caption) for one in pictures if (one.name == NORMS) == is_norms]
         for is_norms in (False, True)
     )
     sections = (
-        section("The result", *shown, bullets(notes(result))),
-        *([section("What the layer does", paragraph(SMALLER), *norms)] if norms else []),
-        section("All numbers", table(headings, rows.iter_rows())),
-        section("How it was made", code(origin["command"]), settings_table({**settings, **about})),
+        elements.section("The result", *shown, elements.bullets(notes(result))),
+        *([elements.section("What the layer does", elements.paragraph(SMALLER), *norms)] if norms else []),
+        elements.section("All numbers", elements.table(headings, rows.iter_rows())),
+        elements.section(
+            "How it was made", elements.code(origin["command"]), elements.settings_table({**settings, **about})
+        ),
     )
-    return page(title(result.studies), subtitle, sections)
+    return elements.page(title(result.studies), subtitle, sections)

@@ -8,6 +8,7 @@ Step sizes are chosen, and norms recorded, when all shards are there. No checksu
 taken as it is.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,7 @@ def write_records(runs: pl.DataFrame, folder: Path, seconds: float, *, command: 
     (folder / RUNS).parent.mkdir()
     # In double precision: a run on its way to 1e100 would be infinite in single.
     write_table(folder / RUNS, runs)
-    write_json(folder / ORIGIN, provenance(command) | {"seconds": round(seconds, 3)})
+    write_json(folder / ORIGIN, provenance(command) | {"seconds": seconds})
 
 
 def find_tabular(paths: Sequence[Path]) -> list[StoredStudy]:
@@ -87,6 +88,8 @@ def stored_result(parts: Sequence[StoredStudy], limit: SizeLimit | None = None) 
             origins.append(read_object(each.folder / ORIGIN))
     with _damage_named(first.folder, way):
         seconds = sum(float(origin["seconds"]) for origin in origins)
+        if not 0 < seconds < math.inf:
+            raise Invalid(f"its sweeps took {seconds:g} seconds")
         command = str(origins[0]["command"]).removesuffix(f" --shard {first.shard}")
         try:
             studies = studies_of(first.config)
