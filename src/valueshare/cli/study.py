@@ -40,7 +40,8 @@ class StudyRun(NamedTuple):
 
     name: str
     plan: "Plan"
-    folder: Location
+    whole: Location  # the run's folder, which holds the shards if there are any
+    folder: Location  # the same, or that of the shard
     begun: bool  # a run of this very plan is in the folder
 
     @property
@@ -91,7 +92,7 @@ def reproduce(
         for run in study_runs:
             work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
             if run.begun:
-                resume = partial(training.resume, whole / run.name, threads=threads, groups=groups)
+                resume = partial(training.resume, run.whole, threads=threads, groups=groups)
                 work = partial(resume, launcher=launcher, callbacks=(), should_stop=stop)
             well &= run_and_report(work, run.folder, stop, in_study=True)
     if not well:
@@ -118,10 +119,11 @@ def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, p
     plans = shard_plans(list(study.runs.values()), launcher.own_shard)
     for name, plan in zip(study.runs, plans, strict=True):
         if plan is not None:
-            folder = shard_location(whole / name if name else whole, launcher)
+            place = whole / name if name else whole
+            folder = shard_location(place, launcher)
             held = None if planned and not isinstance(folder, Path) else held_plan(folder, plan, launcher)
             if held is None and isinstance(folder, Path):
                 check_absent(folder, plan)
             held = None if planned else held
-            study_runs.append(StudyRun(name, held or plan, folder, begun=held is not None))
+            study_runs.append(StudyRun(name, held or plan, place, folder, begun=held is not None))
     return study_runs

@@ -344,6 +344,8 @@ def test_studies_at_an_address(tmp_path: Path, cli: Cli, copies: Path) -> None:
     code, out, err = cli("reproduce", "lunarlander", "--scale", "smoke", "--out", f"{url}/lander")
     assert (code, err) == (0, "")
     assert f"{url}/lander/report/report.html: all of it as one page" in out
+    code, out, err = cli("reproduce", "lunarlander", "--scale", "smoke", "--out", f"{url}/lander")
+    assert (code, err, f"this run is finished: {url}/lander\n" in out) == (0, "", True)
     there = tmp_path / "studies"
     assert (there / "lander" / "report" / "report.html").stat().st_size > 1_000
     assert (there / "lander" / "report" / "figures" / "sensitivity.png").stat().st_size > 1_000
