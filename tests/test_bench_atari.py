@@ -81,9 +81,9 @@ def test_agents_take_the_games_in_turn() -> None:
 
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
-    (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
+    (plan,) = atari_study("atari57", AtariOptions(scale="smoke")).runs.values()
     settings = replace(
-        next(iter(run.plan.populations.values())).settings, delayed_actor=True
+        next(iter(plan.populations.values())).settings, delayed_actor=True
     )  # replay starts at 100; an update every 4 steps
     population = atari_population(_table(bench, 2), settings, torch.device("cpu"))
     state = initial_state(population)
@@ -207,8 +207,8 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         return engine
 
     monkeypatch.setattr(training_loop, "make_engine", noted)
-    (run,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs
-    part = run.plan.populations["population-0"]
+    (plan,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs.values()
+    part = plan.populations["population-0"]
     rate = loop_rate(part, "cpu", compiled=False, seconds=0.1, threads=2, groups=groups)
     assert 0 < rate < 100_000
     assert seen == [(groups, 2, None if place == "auto" else "disk")]

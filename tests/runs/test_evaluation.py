@@ -13,8 +13,8 @@ from episodes import SHORT
 
 import valueshare
 from valueshare import InvalidInput
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import read_results
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.runs.run import Run
 
 LIMIT = 60

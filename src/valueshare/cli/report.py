@@ -64,11 +64,10 @@ def print_written(written: "Written", folder: Location) -> None:
     for sentence in written.verdict:  # after all that may be long: it is what was asked
         print(sentence)
     print(f"{folder / 'figures'}: {', '.join(written.figures)}")
-    if (written.folder / "tables").is_dir():
+    if written.scores:
         final = f"final scores ({FINAL_SCORE}) as LaTeX, Markdown and CSV"
         print(f"{folder / 'tables'}: {final}; every evaluation as Parquet")
-    if (written.folder / "report.html").is_file():
-        print(f"{folder / 'report.html'}: all of it as one page")
+    print(f"{folder / 'report.html'}: all of it as one page")
     if written.left_out:
         print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
 
