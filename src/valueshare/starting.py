@@ -36,8 +36,13 @@ from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
 def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) -> tuple[Plan, Location]:
     """The plan to run and its location: the whole in the folder, or a shard in one within it."""
     check_launcher(launcher)
+    return shard_plan(plan, launcher.own_shard), shard_location(resolve_location(folder), launcher)
+
+
+def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
+    """The folder itself, or that of a shard within it; shards of another number beside it are refused."""
     shard = launcher.own_shard
-    location = shard_folder(resolve_location(folder), shard)
+    location = shard_folder(whole, shard)
     if shard is not None and isinstance(location, Path):
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
@@ -45,7 +50,7 @@ def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) 
                     f"shard = {shard}: {location.parent} holds {other.name}, of another number of "
                     "shards; write that number, or choose another --out"
                 )
-    return shard_plan(plan, shard), location
+    return location
 
 
 def start(

@@ -15,8 +15,8 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 import valueshare
 from valueshare import InvalidInput
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import read_results
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.comparison import game_differences
 from valueshare.analysis.importers.results import Results, Source, repeats
-from valueshare.analysis.intervals import iqm_curves, over_all_games
+from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
@@ -211,11 +210,6 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
             shared.append(algorithm)
     is_n = pl.col("algorithm").is_in(shared) & (k == n)
     return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))
-
-
-def diverged(table: pl.DataFrame) -> pl.Expr:
-    """Whether the agent of a row had diverged."""
-    return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
 
 
 def is_synthetic(results: Results) -> bool:

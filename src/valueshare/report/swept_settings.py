@@ -5,11 +5,11 @@ from typing import NamedTuple
 import polars as pl
 from matplotlib.figure import Figure
 
-from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
-from valueshare.report.data import ReportData, diverged
+from valueshare.report.data import ReportData
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
 from valueshare.report.figures.style import look, plain_of, without_settings
@@ -76,8 +76,7 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     identity = [name for name in RUN if name in own.columns]
     scored, wanted = scored.with_columns(k="k_number"), own.select(identity).unique()
     found = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
-    ends = found.group_by(identity).agg(diverged=diverged(found).any())
-    values = run_auc(found, column).table.join(ends, on=identity, nulls_equal=True)
+    values = with_divergence(run_auc(found, column).table, found)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 

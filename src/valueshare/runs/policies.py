@@ -1,5 +1,6 @@
 """Trained agents of a run folder: their weights, and policies made of them."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +21,16 @@ from valueshare.runs.run_folder import open_plan
 from valueshare.runs.storage.locations import Location
 
 
-def read_policy(folder: Path, agent: int, network: NetworkFactory | None = None) -> Policy:
+def read_policy(
+    folder: Path,
+    agent: int,
+    network: NetworkFactory | None = None,
+    before_import: Callable[[Sequence[str]], None] = announce_imports,
+) -> Policy:
     """An agent of the run in a folder, as of its last finished phase.
 
-    `network` is the run's own factory, if it has one. A line is printed before a module that the run names is imported.
+    `network` is the run's own factory, if it has one. `before_import` gets the name of the environment before a module
+    that it names is imported: a line is printed.
     """
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
@@ -31,7 +38,7 @@ def read_policy(folder: Path, agent: int, network: NetworkFactory | None = None)
     weights, step = read_weights(folder, agent)
     table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
-    announce_imports([env])
+    before_import([env])
     env_spec = environment_spec(env, spec.backend, spec.settings.atari_protocol)
     population = make_population(table, spec.settings, env_spec, torch.device("cpu"), network)
     return Policy(population, weights, step)

@@ -201,6 +201,13 @@ def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **
     axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
 
 
+def symlog_k_axis(axes: Axes, ks: list[float]) -> None:
+    """A symmetric log axis of k, linear up to the smallest k above 0, with every k written."""
+    axes.set_xscale("symlog", linthresh=min((k for k in ks if k > 0), default=1.0))
+    axes.set_xticks(ks, [f"{k:g}" for k in ks])
+    axes.minorticks_off()
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG, SVG and PDF without dates inside."""
     folder.mkdir(parents=True, exist_ok=True)

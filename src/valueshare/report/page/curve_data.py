@@ -7,9 +7,6 @@ nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
 import base64
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
-from itertools import combinations_with_replacement
-from math import factorial, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +30,6 @@ NONE = 65_535
 LEVELS = 65_534
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
-EXACT = 6  # seeds up to which every resample is counted, and none is drawn
 CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
@@ -114,8 +110,7 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> Packed:
         names = ", ".join(left)
         notes.append(f"The seeds of {names} are not in the page: they would make it large.")
     notes.append(
-        "Lines are means over seeds and bands 95 % bootstrap intervals of them (all resamples "
-        f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
+        f"Lines are means over seeds and bands 95 % bootstrap intervals of them ({BAND_RESAMPLES:,} resamples)."
     )
     packed = {
         "variants": named.variants,
@@ -189,42 +184,13 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
         places = [counts == count for counts in known]
         values = np.concatenate([own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()])
         ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
-        if 1 < count <= EXACT:
-            ends = exact_ends(values)
-        elif count > EXACT:
-            sizes = np.array([count])
-            ends = intervals(values, sizes, "run_mean", resamples=BAND_RESAMPLES, seed=0)
+        if count > 1:
+            ends = intervals(values, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
         three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
         firsts = np.cumsum([there.sum() for there in places])[:-1]
         for band, there, own in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
             band[:, there] = own
     return bands
-
-
-def exact_ends(values: Floats) -> tuple[Floats, Floats]:
-    """The ends of 95 % bootstrap intervals of means, over all resamples there are.
-
-    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial probabilities: fewer than one
-    would draw. Shapes: [C, n] -> [C], [C].
-    """
-    counts, chances = _all_resamples(values.shape[1])
-    # No matrix product: on ones this small the threads of BLAS only wait for each other.
-    means = np.einsum("ci,ri->cr", values, counts / values.shape[1])  # [C, R]
-    order = np.argsort(means, axis=1)
-    ranked, below = np.take_along_axis(means, order, axis=1), np.cumsum(chances[order], axis=1)
-    last = len(counts) - 1
-    at = [(below < share).sum(axis=1).clip(max=last)[:, None] for share in (0.025, 0.975)]
-    low, high = (np.take_along_axis(ranked, index, axis=1)[:, 0] for index in at)
-    return low, high
-
-
-@cache
-def _all_resamples(n: int) -> tuple[Floats, Floats]:
-    """How often each of n is drawn in every different resample, and their chances: [R, n], [R]."""
-    drawn = list(combinations_with_replacement(range(n), n))
-    counts = [[own.count(i) for i in range(n)] for own in drawn]
-    ways = [factorial(n) / prod(factorial(count) for count in row) for row in counts]
-    return np.array(counts, np.float64), np.array(ways) / n**n
 
 
 def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, Any]:
