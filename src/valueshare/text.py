@@ -95,6 +95,11 @@ def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None)
     return f"{name}(n)" if k == n else f"{name}({k_text(k)})"
 
 
+def other_name_at_zero(algorithm: str) -> str:
+    """ib-dqn for dqn, and dqn for ib-dqn: with k = 0 they are one."""
+    return algorithm.removeprefix("ib-") if algorithm.startswith("ib-") else f"ib-{algorithm}"
+
+
 def k_text(k: float) -> str:
     """4, or n where k is the number of actions of each environment."""
     return "n" if k == K_IS_N else f"{k:g}"

@@ -11,6 +11,7 @@ import pytest
 
 from valueshare.analysis.held_out import check_halves, winning_settings
 from valueshare.errors import InvalidInput
+from valueshare.runs.run import Run
 
 STEPS = (0, 100, 200, 300)
 SETTINGS = [("dqn", 0.0, 0.1), ("dqn", 0.0, 0.2), ("ib-dqn", 2.0, 0.1), ("ib-dqn", 2.0, 0.2), ("ib-dqn", 4.0, 0.1)]
@@ -113,3 +114,16 @@ def test_the_command_prints_a_table(tmp_path: Path, cli: Callable[..., Any]) -> 
     assert (code, out, err.count("\n")) == (2, "", 1)
     code, out, err = cli("best", file, "--metric", "max")
     assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_python_logs_the_notes_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = tidy(4).with_columns(agent=pl.struct("algorithm", "k", "step_size", "seed").rank("dense").cast(pl.Int64))
+    table = table.with_columns(diverged_at=pl.when(pl.col("k") == 4).then(1).otherwise(None))
+    agents = table.select("agent", "env", "algorithm", "k", "step_size", "seed").unique()
+    run = Run(tmp_path, agents, table.select("agent", "step", "score", "diverged_at"), finished=False)
+    run.best_settings()
+    assert caplog.messages == [
+        "this run is not finished: settings are compared by its scores so far",
+        "4 seeds are too few for advice: run at least 10",
+        "E-v0: 1 of 5 settings are no candidates, because an agent diverged or lacks a score",
+    ]

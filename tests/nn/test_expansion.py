@@ -69,6 +69,30 @@ def test_a_layer_with_one_output_is_refused() -> None:
     torch.testing.assert_close(append_mean_expansion(dueling, 2, after="advantages")(x), expected)
 
 
+class Centred(nn.Module):
+    """Dueling DQN's head; its advantages are registered last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Linear(6, 1)
+        self.advantages = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.value(x)
+        a: torch.Tensor = self.advantages(x)
+        return value + a - a.mean(-1, keepdim=True)
+
+
+def test_advantages_are_no_place_for_the_layer_unless_they_are_named() -> None:
+    """The mean that it scales is the one that is subtracted."""
+    net, x = Centred(), torch.randn(5, 6)
+    expected, structure = net(x), repr(net)
+    with pytest.raises(vs.InvalidInput, match=r"value stream too \('value', one output\).* write after='advantages'$"):
+        append_mean_expansion(net, 2)
+    assert repr(net) == structure
+    torch.testing.assert_close(append_mean_expansion(net, 2, after="advantages")(x), expected)
+
+
 # TorchScript.
 
 

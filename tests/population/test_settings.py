@@ -1,5 +1,6 @@
 """A setting is declared once: options, arguments and checks are made from its declaration."""
 
+import argparse
 import dataclasses
 import inspect
 from collections.abc import Sequence
@@ -97,12 +98,31 @@ def test_every_setting_is_an_option_with_its_help_and_group(app: App) -> None:
         ("--adam-betas 0 0.5", {"adam_betas": (0.0, 0.5)}),
         ("--tf32 --no-clip-rewards", {"tf32": True, "clip_rewards": False}),
         ("--steps 1 --steps 2 --compile", {"steps": 2, "compile": True}),
+        ("--k 0 n --k=2 --k 3 4 --env C", {"k": (3.0, 4.0), "env": ("C",)}),
+        ("--hidden 8 8 --hidden 4 --adam-betas 0 0 --adam-betas 0 0.5", {"hidden": (4,), "adam_betas": (0.0, 0.5)}),
+        (
+            "--log wandb tensorboard --log wandb --callback a:b --callback c:d",
+            {"log": ("wandb",), "callback": ("c:d",)},
+        ),
         ("--step-size-schedule linear", {"step_size_schedule": "linear"}),
     ],
 )
 def test_options_are_read(app: App, words: str, given: dict[str, Any]) -> None:
     _, bound, _ = app.parse_args(["train", "--env", "A", "B", *words.split()])
     assert bound.arguments == {"env": ("A", "B"), **given}
+
+
+def test_the_last_of_repeated_options_holds_as_in_argparse(app: App) -> None:
+    plain = argparse.ArgumentParser()
+    plain.add_argument("runs", nargs="+")
+    for name in ("--figures", "--compare"):
+        plain.add_argument(name, nargs="+")
+    figures, comparisons = ["--figures", "x", "y", "--figures", "z"], ["--compare=p,q", "--compare", "t,u", "v,w"]
+    words = ["a", "b", *figures, *comparisons]
+    expected = {name: tuple(value) for name, value in vars(plain.parse_args(words)).items()}
+    _, bound, _ = app.parse_args(["report", *words])
+    assert bound.arguments == expected
+    assert expected == {"runs": ("a", "b"), "figures": ("z",), "compare": ("t,u", "v,w")}
 
 
 def test_the_signature_has_every_setting_with_its_type() -> None:

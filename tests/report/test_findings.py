@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from synthetic import RESAMPLES, TWO, data_of, tidy
 
+from valueshare.analysis.importers.results import Source
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, report_data
 from valueshare.report.findings import (
@@ -53,6 +54,36 @@ def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
     for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "is several")):
         with pytest.raises(InvalidInput, match=f"{re.escape(asked)} {problem}.*: {known}"):
             asked_pairs(found, [f"{asked},ib-dqn:1234567"])
+
+
+def test_dqn_is_ib_dqn_with_k_0_however_it_was_trained() -> None:
+    """Exact names come first, where results have both."""
+    layered = {(env, "ib-dqn", k, seed): own for (env, _, k, seed), own in TWO.items()}
+    both = {**layered, **TWO}
+    for scores, spellings in (
+        (TWO, {"dqn": "dqn", "ib-dqn:0": "dqn", "dqn:0": "dqn", "DQN": "dqn"}),
+        (layered, {"dqn": "ib-dqn", "ib-dqn:0": "ib-dqn", "dqn:0.0": "ib-dqn", "DQN": "ib-dqn"}),
+        (both, {"dqn": "dqn", "ib-dqn:0": "ib-dqn"}),
+    ):
+        for spelling, algorithm in spellings.items():
+            ((x, y),) = asked_pairs(data_of(scores), [f"ib-dqn:4,{spelling}"])
+            assert [(x.algorithm, x.k), (y.algorithm, y.k)] == [("ib-dqn", 4), (algorithm, 0)]
+    for text in ("dqn:4", "double-dqn"):
+        with pytest.raises(InvalidInput, match=f"{text} is not in these results: write one of ib-dqn:0, ib-dqn:4"):
+            asked_pairs(data_of(layered), [f"ib-dqn:4,{text}"])
+
+
+def test_k_is_n_or_a_number_where_all_environments_have_as_many_actions() -> None:
+    def pair(actions: dict[str, int], text: str) -> float:
+        about = Source("run", "run", 4, {"actions": actions}, None)
+        return asked_pairs(report_data(tidy(TWO)._replace(about=(about,)), RESAMPLES), [f"{text},dqn"])[0][0].k
+
+    assert [pair({"Here": 4}, text) for text in ("ib-dqn:n", "ib-dqn:N", "ib-dqn:4", "IB-DQN(4)")] == [4] * 4
+    atari = {("Pong", key[1], 4.5 * key[2], key[3]): own for key, own in TWO.items()}  # k = 18
+    assert asked_pairs(data_of(atari), ["ib-dqn:n,dqn"]) == asked_pairs(data_of(atari), ["ib-dqn:18,dqn"])
+    for actions in ({"Here": 3}, {}):
+        with pytest.raises(InvalidInput, match="ib-dqn:n is not in these results: write one of dqn:0, ib-dqn:4"):
+            pair(actions, "ib-dqn:n")
 
 
 def test_equals_and_single_seeds_cannot_be_told_apart() -> None:

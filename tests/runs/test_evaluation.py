@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 from episodes import SHORT
-from gymnasium.envs.classic_control import CartPoleEnv
 
 import valueshare
 from valueshare import InvalidInput
@@ -175,7 +174,7 @@ def test_bad_input_is_refused_in_one_line(run: Run, cli: Callable[..., Any], wor
 
 def test_episodes_without_an_end_need_the_option_of_the_command(tmp_path: Path, cli: Callable[..., Any]) -> None:
     """The run itself is evaluated by timesteps."""
-    gymnasium.register("tests/Unlimited-v0", entry_point=CartPoleEnv)
+    gymnasium.register("tests/Unlimited-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
     short = {**SHORT, "hidden": [8], "eval_episodes": 0, "eval_timesteps": 40, "eval_episode_limit": None}
     run = valueshare.train("tests/Unlimited-v0", seeds=1, out=tmp_path / "run", **short)
     code, out, err = cli("evaluate", run.folder)

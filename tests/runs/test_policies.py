@@ -70,6 +70,10 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
         run.best("dqn")
     with pytest.raises(InvalidInput, match=r"k = 'n': write a number"):
         run.best("ib-dqn", k="n")  # type: ignore[arg-type]
+    zero = dataclasses.replace(run, agents=run.agents.with_columns(k=pl.col("k") * (pl.col("agent") != 0)))
+    assert [zero.best("dqn").number, zero.best("dqn", k=0).number, zero.best("ib-dqn", k=0).number] == [0, 0, 0]
+    plain = dataclasses.replace(zero, agents=zero.agents.with_columns(pl.col("algorithm").str.strip_prefix("ib-")))
+    assert [plain.best("ib-dqn", k=0).number, plain.best("dqn", k=0).number] == [0, 0]
     two = dataclasses.replace(run, agents=run.agents.with_columns(env=pl.format("env-{}", pl.col("agent") % 2)))
     with pytest.raises(InvalidInput, match="several environments do not compare: give env, env-0 or env-1"):
         two.best()

@@ -133,7 +133,12 @@ def _shown_default(value: Any) -> str | None:
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
-    """The parser's own conversion; a whole number may also be written as 1e5, and 1.5 is none."""
+    """The parser's own conversion; a whole number may also be written as 1e5, and 1.5 is none.
+
+    Of an option that is given twice the last one holds, as in argparse; the parser would join the values of a list.
+    """
+    starts = [i for i, token in enumerate(tokens) if token.keyword is not None and token.index == 0]
+    tokens = tokens[starts[-1] :] if starts else tokens
     if kind in (int, tuple[int, ...]):
         tokens = [_whole(token) for token in tokens]
     return convert(kind, tokens)

@@ -76,7 +76,9 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     them still works. Its entries in `state_dict()` gain a "0.": load older checkpoints first. Returns the network; for
     a bare linear layer, the `Sequential`. "Last" is the order in which the layers were registered: name another one
     with `after="path.to.layer"`. Refused are networks of Stable-Baselines3, whose target network would stay without
-    the layer, layers with one output, and, as far as modules tell, networks whose outputs are probabilities.
+    the layer, layers with one output, and, as far as modules tell, networks whose outputs are probabilities. After the
+    advantages of a dueling network the layer does nothing, because their mean is subtracted: where a network has a
+    value stream, the layer of the action-values must be named.
     """
     _refuse_stable_baselines3(module)
     if not isinstance(module, nn.Module):
@@ -91,6 +93,7 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
         raise InvalidInput("no torch.nn.Linear in this network: put MeanExpansion(k) after its output layer")
     if after is None:
         after = next(reversed(linears))
+        _refuse_dueling(linears, after)
         following = list(modules.values())[list(modules).index(after) + 1 :]
     elif after in linears:
         following = _next_in_sequence(modules, after)
@@ -116,6 +119,16 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
         parent, _, name = path.rpartition(".")
         setattr(module.get_submodule(parent), name, expanded)
     return module
+
+
+def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
+    """Refuse to guess in a network with a value stream beside its last layer: modules do not tell what is centred."""
+    values = [path for path, linear in linears.items() if linear.out_features == 1 and path != last]
+    if values and linears[last].out_features > 1:
+        raise InvalidInput(
+            f"this network has a value stream too ({values[0]!r}, one output), and after centred advantages, as in "
+            f"Dueling DQN, the layer does nothing: if they are not centred, write after={last!r}"
+        )
 
 
 def _refuse_stable_baselines3(module: object) -> None:

@@ -38,6 +38,7 @@ class ReportData:
     full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
     runs: tuple[str, ...] = ()  # names of run folders and tables, if there are several
     runs_apart: bool = False  # the same agents are in several of them: names of algorithms include the run
+    stored_actions: int | None = None  # of every environment, where the runs say that it is one number
 
     @cached_property
     def main(self) -> pl.DataFrame:
@@ -75,6 +76,11 @@ class ReportData:
         if self.minatar:
             return MINATAR_ACTIONS
         return ATARI_ACTIONS if self.atari and self.full_actions else None
+
+    @property
+    def actions(self) -> int | None:
+        """The number of actions that k = n means, where it is one in all environments; labels write it by `n` alone."""
+        return self.n or self.stored_actions
 
     @cached_property
     def variants(self) -> list[Variant]:
@@ -167,7 +173,8 @@ class ReportData:
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
     check_resamples(resamples)
-    table = _with_shared_n(with_k(results.table), {env: n for own in results.about for env, n in own.actions.items()})
+    actions = {env: n for own in results.about for env, n in own.actions.items()}
+    table = _with_shared_n(with_k(results.table), actions)
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
     runs = run_names(results.about)
@@ -179,7 +186,9 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     protocols = {own.get("atari_protocol") for source in results.about for own in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
     full_actions = all(protocol.full_actions for protocol in known)
-    return ReportData(table, resamples, full_actions, tuple(dict.fromkeys(runs.values())), apart)
+    counts = {actions.get(env) for env in table["env"].unique()}
+    stored_actions = counts.pop() if len(counts) == 1 else None
+    return ReportData(table, resamples, full_actions, tuple(dict.fromkeys(runs.values())), apart, stored_actions)
 
 
 def run_names(about: Sequence[Source]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game, plain_variant
-from valueshare.text import K_IS_N, exact, interval_text, k_text
+from valueshare.text import K_IS_N, exact, interval_text, k_text, other_name_at_zero
 
 READING = (
     "A run counts with its AUC: the mean of its evaluation scores over training.",
@@ -93,7 +93,7 @@ def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Varia
     Left out, every algorithm with the layer is compared with the same without it, and every other with the first one.
     """
     if asked:
-        return [_pair(data.variants, text) for text in asked]
+        return [_pair(data, text) for text in asked]
     return [(v, plain_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
 
 
@@ -214,23 +214,25 @@ def _names(some: Sequence[Comparison]) -> str:
     return listed([one.x.look.label for one in some], 8)
 
 
-def _pair(who: Sequence[Variant], text: str) -> tuple[Variant, Variant]:
+def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
     names = [name.strip() for name in text.split(",")]
     if len(names) != 2:
         raise InvalidInput(f"--compare {text}: write two, like ib-dqn:4,dqn")
-    x, y = (_variant(who, name) for name in names)
+    x, y = (_variant(data, name) for name in names)
     if x == y:
         raise InvalidInput(f"--compare {text}: this is one algorithm; write two")
     return x, y
 
 
-def _variant(who: Sequence[Variant], text: str) -> Variant:
-    """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one."""
+def _variant(data: ReportData, text: str) -> Variant:
+    """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one. dqn is ib-dqn:0."""
     algorithm, _, k = text.partition(":")
-    found = [v for v in who if v.look.label == text]
-    found = found or [v for v in who if v.algorithm == algorithm and (not k or _equals(k, v.k))]
+    found = [v for v in data.variants if v.look.label == text]
+    found = found or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]
+    if not found and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
+        found = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
     if len(found) != 1:
-        known = ", ".join(f"{v.algorithm}:{_k(v.k)}" for v in who)
+        known = ", ".join(f"{v.algorithm}:{_k(v.k)}" for v in data.variants)
         problem = "is several" if found else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
     return found[0]
@@ -240,9 +242,9 @@ def _k(k: float) -> str:
     return "n" if k == K_IS_N else exact(k)
 
 
-def _equals(text: str, number: float) -> bool:
-    if number == K_IS_N:
-        return text.lower() == "n"
+def _equals(text: str, number: float, data: ReportData) -> bool:
+    if text.lower() == "n":
+        return number in (K_IS_N, data.actions)
     try:
         return float(text) == number
     except ValueError:  # no number

@@ -48,8 +48,8 @@ def sentences(found: HeldOutChoice) -> list[str]:
         lines += [*_pair(found), *_by_k(found)]
     seeds = found.grid.runs["seed"].n_unique()
     if seeds < FEW_SEEDS:
-        few = f"{_best_combination(found)}, but {how_many(seeds, 'seed')} {'is' if seeds == 1 else 'are'} too few for "
-        return [*lines, f"{few}advice: run at least {FEW_SEEDS}.", *_agreement(found)]
+        few = f"Nothing can be concluded from {how_many(seeds, 'seed')}: run at least {FEW_SEEDS}."
+        return [few, *lines, f"{_best_combination(found)}.", *_agreement(found)]
     return [*lines, _how_to_choose(found), *_at_plain(found), *_agreement(found), *_edges(found)]
 
 

@@ -1,9 +1,11 @@
 """A training run as an object: its table, its records, and its trained agents."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from torch import Tensor
@@ -23,7 +25,9 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.setting import number, whole
-from valueshare.text import LAST_SCORE, how_many
+from valueshare.text import LAST_SCORE, how_many, other_name_at_zero
+
+_log = logging.getLogger(__name__)
 
 ROWS = 10  # of scores in the repr of a run
 
@@ -74,15 +78,11 @@ class Run:
 
         The best of many agents is partly luck: its score in new episodes will be lower.
         """
-        wanted = {
-            "env": env,
-            "algorithm": None if algorithm is None else algorithm_name(algorithm),
-            "k": None if k is None else number("k", k),
-        }
         scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
         found = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
         if found.is_empty():
             raise InvalidInput("no agent of this run has a score yet: resume it first")
+        wanted = {"env": env, **_algorithm_and_k(found, algorithm, k)}
         for column, value in wanted.items():
             there = found[column].unique(maintain_order=True).to_list()
             if value is not None and value not in there:
@@ -96,10 +96,13 @@ class Run:
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
 
-        See `valueshare.analysis.held_out.winning_settings`.
+        See `valueshare.analysis.held_out.winning_settings`. What limits the choice, like few seeds, is logged as a
+        warning.
         """
         winners = winning_settings(self.records.join(self.agents, on="agent"), metric)
-        check_halves(winners)
+        unfinished = [] if self.finished else ["this run is not finished: settings are compared by its scores so far"]
+        for note in (*unfinished, *check_halves(winners)):
+            _log.warning(note)
         return winners
 
     def evaluate(
@@ -141,6 +144,19 @@ class Run:
             if copy.is_remote:
                 copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
             yield copy.folder
+
+
+def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: float | None) -> dict[str, Any]:
+    """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
+    wanted = {"k": None if k is None else number("k", k)}
+    if algorithm is None:
+        return wanted
+    name = algorithm_name(algorithm)
+    other, zero = other_name_at_zero(name), wanted["k"] == 0 or (k is None and not name.startswith("ib-"))
+    at_zero = agents.filter(pl.col("k") == 0)["algorithm"]
+    if zero and name not in at_zero and other in at_zero:
+        return {"algorithm": other, "k": 0.0}
+    return {"algorithm": name, **wanted}
 
 
 def open_run(folder: str | Path) -> Run:

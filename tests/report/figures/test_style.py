@@ -32,6 +32,16 @@ def test_the_papers_names_and_dashes_where_the_layer_is_on(algorithm: str, k: fl
     assert own.line == ("--" if k else "-")
 
 
+@pytest.mark.parametrize("dashes", range(len(style.DASHES)))
+def test_patterns_are_those_that_matplotlib_draws(dashes: int) -> None:
+    own = look("ib-dqn", 2.0)._replace(dashes=dashes)
+    axes = Figure().subplots()
+    with style.house_style():
+        (line,) = axes.plot([0, 1], [0, 1], linestyle=own.line, linewidth=1)
+    assert tuple(line._unscaled_dash_pattern[1]) == own.pattern  # type: ignore[attr-defined]
+    assert look("dqn").pattern == ()
+
+
 def test_every_algorithm_of_the_package_has_a_look_and_all_of_the_paper_differ() -> None:
     for algorithm in ALGORITHMS:
         assert look(algorithm).label != algorithm  # known

@@ -1,12 +1,14 @@
 """The chart of the page in a real browser: zooming, panning, log axes, bands, reading values, wall clock."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
-from synthetic import synthetic_results, write_synthetic_run
+from synthetic import data_of, synthetic_results, tidy, write_synthetic_run
 
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.report.page.results import results_page
@@ -110,6 +112,24 @@ def test_log_axes_are_logarithmic(small: Path, visit: Visiting) -> None:
     assert zero - above == pytest.approx(below - zero)
     assert seen.chart("u.valToPos(5, 'y') - u.valToPos(50, 'y')") < 10 * (zero - above)
     assert seen.said == []
+
+
+def test_curves_that_differ_in_their_dashes_do_so_on_the_page(tmp_path: Path, visit: Visiting) -> None:
+    """As in the figures: dashes in widths of the line, which is 2 pixels wide."""
+    scores = {("Here", "ib-dqn", float(k), 0): [k, k + 1.0] for k in (0, 1, 2, 3, 4, 5, 6, 7)}
+    looks = [variant.look for variant in data_of(scores).variants]
+    assert len({look.pattern for look in looks}) > 2
+    file = tmp_path / "report.html"
+    file.write_text(results_page(tidy(scores), resamples=50))
+    seen = visit().open(file)
+    while (off := seen.page.locator(".chip input:not(:checked)")).count():
+        off.first.click()
+    expected = [[2 * length for length in look.pattern] for look in looks]
+    assert seen.chart("mean.map((i) => u.series[i].dash)") == expected
+    drawn = "[...document.querySelectorAll('.u-legend .swatch')].map((one) => getComputedStyle(one).backgroundImage)"
+    for text, lengths in zip(seen.page.evaluate(drawn), expected, strict=True):
+        ends = list(dict.fromkeys(float(end) for end in re.findall(r"([\d.]+)px", text)))
+        assert np.diff(ends).tolist() == pytest.approx(lengths)
 
 
 def test_bands_are_drawn_around_their_curves(tmp_path: Path, visit: Visiting) -> None:

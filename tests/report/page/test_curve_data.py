@@ -50,7 +50,7 @@ def test_curves_hold_means_intervals_and_seeds() -> None:
     assert decoded(data, plain, 4, 2) == pytest.approx([2.0, np.nan], nan_ok=True)  # the 2nd seed
     assert decoded(data, layered, 0, 2) == pytest.approx([11.0, 13.0])
     assert decoded(data, layered, 2, 2) == pytest.approx([12.0, 14.0])  # high: both times the best
-    assert data["variants"][1]["dashed"]
+    assert [variant["dash"] for variant in data["variants"]] == [(), (3.2, 1.4)]
 
 
 def test_the_headlines_curves_are_on_at_first() -> None:

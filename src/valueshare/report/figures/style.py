@@ -31,6 +31,8 @@ FORMATS = ("png", "svg", "pdf")
 COLUMN = 3.4  # inches: the width of a column of a paper
 ATARI_ACTIONS = 18  # the full set, whatever the game
 
+# Dashes and gaps by the name of a line, in widths of the line; dots and dashes with dots are Matplotlib's own.
+PATTERNS = {"-": (), "--": (3.2, 1.4), "-.": (6.4, 1.6, 1.0, 1.6), ":": (1.0, 1.65)}
 SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -46,7 +48,9 @@ SETTINGS: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "legend.fontsize": 8,
     "legend.frameon": False,
-    "lines.dashed_pattern": (3.2, 1.4),
+    "lines.dashdot_pattern": PATTERNS["-."],
+    "lines.dashed_pattern": PATTERNS["--"],
+    "lines.dotted_pattern": PATTERNS[":"],
     "lines.linewidth": 1.5,
     "lines.markersize": 3.5,
     "path.simplify_threshold": 0.3,  # of a point: less than one can see
@@ -76,6 +80,11 @@ class Look(NamedTuple):
     @property
     def line(self) -> LineStyle:
         return DASHES[self.dashes % len(DASHES)] if self.dashed else "-"
+
+    @property
+    def pattern(self) -> tuple[float, ...]:
+        """Dashes and gaps in widths of the line; none where it is solid."""
+        return self.line[1] if isinstance(self.line, tuple) else PATTERNS[self.line]
 
     def resembles(self, other: "Look") -> bool:
         """Whether the lines of the two look alike."""

@@ -71,7 +71,7 @@ def _whole(algorithm: str) -> str:
 
 
 def _line(own: Look) -> dict[str, Any]:
-    return {"label": own.label, "colour": own.colour, "dashed": own.dashed}
+    return {"label": own.label, "colour": own.colour, "dash": own.pattern}
 
 
 def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ valueshare.chart = (() => {
     return [  /* four series: seeds, low, high, mean */
       { ...aside, stroke: colour(variant.colour, 0.3), cap: "round", paths: (u) => seedPath(u, curve) },
       ...[1, 2].map(() => ({ ...aside, show: bands, width: 0, stroke: ink })),
-      { label, values, stroke: ink, width: 2, dash: variant.dashed ? [7, 3] : [], points: { fill: ink } }];
+      { label, values, stroke: ink, width: 2, dash: variant.dash.map((length) => 2 * length), points: { fill: ink } }];
   }
 
   /* Shows what lies between these pixels, from left to right and, where `low` is given, from low to high. */

@@ -44,8 +44,10 @@ const valueshare = (() => {
     return made;
   };
   const swatch = (variant) => {
-    const made = element("span", "", { class: variant.dashed ? "swatch dashed" : "swatch" });
-    made.style.borderColor = colour(variant.colour);
+    const made = element("span", "", { class: "swatch" }), ink = colour(variant.colour);
+    let end = 0;
+    const stops = variant.dash.map((length, i) => `${i % 2 ? "transparent" : ink} ${end}px ${end += 2 * length}px`);
+    made.style.background = stops.length ? `repeating-linear-gradient(90deg, ${stops})` : ink;
     return made;
   };
   function fill(select, items, wanted) {
