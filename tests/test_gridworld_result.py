@@ -57,7 +57,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def summary(result: Path) -> dict[str, Any]:
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     read = json.loads((result / "report" / "report.json").read_text(), parse_constant=refuse)["numbers"]
     assert isinstance(read, dict)

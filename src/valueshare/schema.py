@@ -165,7 +165,7 @@ def _finite(text: str) -> float:
     """A number; NaN and infinity are none in JSON, though Python would read and write them."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
     return value
 
 

@@ -218,7 +218,7 @@ def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
     assert "0.001 alone" in beta
     for name in ("atari57", "atari-sensitivity"):
         assert guesses(atari_study(name, PAPER)) == []
-    # Games and values that somebody chose are no guesses of ours.
+    # Games and values that somebody chose are not guesses of ours.
     assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", games=("Pong",)))) == []
     assert guesses(atari_study("atari-rdq-beta", PAPER, beta=(0.001,))) == []
 

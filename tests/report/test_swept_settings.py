@@ -103,7 +103,7 @@ def test_scores_of_atari_games_are_normalised() -> None:
 
 
 def test_settings_that_are_no_grid() -> None:
-    """A random search of 41 step sizes, and settings that are no numbers."""
+    """A random search of 41 step sizes, and settings that are not numbers."""
     many = tuple(0.001 * (i + 1) for i in range(41))
     assert find_grids(report_data(Results(table(lambda k, size: k, KS, many, seeds=1), (), ()), FEW)) == []
     unknown = pl.when(pl.col("step_size") == 0.1).then(None).otherwise("step_size")

@@ -151,7 +151,7 @@ def test_what_cannot_be_put_together(sharded: Path, tmp_path: Path, capsys: pyte
     assert f"shard 1/5, 2/5, 3/5 and 1 more of {sharded} is missing" in refused(alone)
     assert "are the same shard: give one of the two" in refused(sharded, copy("twice"))
     other = copy("other", studies=[])
-    assert "is no shard of the same study as" in refused(alone, other)
+    assert "is not a shard of the same study as" in refused(alone, other)
     assert "is not: report the shards alone" in refused(sharded, tmp_path)
     assert "it has no verdict for --compare" in refused(sharded, "--compare", "a,b")
     hurt = copy("hurt")

@@ -54,7 +54,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "steps below one": ("steps", 0),
     "infinite steps": ("steps", 1e400),
     "batch_size NaN": ("batch_size", float("nan")),
-    "a protocol that is no name": ("atari_protocol", {"name": 1}),
+    "a protocol that is not a name": ("atari_protocol", {"name": 1}),
     "an unknown loss": ("loss", ["huber"]),
     "tf32 in words": ("tf32", "yes"),
     "a replay device that is none": ("replay_device", ["cpu"]),
@@ -97,7 +97,7 @@ def test_settings_that_do_not_fit(case: str, folder: Path, cli: Cli) -> None:
     settings = json.loads(file.read_text())["settings"]
     settings["CartPole-v1"][name] = value
     change(file, settings=settings)
-    # NaN and infinity are no numbers of JSON, whatever they are of.
+    # NaN and infinity are not numbers of JSON, whatever they are of.
     finite = not isinstance(value, float) or math.isfinite(value)
     why = f"{name} = " if finite else "it is not valid JSON: "
     assert f"{file} is damaged ({why}" in refused(cli, "resume", folder)
@@ -229,7 +229,7 @@ def test_progress_that_does_not_fit_is_none(text: str, tmp_path: Path) -> None:
 def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> None:
     """Python reads them, and could not write them again as JSON: provenance.json is."""
     (tmp_path / "provenance.json").write_text(f'{{"resumed": [], "machine": {{"cores": {number}}}}}')
-    with pytest.raises(Invalid, match="is no number"):
+    with pytest.raises(Invalid, match="is not a number"):
         read_object(tmp_path / "provenance.json")
     note_resumption(tmp_path, "valueshare resume run", UsedOptions({"device": "cpu"}))  # begins anew
     assert len(read_object(tmp_path / "provenance.json")["resumed"]) == 1

@@ -90,7 +90,7 @@ def check_halves(winners: pl.DataFrame) -> list[str]:
         row = own.row(0, named=True)
         if row["failed"]:
             notes.append(
-                f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are no candidates, because an "
+                f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are not candidates, because an "
                 "agent diverged or lacks a score"
             )
     return notes

@@ -1,7 +1,7 @@
 """Learners at their best settings, which are chosen on the seeds that are scored, or on the other half of the seeds.
 
 The learners are the values of one column, `group`, like k; `setting` is the column of what is chosen for each of them,
-like the step size. A setting at which any run diverged or has no score is no candidate.
+like the step size. A setting at which any run diverged or has no score is not a candidate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -170,7 +170,7 @@ def _highest(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
 
 
 def _failed_settings(runs: pl.DataFrame, group: str, setting: str) -> dict[float, int]:
-    """How many settings of each group are no candidates, in the order of groups."""
+    """How many settings of each group are not candidates, in the order of groups."""
     cells = runs.group_by(group, setting).agg(FAILED.any().alias("failed"))
     return dict(cells.group_by(group).agg(pl.col("failed").sum()).sort(group).iter_rows())
 

@@ -195,7 +195,7 @@ def bare_emulators(
     environments.reset(range(len(names)))
     rng = np.random.default_rng(0)
     chosen = rng.integers(environments.spec.actions, size=(1_024, len(names)), dtype=np.int32)
-    actions = cycle(environments.emulator_actions(chosen))  # translated beforehand: it is no work of ale-py's
+    actions = cycle(environments.emulator_actions(chosen))  # translated beforehand: it is not ale-py's work
     try:
         yield lambda: environments.raw_step(next(actions))
     finally:

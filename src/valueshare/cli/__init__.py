@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         # A full disk, say. Half-written folders have been removed on the way here.
         exit_with(str(error.strerror or error), 1)
-    except BaseException as error:  # some libraries' own are no `Exception`
+    except BaseException as error:  # some libraries' own are not an `Exception`
         if not is_out_of_memory(error):
             raise
         exit_with(f"{RAN_OUT} ({first_line(error)})", 1)

@@ -45,7 +45,7 @@ def report(
 
     folder = None if out is None else persistent_location(out)
     if isinstance(folder, Url):
-        raise InvalidInput(f"{folder} is no folder: choose another --out")
+        raise InvalidInput(f"{folder} is not a folder: choose another --out")
     written = write_report(
         [persistent_location(run) for run in runs],
         folder,

@@ -82,7 +82,7 @@ def _run(
     from valueshare.runs.storage.copies import synced_folder
 
     if launcher.population_agents:
-        raise InvalidInput("tabular learners are no populations: leave out --population-agents")
+        raise InvalidInput("tabular learners are not populations: leave out --population-agents")
     if launcher.workers > 1:
         raise InvalidInput("a tabular sweep has a thread for every core: leave out --workers")
     shard = launcher.own_shard

@@ -110,7 +110,7 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
     if len(chosen) > 1 and not all(is_minatar(name) for name in chosen):
         raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None:
-        raise InvalidInput(f"{other} is no Atari game of ALE: leave the Atari protocol away")
+        raise InvalidInput(f"{other} is not an Atari game of ALE: leave the Atari protocol away")
     return chosen[other]
 
 

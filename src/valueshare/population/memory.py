@@ -274,7 +274,7 @@ def _kept_bytes(population: Population, batch_size: int, quantiles: int) -> int:
 
 
 def _frame_bytes(population: Population, state: State) -> int:
-    """Frames of one agent that a checkpoint packs; 0 where observations are no frames."""
+    """Frames of one agent that a checkpoint packs; 0 where observations are not frames."""
     replay = state.replay
     if not transitions.holds_frames(replay):
         return 0

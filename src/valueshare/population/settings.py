@@ -140,7 +140,7 @@ class TrainingSettings:
             )
         if self.eval_interval % self.checkpoint_interval:
             raise InvalidInput(
-                f"eval_interval = {self.eval_interval} is no multiple of checkpoint_interval = "
+                f"eval_interval = {self.eval_interval} is not a multiple of checkpoint_interval = "
                 f"{self.checkpoint_interval}: evaluations happen at the end of phases"
             )
 

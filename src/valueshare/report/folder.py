@@ -100,7 +100,7 @@ def check_out(target: Path, within: Path | None = None) -> None:
     refuse_links_in_run(target, *WRITTEN)
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
-    place = Path(os.path.realpath(target))  # a loop of links is no error here
+    place = Path(os.path.realpath(target))  # a loop of links is not an error here
     for folder in (place, *place.parents):
         if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another --out")

@@ -16,11 +16,11 @@ from valueshare.report.figures.style import look, plain_of, without_settings
 from valueshare.text import how_many
 
 MOST_MAPS = 12  # in one figure
-MOST_VALUES = 40  # of one setting: more are no grid, or none that can be read
+MOST_VALUES = 40  # of one setting: more are not a grid, or none that can be read
 CAPTION = (
     "Mean score (AUC) of every combination of two swept settings. Outlined: the best of each value of the first "
-    "setting, over all of these seeds. A cross: some agents diverged, and the combination is no candidate. Hatched: no "
-    "score. Where the colour bar ends in an arrow, lower scores have its last colour."
+    "setting, over all of these seeds. A cross: some agents diverged, and the combination is not a candidate. Hatched: "
+    "no score. Where the colour bar ends in an arrow, lower scores have its last colour."
 )
 
 

@@ -103,7 +103,7 @@ def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
     for each in parts[1:]:
         if each.config["studies"] != parts[0].config["studies"] or each.shard is None or each.shard.of != first.of:
             raise InvalidInput(
-                f"{each.folder} is no shard of the same study as {parts[0].folder}: report the shards of one"
+                f"{each.folder} is not a shard of the same study as {parts[0].folder}: report the shards of one"
             )
     numbers = [each.shard.number for each in parts if each.shard]
     twice = [each.folder for each, number in zip(parts, numbers, strict=True) if numbers.count(number) > 1]

@@ -16,7 +16,7 @@ TREND = 0.5  # of rank correlation: from here on the best values are said to fal
 HALVES = (
     "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
     "scored at it. So no run has a part in choosing its own {second}, apart from divergence, which is judged on all "
-    "seeds: a {second} at which any run diverged or has no score is no candidate."
+    "seeds: a {second} at which any run diverged or has no score is not a candidate."
 )
 INTERVALS = (
     "Intervals are 95 % percentile bootstrap intervals over seeds, given the choices: that other seeds might have "

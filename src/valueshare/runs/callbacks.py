@@ -39,7 +39,7 @@ def stored_callbacks(provenance: Path) -> list[str]:
     """The names of the callbacks of a run, from its `provenance.json`, which anybody may have written."""
     names = stored_provenance(provenance).get(KEY, [])
     if not isinstance(names, list) or len(names) > MOST:
-        raise InvalidInput(f"{provenance} is damaged ({KEY} is no short list of names): put it back, or delete it")
+        raise InvalidInput(f"{provenance} is damaged ({KEY} is not a short list of names): put it back, or delete it")
     for name in names:
         _check_name(name)
     return names
@@ -82,7 +82,7 @@ def _resolved(given: str | Function | Callback) -> Callback:
             "module on PYTHONPATH"
         ) from error
     if not callable(function):
-        raise InvalidInput(f"callback = {given!r} is no function: name a function of (records, run)")
+        raise InvalidInput(f"callback = {given!r} is not a function: name a function of (records, run)")
     return Callback(given, function, is_stored=True)
 
 

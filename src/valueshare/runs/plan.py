@@ -140,7 +140,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 
 def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by the population's name; 0 is no limit.
+    """The plan with at most so many agents per population, or by the population's name; 0: no limit.
 
     A finer split that the plan has already stays.
     """

@@ -81,7 +81,7 @@ def _agent_weights(row: int, file: Path) -> tuple[dict[str, Tensor], int]:
     with safe_open(file, "pt") as stored:  # reads this agent's slice alone
         weights = {
             name.removeprefix(prefix): stored.get_slice(name)[row]
-            for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
+            for name in stored.keys()  # noqa: SIM118 (it is not a dictionary)
             for prefix in ("online.parameters.", "online.buffers.")
             if name.startswith(prefix)
         }

@@ -69,7 +69,7 @@ class UsedOptions(NamedTuple):
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     """Refuse a folder that is not empty, and say what to do with the run in it.
 
-    How its populations are split is no setting. A copy of a remote run has no states.
+    How its populations are split is not a setting. A copy of a remote run has no states.
     """
     stored = read_config(folder, skip_damaged=True)
     if stored is None:

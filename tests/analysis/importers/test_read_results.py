@@ -291,7 +291,7 @@ def test_rows_of_tables_that_have_no_lines(tmp_path: Path) -> None:
 def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> None:
     assert f"{tmp_path} holds no records" in refused(tmp_path)
     assert "does not exist" in refused(tmp_path / "nothing")
-    assert "is no file of results" in refused(text("hello", "notes.txt"))
+    assert "is not a file of results" in refused(text("hello", "notes.txt"))
     with pytest.raises(InvalidInput, match="no results are given"):
         read_results([])
 
@@ -405,7 +405,7 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
         assert f"{file}: timesteps are int64 and results " in refused(file)
     with file.open("wb") as handle:
         np.save(handle, steps)
-    assert f"{file} is no evaluations.npz: it holds one array" in refused(file)
+    assert f"{file} is not an evaluations.npz: it holds one array" in refused(file)
     file.write_bytes(b"PK\x03\x04 and nothing more")
     assert f"{file} cannot be read" in refused(file)
 

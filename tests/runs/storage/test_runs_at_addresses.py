@@ -270,7 +270,7 @@ def test_processes_and_shards(small: list[str], uninterrupted: Path, tmp_path: P
     for path in (out / "report.json", out / "report.html"):
         assert str(copies) not in path.read_text()
     code, _, err = cli("report", url, "--out", "s3://bucket/a")
-    assert (code, "is no folder: choose another --out" in err) == (2, True)
+    assert (code, "is not a folder: choose another --out" in err) == (2, True)
     with pytest.raises(InvalidInput, match="memory:// is of one process alone"):
         valueshare.train("CartPole-v1", out="memory://a/run", launcher=LauncherOptions(workers=2))
     assert left(copies) == []

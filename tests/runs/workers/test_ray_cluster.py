@@ -188,7 +188,7 @@ def test_a_worker_that_is_lost_too_often_is_reported_and_the_rest_goes_on(
     )
     assert read_progress(folder, "population-0").step == 3_000
     assert not valueshare.open_run(folder).finished
-    assert cli("resume", folder)[0] == 0  # here: the launcher is no part of a run
+    assert cli("resume", folder)[0] == 0  # here: the launcher is not part of a run
     assert_same_end(folder, long_run)
 
 

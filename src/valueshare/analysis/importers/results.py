@@ -110,7 +110,7 @@ def _sources(path: Path) -> list[Path]:
         if path.name in FILES or path.suffix in TABLES:
             return [path]
         kinds = ", ".join((*FILES, *TABLES))
-        raise InvalidInput(f"{path} is no file of results: give a run folder, or one of {kinds}")
+        raise InvalidInput(f"{path} is not a file of results: give a run folder, or one of {kinds}")
     if not path.is_dir():
         raise InvalidInput(f"{path} does not exist: give a run folder or a file of results")
     if (path / "agents.parquet").is_file():

@@ -59,7 +59,7 @@ def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A browser that closed the connection early is no error."""
+            """A browser that closed the connection early is not an error."""
 
     if not 0 <= port <= 65_535:
         raise InvalidInput(f"--port {port}: write a number from 0 to 65535; 0 is any free one")

@@ -115,9 +115,9 @@ def finished_phases(location: Location) -> str:
 
 
 def check_free(copy: Copy) -> None:
-    """Refuse an address with files that are no run; download the small files of a run there.
+    """Refuse an address with files that are not a run; download the small files of a run there.
 
-    Files that a driver sends before the configuration are no run yet: it may have been killed then.
+    Files that a driver sends before the configuration are not a run yet: it may have been killed then.
     """
     names = copy.store.sizes() if copy.is_remote else {}
     if CONFIG in names:

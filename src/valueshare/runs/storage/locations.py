@@ -65,7 +65,7 @@ def resolve_location(folder: str | Path | Url) -> Location:
     if isinstance(folder, Url):
         return folder
     if not isinstance(folder, str | Path):
-        raise InvalidInput(f"{folder!r} is no location of a run: write a folder or an address")
+        raise InvalidInput(f"{folder!r} is not a location of a run: write a folder or an address")
     text = str(folder)
     if "::" in text and ":/" in text:
         raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")
@@ -89,5 +89,5 @@ def resolve_location(folder: str | Path | Url) -> Location:
     first = "HOST" if scheme in _HOSTS else "BUCKET"
     host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]
     if not rest.strip("/") or (not host and scheme in (*_HOSTS, *BUCKETS)):
-        raise InvalidInput(f"{url} is no location of a run: write {scheme}://{first}/RUN")
+        raise InvalidInput(f"{url} is not a location of a run: write {scheme}://{first}/RUN")
     return url

@@ -50,7 +50,7 @@ class Store:
             reason = url.scrubbed(first_line(missing)).rstrip(".")
             raise InvalidInput(f"{url.scheme}:// has no driver here: {reason}") from None
         except Exception as error:
-            raise InvalidInput(f"{url} is no location of a run: {_reason(url, error)}") from None
+            raise InvalidInput(f"{url} is not a location of a run: {_reason(url, error)}") from None
 
     def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
@@ -89,7 +89,7 @@ class Store:
         return False
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is gone already is no error."""
+        """Delete a file; one that is gone already is not an error."""
         self._refuse_links(name)
         with suppress(_Missing):
             self._tried(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
