@@ -221,7 +221,7 @@ def shown(rates: list[float], base: list[float]) -> tuple[str, str, str]:
 
 
 def versions(python: Path) -> str:
-    from valueshare.benchmarks import versions_line
+    from valueshare.benchmarks.output import versions_line
 
     code = (
         "import stable_baselines3 as s, gymnasium as g, torch as t\n"

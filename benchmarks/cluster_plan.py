@@ -54,14 +54,14 @@ def tasks(options: argparse.Namespace) -> dict[str, float]:
     """Seconds of every population, by name."""
     study = atari_study("atari57", AtariOptions(scale="paper", agents_at_once=options.agents_at_once))
     found: dict[str, float] = {}
-    for run in study.runs:
-        for spec in run.plan.populations.values():
-            rate = options.iqn_rate if "iqn" in run.name else options.rate
+    for name, plan in study.runs.items():
+        for spec in plan.populations.values():
+            rate = options.iqn_rate if "iqn" in name else options.rate
             agents, settings = spec.agents.height, spec.settings
             each = settings.steps + evaluation_steps(settings)
             steps = each * max(agents, CORES)  # a step takes as long with fewer
             slower = 1 + options.spread * (2 * (len(found) * STEP % 1) - 1)
-            found[f"{run.name}/{spec.name}"] = steps / rate * slower + options.start_seconds
+            found[f"{name}/{spec.name}"] = steps / rate * slower + options.start_seconds
     return found
 
 

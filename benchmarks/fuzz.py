@@ -11,7 +11,7 @@ fork (`forks.py`), in 6 GB of address space. Faults are:
 
 - a traceback, a crash, or an exit code that is not one of 0, 1, 2, 75, 130 and 143;
 - a hang: no end within the limit, and none after SIGTERM, or no use of a core. A command that
-  trains or measures is ended by SIGTERM, and is no fault: "still running". For `train`, `--plan`
+  trains or measures is ended by SIGTERM, and is not a fault: "still running". For `train`, `--plan`
   must take the same words;
 - damage accepted silently: exit code 0, nothing said of it, and other results than those of the
   intact folder. It is looked for in files that a checksum covers: the table of agents, records and

@@ -22,7 +22,8 @@ from matplotlib.ticker import FuncFormatter
 from rich.console import Console
 from rich.table import Table
 
-from valueshare.benchmarks import population, versions_line
+from valueshare.benchmarks import population
+from valueshare.benchmarks.output import versions_line
 from valueshare.benchmarks.population import PARTS, Timing
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.engine import Engine

@@ -12,10 +12,10 @@ within 3 ms. "in a write" counts those that left something half-written, group a
 
 In the end every file of the run is compared with that of the same command, left alone and run by
 `python -m valueshare`: the names of all, and the bytes of all but provenance.json and
-progress/*.json, which have times and attempts, and of a tabular study but figures, page and
-summary. Faults are: another byte, another file, an exit code or a traceback that should not be, a
-process that is still there 15 seconds after its driver has ended, a temporary file or hidden
-folder, a lock or a lease that is still held.
+progress/*.json, which have times and attempts, and the report of a tabular study. Faults are:
+another byte, another file, an exit code or a traceback that should not be, a process that is still
+there 15 seconds after its driver has ended, a temporary file or hidden folder, a lock or a lease
+that is still held.
 
 A command runs in a fork of this process, which has everything imported (`forks.py`); one in 25, and
 each on Ray, is `python -m valueshare` itself. At addresses, a lease runs out after 1.5 seconds

@@ -16,7 +16,7 @@ _CREATE, _MODIFY, _CLOSE, _MOVED, _DELETE = 0x100, 0x2, 0x8, 0x80, 0x200
 _FOLDER = 0x40000000
 _EVENT = struct.Struct("iIII")
 # Times and attempts: of these the name is compared, and nothing that is in them.
-NOT_COMPARED = re.compile(r"provenance\.json|progress/.*\.json|figures/.*|report\.html|summary\.json")
+NOT_COMPARED = re.compile(r"provenance\.json|progress/.*\.json|report/.*")
 
 _ASKED = re.compile(r"\.valueshare-")  # whether all nodes see the folder
 

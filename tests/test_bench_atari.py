@@ -12,6 +12,7 @@ from valueshare import cli
 from valueshare.benchmarks import atari, plain_agent, training_loop
 from valueshare.benchmarks.atari import _settings, _table, bare_emulators, measure
 from valueshare.benchmarks.atari_options import AtariBench
+from valueshare.benchmarks.output import Output
 from valueshare.benchmarks.training_loop import (
     TrainingLoop,
     atari_population,
@@ -31,6 +32,12 @@ from valueshare.population.state import Population, initial_state
 from valueshare.replay import transitions
 
 PARTS = "raw", "plain", "part", "loop"
+
+
+def parts_of(bench: AtariBench) -> list[str]:
+    output = Output("atari", "agent-steps")
+    measure(bench, output=output)
+    return [row.part for row in output.rows]
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +81,9 @@ def test_agents_take_the_games_in_turn() -> None:
 
 def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
     bench = AtariBench(agents=2, games=("Pong", "Breakout"), replay_capacity=100)
-    (run,) = atari_study("atari57", AtariOptions(scale="smoke")).runs
+    (plan,) = atari_study("atari57", AtariOptions(scale="smoke")).runs.values()
     settings = replace(
-        next(iter(run.plan.populations.values())).settings, delayed_actor=True
+        next(iter(plan.populations.values())).settings, delayed_actor=True
     )  # replay starts at 100; an update every 4 steps
     population = atari_population(_table(bench, 2), settings, torch.device("cpu"))
     state = initial_state(population)
@@ -92,10 +99,12 @@ def test_a_loop_learns_at_the_steps_at_which_training_would() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
+def test_rows_come_as_they_are_known_with_their_ratios(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asynchronous: bool
+) -> None:
     monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous)
     monkeypatch.setattr(plain_agent, "steps_per_second", lambda *_: 50.0)
-    said: list[str] = []
+    output = Output("atari", "agent-steps")
     bench = AtariBench(
         agents=2,
         replay_capacity=200,
@@ -104,7 +113,8 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
         part_seconds=0.01,
         loop_seconds=0.01,
     )
-    rows = {row.part: row for row in measure(bench, say=said.append)}
+    measure(bench, output=output)
+    rows = {row.part: row for row in output.rows}
     assert list(rows) == [
         "raw ALE, 2 emulators",
         "one plain agent",
@@ -117,20 +127,24 @@ def test_rows_come_as_they_are_known_with_their_ratios(monkeypatch: pytest.Monke
     assert rows["one plain agent"].ms == 20.0  # 50 steps a second
     for name in ("loop", "loop, delayed actor, two halves"):
         row = rows[name]
+        assert row.rate is not None
         assert row.rate == pytest.approx(2 * 1e3 / row.ms)  # two agents
-        assert row.ratio == pytest.approx(row.rate / 50)
+        assert row.note.endswith(f", {row.rate / 50:.1f} x one plain agent")
+        assert row.limit == "raw ALE beside it"
         assert row.share is not None
         assert 0 < row.share < 2
     learning = rows["learning alone, per update"]
     assert learning.rate == pytest.approx(2 * 4 * 1e3 / learning.ms)  # an update every 4 steps
-    shown = [line for line in said if not line.startswith((" ", "part", "memory", "2 agents"))]
+    assert learning.share is not None
+    assert 0 < learning.share < 1
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(rows))]
     assert [line[:34].rstrip() for line in shown] == list(rows)
 
 
 def test_what_is_left_out_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atari, "atari_population", None)
     raw = AtariBench(agents=2, raw_seconds=0.05, plain_seconds=0, part_seconds=0, loop_seconds=0)
-    assert [row.part for row in measure(raw, say=lambda line: None)] == ["raw ALE, 2 emulators"]
+    assert parts_of(raw) == ["raw ALE, 2 emulators"]
     assert AtariBench(loop_seconds=0, loops=("serial", "delayed")).measured_loops == ("serial",)
 
 
@@ -139,7 +153,7 @@ def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: True)
     alone = {"raw_seconds": 0, "plain_seconds": 0, "part_seconds": 0, "loop_seconds": 0.01}
     bench = AtariBench(agents=1, replay_capacity=200, loops=("delayed",), **alone)  # type: ignore[arg-type]
-    assert [row.part for row in measure(bench, say=lambda line: None)] == ["loop, delayed actor"]
+    assert parts_of(bench) == ["loop, delayed actor"]
 
 
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
@@ -193,8 +207,8 @@ def test_the_rate_of_a_plan_is_measured_shortly_and_leaves_nothing(
         return engine
 
     monkeypatch.setattr(training_loop, "make_engine", noted)
-    (run,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs
-    part = run.plan.populations["population-0"]
+    (plan,) = atari_study("atari57", AtariOptions(scale="smoke", replay_device=place)).runs.values()
+    part = plan.populations["population-0"]
     rate = loop_rate(part, "cpu", compiled=False, seconds=0.1, threads=2, groups=groups)
     assert 0 < rate < 100_000
     assert seen == [(groups, 2, None if place == "auto" else "disk")]
@@ -231,7 +245,7 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 40 * 10**9)
     with pytest.raises(InvalidInput, match=r"16 agents need .*: 5 would fit"):
-        measure(AtariBench(), say=lambda line: None)
+        parts_of(AtariBench())
 
 
 def test_a_table_that_does_not_fit_is_not_made(
@@ -255,4 +269,4 @@ def test_a_table_that_does_not_fit_is_not_made(
 
 def test_threads_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidInput, match="threads = -1: write at least 1"):
-        measure(AtariBench(), threads=-1)
+        measure(AtariBench(), threads=-1, output=Output("atari", "agent-steps"))

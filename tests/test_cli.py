@@ -148,7 +148,7 @@ def test_the_gridworld_needs_no_pytorch(tmp_path: Path) -> None:
         [sys.executable, "-c", WITHOUT_PYTORCH, *words], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "grid" / "figures" / "gridworld.png").is_file()
+    assert (tmp_path / "grid" / "report" / "figures" / "gridworld.png").is_file()
 
 
 def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ def test_the_plan_of_a_study_runs_nothing(
         ("a file/out", "cannot write to .*a file"),
         ("/proc/nope", "cannot write to /proc/nope: no folder .* there; choose another --out"),
         ("/proc/nope/deeper", "cannot write to /proc/nope/deeper: "),
-        ("", "'' is no folder: write its name, like runs/first"),
+        ("", "'' is not a folder: write its name, like runs/first"),
         ("full", "full holds something else than results"),
         (".", "holds the folder you are in"),
         ("new/" + "n" * 300, "file name too long"),
@@ -384,14 +384,14 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert records["algorithm"].unique().to_list() == ["sarsa"]
     assert records["step"].unique().sort().to_list() == [20, 40, 100, 200]
 
-    # The same again, by the command that the page gives: it is there, and nothing is touched.
-    page = (out / "report.html").read_text(encoding="utf-8")
+    # The same again, by the command that the page gives: it is there, and only the same report is made again.
+    page = (out / "report" / "report.html").read_text(encoding="utf-8")
     (given,) = re.findall(r"<pre><code>(.*?)</code></pre>", page)
     assert str(tmp_path) not in given
     second = run(*shlex.split(given)[1:], "--out", "my out", cwd=tmp_path)
     assert (second.returncode, second.stderr) == (0, "")
     assert second.stdout.startswith("these results are there already (--overwrite runs again)")
-    assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[-2:]
+    assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[2:]
     assert contents(out) == written
 
     # Other settings are refused, unless asked for.
@@ -415,12 +415,12 @@ def test_another_environment(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     out = tmp_path / "results" / "FrozenLake-v1-expected-sarsa"
     assert done.stdout.splitlines()[-2:] == [
-        "figure: results/FrozenLake-v1-expected-sarsa/figures/increase.png",
-        "page:   results/FrozenLake-v1-expected-sarsa/report.html",
+        "results/FrozenLake-v1-expected-sarsa/report/figures: increase, norms",
+        "results/FrozenLake-v1-expected-sarsa/report/report.html: all of it as one page",
     ]
-    assert (out / "figures" / "increase.svg").is_file()
-    assert '"mean_reward"' in (out / "summary.json").read_text()
-    assert "NaN" not in (out / "summary.json").read_text()
+    assert (out / "report" / "figures" / "increase.svg").is_file()
+    assert '"mean_reward"' in (out / "report" / "report.json").read_text()
+    assert "NaN" not in (out / "report" / "report.json").read_text()
 
 
 # Ctrl-C.

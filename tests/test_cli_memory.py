@@ -16,7 +16,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 class PanicError(BaseException):
-    """An error of a library that is no `Exception`."""
+    """An error of a library that is not an `Exception`."""
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), PanicError("capacity overflow")])

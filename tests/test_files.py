@@ -177,7 +177,7 @@ def test_links_are_refused_on_the_way_and_below(tmp_path: Path) -> None:
     (run / "a" / "b").mkdir(parents=True)
     other.mkdir()
     (tmp_path / "through").symlink_to(run)
-    refuse_links(tmp_path / "through", "a", "a/b", "missing")  # how it is reached is no matter
+    refuse_links(tmp_path / "through", "a", "a/b", "missing")  # how it is reached does not matter
     (run / "notes").symlink_to(other)
     refuse_links(run, "a")
     (run / "a" / "b" / "c").symlink_to(tmp_path / "nowhere")

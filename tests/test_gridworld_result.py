@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from polars.testing import assert_frame_equal
 from valueshare import InvalidInput, gridworld, sweep
 from valueshare.benchmarks.plain_learner import completed_episodes
 from valueshare.experiments.studies import TabularStudy, gridworld_studies, step_size_grid
-from valueshare.experiments.tabular import run_studies
+from valueshare.experiments.tabular import TabularResult, concluded, sweep_studies
+from valueshare.runs.launcher_options import LauncherOptions
 
 FIGURE_KEYS = [
     "step_reward", "regime", "k", "increase_percent", "ci95_low", "ci95_high", "best_step_size",
@@ -46,8 +48,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = done.stdout.splitlines()
     assert said[0] == "448 runs, 2,240,000 timesteps"  # 2 x 4 k x 7 step sizes x 8 seeds x 5,000
     assert said[-2:] == [
-        f"figure: {folder}/figures/gridworld.png",
-        f"page:   {folder}/report.html",
+        f"{folder}/report/figures: gridworld, norms",
+        f"{folder}/report/report.html: all of it as one page",
     ]
     return folder
 
@@ -55,11 +57,15 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def summary(result: Path) -> dict[str, Any]:
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
-    read = json.loads((result / "summary.json").read_text(), parse_constant=refuse)
+    read = json.loads((result / "report" / "report.json").read_text(), parse_constant=refuse)["numbers"]
     assert isinstance(read, dict)
     return read
+
+
+def run_studies(studies: Sequence[TabularStudy]) -> TabularResult:
+    return concluded(studies, *sweep_studies(studies, progress=False, launcher=LauncherOptions()))
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +81,11 @@ def test_every_file_is_there(result: Path) -> None:
     assert found == {
         "config.json",
         "provenance.json",
-        "summary.json",
-        "report.html",
         "records/runs.parquet",
-        "records/norms.parquet",
-        *(f"figures/{name}.{kind}" for name in ("gridworld", "norms") for kind in FORMATS),
+        "report/report.html",
+        "report/report.json",
+        "report/tables/norms.parquet",
+        *(f"report/figures/{name}.{kind}" for name in ("gridworld", "norms") for kind in FORMATS),
     }
     assert list(result.parent.iterdir()) == [result]  # and nothing beside it
 
@@ -147,7 +153,7 @@ def test_the_summary_is_that_of_the_records(summary: dict[str, Any], runs: pl.Da
 
 
 def test_norms_are_those_of_the_best_step_size_at_the_end(result: Path, summary: dict[str, Any]) -> None:
-    norms = pl.read_parquet(result / "records" / "norms.parquet")
+    norms = pl.read_parquet(result / "report" / "tables" / "norms.parquet")
     ends = [row for row in summary["figure"] if row["regime"] == 5_000]
     chosen = norms.select("step_reward", "k", "step_size").unique(maintain_order=True).rows()
     assert chosen == [(row["step_reward"], row["k"], row["best_step_size"]) for row in ends]
@@ -181,16 +187,16 @@ class Page(HTMLParser):
 
 
 def test_the_page_stands_alone(result: Path) -> None:
-    page = Page((result / "report.html").read_text(encoding="utf-8"))
+    page = Page((result / "report" / "report.html").read_text(encoding="utf-8"))
     assert not page.tags & {"script", "link", "iframe", "object"}
     prefix = "data:image/svg+xml;base64,"
     drawings = [base64.b64decode(source.removeprefix(prefix)) for source in page.sources]
-    assert drawings == [(result / "figures" / f"{name}.svg").read_bytes() for name in ("gridworld", "norms")]
+    assert drawings == [(result / "report" / "figures" / f"{name}.svg").read_bytes() for name in ("gridworld", "norms")]
     assert "url(" not in page.text
 
 
 def test_the_page_says_what_it_shows(result: Path, summary: dict[str, Any]) -> None:
-    text = Page((result / "report.html").read_text(encoding="utf-8")).text
+    text = Page((result / "report" / "report.html").read_text(encoding="utf-8")).text
     for line in (
         "valueshare reproduce gridworld --scale smoke",
         "With that reward, no increase stands out here",
@@ -211,7 +217,7 @@ def test_settings_and_origin_are_kept(result: Path) -> None:
     assert origin["command"] == "valueshare reproduce gridworld --scale smoke"
     assert origin["libraries"]["numpy"] == np.__version__
     assert set(origin) == {
-        "command", "valueshare", "commit", "finished", "python", "machine", "libraries"
+        "command", "valueshare", "commit", "finished", "python", "machine", "libraries", "seconds"
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import valueshare as vs
 from valueshare import MeanExpansion, append_mean_expansion
-from valueshare.benchmarks.layer import measure, nature_network, print_table
+from valueshare.benchmarks.layer import measure, nature_network, row_of
 from valueshare.extras import install_command
 
 
@@ -355,7 +355,7 @@ valueshare.MeanExpansion
 # The benchmark of its cost.
 
 
-def test_the_benchmark_times_the_nature_network(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_times_the_nature_network() -> None:
     # 4·32·64 + 32, 32·64·16 + 64, 64·64·9 + 64, 3136·512 + 512, 512·18 + 18 weights and biases
     weights = 8_224 + 32_832 + 36_928 + 1_606_144 + 9_234
     assert sum(p.numel() for p in nature_network(18).parameters()) == weights
@@ -364,10 +364,10 @@ def test_the_benchmark_times_the_nature_network(capsys: pytest.CaptureFixture[st
     assert timings[0].ratio == 1
     assert all(0 < t.quartiles_ms[0] <= t.median_ms <= t.quartiles_ms[1] for t in timings)
     assert timings[3].median_ms < timings[0].median_ms
-    print_table(timings, repeats=2, batch=1, actions=3)
-    printed = capsys.readouterr().out
-    assert torch.__version__ in printed
-    assert f"{timings[2].ratio:.3f}" in printed
+    row = row_of(timings[2])
+    assert row.share == 1 / timings[2].ratio
+    assert f"{timings[2].ratio:.3f}" in row.note
+    assert row_of(timings[3]).share is None
 
 
 @pytest.mark.parametrize(("settings", "named"), [((0, 1, 1), "repeats"), ((1, -1, 1), "batch"), ((1, 1, 0), "actions")])

@@ -55,6 +55,21 @@ def test_a_few_bytes_that_stand_for_many_values_are_counted_as_many(tmp_path: Pa
     assert parquet_size(tmp_path / "t").decoded_bytes > 8 * 10_000_000
 
 
+def test_values_of_a_fixed_length_are_counted_with_that_length(tmp_path: Path) -> None:
+    """Decimals are written in 16 bytes each; the schema's length of one is changed to 1,000,000."""
+    pl.DataFrame({"a": ["1.5"] * ROWS}).cast(pl.Decimal(38, 2)).write_parquet(tmp_path / "t", statistics=False)
+    usual = parquet_size(tmp_path / "t").decoded_bytes
+    assert 16 * ROWS < usual < 64 * ROWS
+    content = (tmp_path / "t").read_bytes()
+    length = struct.unpack("<I", content[-8:-4])[0]
+    # The schema's element: its physical type, 7, and its length, 16.
+    footer = content[-8 - length : -8].replace(
+        b"\x15" + number(7) + b"\x15" + number(16), b"\x15" + number(7) + b"\x15" + number(10**6), 1
+    )
+    (tmp_path / "t").write_bytes(content[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1")
+    assert parquet_size(tmp_path / "t").decoded_bytes > 10**6 * ROWS
+
+
 def number(value: int) -> bytes:
     """A number as Thrift's compact protocol has it: zigzag, seven bits to a byte."""
     value = value << 1 if value >= 0 else (-value << 1) - 1

@@ -114,8 +114,8 @@ def test_arrays_are_those_that_numpy_wrote(tmp_path: Path) -> None:
         (array(VALUES, (1, 3)), "says it has 0.0 kB and has 0.0 kB"),
         (array(VALUES, (-2, -3)), "says it has"),
         (array(VALUES, kind="|O"), "cannot be read without pickle"),
-        (b"no array", "is no array of NumPy's"),
-        (b"", "is no array of NumPy's"),
+        (b"no array", "is not an array of NumPy's"),
+        (b"", "is not an array of NumPy's"),
     ],
 )
 def test_headers_of_arrays_that_lie_are_found_out(tmp_path: Path, content: bytes, message: str) -> None:

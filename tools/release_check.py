@@ -87,7 +87,7 @@ def try_installed(wheel: Path, own: Path, folder: Path) -> None:
     command = folder / "venv" / "bin" / "valueshare"
     assert "reproduce" in call(command, "--help", cwd=folder)
     call(command, *SMOKE, cwd=folder)
-    assert (folder / "results" / "report.html").is_file()
+    assert (folder / "results" / "report" / "report.html").is_file()
 
 
 def resolve(wheel: Path, extra: str, python: Path) -> str | None:

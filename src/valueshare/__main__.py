@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from valueshare.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading
 
-ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is no run
+ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is not a run
 
 
 def run() -> None:
@@ -29,7 +29,7 @@ def run() -> None:
     atexit.register(ignore_signals)  # the first is called last
     with suppress(OSError, RuntimeError):  # no file to write to
         faulthandler.enable()  # a library that crashes would say nothing
-    # A shell has its background jobs ignore Ctrl-C: so does all that is no run.
+    # A shell has its background jobs ignore Ctrl-C: so does all that is not a run.
     codes = {n: code for n, code in ENDED.items() if signal.getsignal(n) != signal.SIG_IGN}
     with loading(codes):
         for stream in (sys.stdout, sys.stderr):

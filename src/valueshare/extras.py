@@ -1,10 +1,25 @@
-"""How to install what the package does without until it is needed."""
+"""Optional dependencies, which the package does without until they are needed: how to install them."""
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from valueshare.errors import InvalidInput
+from valueshare.host_memory import refuse_without_memory
+
 CLONE = Path(__file__).resolve().parents[2]  # the repository's, if the package runs from one
+
+
+@contextmanager
+def importing(library: str, extra: str, instead: str = "") -> Iterator[None]:
+    """Where the import of a library fails, say how to install it, and what else to do."""
+    try:
+        yield
+    except ImportError as missing:
+        refuse_without_memory(library, missing)
+        raise InvalidInput(f"{library} is not installed: {install_command(extra)}{instead}") from missing
 
 
 def install_command(*extras: str) -> str:

@@ -8,6 +8,7 @@ all pages.
 """
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,7 +20,6 @@ MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
 WIDTHS = {0: 1, 1: 4, 2: 8, 3: 16, 4: 4, 5: 8, 6: 16}
 FIXED = 7  # bytes of a length that the schema has
-REPEATED = 2  # values of a list, which are not as many as rows
 INDEX_PAGE, DICTIONARY_PAGE = 1, 2
 
 Fields = dict[int, Any]  # of a structure, by number
@@ -43,18 +43,14 @@ def parquet_size(path: Path) -> Size:
         end = file.seek(0, 2)
         footer = _footer(file, end)
         rows, groups = _whole(footer, 3), _list(footer, 4)
-        columns = _columns(_list(footer, 2))
         if sum(_whole(group, 3) for group in groups) != rows:
             raise InvalidMetadata("its row groups have other rows than it says")
-        decoded = 0
-        for group in groups:
-            chunks = _list(group, 1)
-            if len(chunks) != len(columns):
-                raise InvalidMetadata("its row groups have other columns than it says")
-            for chunk, (kind, repeated) in zip(chunks, columns, strict=True):
-                own_rows = None if repeated else _whole(group, 3)
-                decoded += _chunk_bytes(file, end, chunk, kind, own_rows)
-    return Size(rows, len(columns), decoded)
+        chunks = [(chunk, _whole(group, 3)) for group in groups for chunk in _list(group, 1)]
+        columns = max((len(_list(group, 1)) for group in groups), default=len(_list(footer, 2)) - 1)
+        lengths = [length for element in _list(footer, 2) if type(length := element.get(2)) is int]
+        widths = WIDTHS | {FIXED: max([16, *lengths])}
+        decoded = sum(_chunk_bytes(file, end, chunk, own_rows, widths) for chunk, own_rows in chunks)
+    return Size(rows, columns, decoded)
 
 
 def _footer(file: BinaryIO, end: int) -> Fields:
@@ -70,32 +66,7 @@ def _footer(file: BinaryIO, end: int) -> Fields:
     return _Reader(file.read(length)).structure()
 
 
-def _columns(schema: list[Fields]) -> list[tuple[Fields, bool]]:
-    """The leaves of a schema, and whether each is repeated, itself or with a group it is in.
-
-    A schema is a tree in one list: the root, then each element followed by its children.
-    """
-    columns = []
-    groups = [(1, False)]  # open ones: elements still to come, whether they are repeated
-    for element in schema:
-        while groups and not groups[-1][0]:
-            groups.pop()
-        if not groups:
-            break
-        left, repeated = groups.pop()
-        groups.append((left - 1, repeated))
-        repeated = repeated or element.get(3) == REPEATED
-        children = _whole(element, 5) if 5 in element else 0
-        if children > 0:
-            groups.append((children, repeated))
-        elif element is not schema[0]:
-            columns.append((element, repeated))
-    if not groups or any(left for left, _ in groups):
-        raise InvalidMetadata("its schema has other columns than it says")
-    return columns
-
-
-def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: int | None) -> int:
+def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Mapping[int, int]) -> int:
     """Decoded bytes of a column of a row group, its pages' headers compared with the footer."""
     about = chunk.get(3)
     if not isinstance(about, dict):
@@ -107,7 +78,9 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: in
         raise InvalidMetadata("a column is not within the file")
     if values < 0:
         raise InvalidMetadata("a column has a negative number of values")
-    if rows is not None and rows != values:
+    path = about.get(3)
+    nested = isinstance(path, list) and len(path) > 1  # a column of lists has more values than rows
+    if values < rows or (values > rows and not nested):
         raise InvalidMetadata(f"a column has {values:,} values for {rows:,} rows")
     found = unpacked = pages = 0
     place = first
@@ -129,9 +102,7 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, kind: Fields, rows: in
         place += length + inside
     if place != first + packed or found != values:
         raise InvalidMetadata(f"the pages of a column have {found:,} values, and it says {values:,}")
-    physical = _whole(kind, 1)
-    width = _whole(kind, 2) if physical == FIXED else WIDTHS.get(physical, 16)
-    return unpacked + values * max(1, width)
+    return unpacked + values * widths.get(_whole(about, 1), 16)
 
 
 def _page_header(file: BinaryIO, place: int) -> tuple[Fields, int]:

@@ -12,30 +12,41 @@ from valueshare.errors import InvalidInput
 from valueshare.files import file_digest, write_whole
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 
-RECORDS, CHECKPOINTS, TENSORBOARD = "records", "checkpoints", "tensorboard"
+RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
 EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
 _log = logging.getLogger(__name__)
 
 
-def read_tables(folder: Path, *, skip_damaged: bool = False, limit: SizeLimit | None = None) -> list[pl.DataFrame]:
+def read_tables(
+    folder: Path, *, skip_damaged: bool = False, limit: SizeLimit | None = None, seconds: bool = False
+) -> list[pl.DataFrame]:
     """The records of every finished phase of every population, a table each.
 
     A phase is finished when a manifest names its files. The records of one that was cut off before that are not read:
     it will be run again. A copy of a run without its checkpoints has no manifests; there every file counts. What is
-    read takes from the `limit`.
+    read takes from the `limit`. With `seconds`, they have a column of that name: the seconds of training of the
+    population until the evaluation, as far as its progress file has them.
     """
     tables = []
     limit = SizeLimit(OWN_LIMIT) if limit is None else limit
     for path, digest in _files(folder, warn=not skip_damaged):
         table = _read(path, digest, limit)
         if table is not None:
-            tables.append(table)
+            tables.append(_with_seconds(table, folder, path) if seconds else table)
         elif not skip_damaged:
             raise InvalidInput(
                 f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
                 "before it is whole; otherwise start the run again in a new folder"
             )
     return tables
+
+
+def read_progress(folder: Path, population: str) -> schema.Progress:
+    """The last progress that the population's worker wrote; all zero where there is none."""
+    try:
+        return schema.checked(schema.read_object(folder / PROGRESS / f"{population}.json"), schema.Progress)
+    except (OSError, schema.Invalid):
+        return schema.Progress()
 
 
 def write_table(path: Path, table: pl.DataFrame) -> str:
@@ -82,3 +93,12 @@ def _read(path: Path, digest: str | None, limit: SizeLimit) -> pl.DataFrame | No
         return read_parquet(path, limit)
     except (OSError, pl.exceptions.PolarsError, Unreadable):
         return None
+
+
+def _with_seconds(table: pl.DataFrame, folder: Path, path: Path) -> pl.DataFrame:
+    """The records of one phase, POPULATION-PHASE.parquet, with the time of their evaluations; step 0 is at 0 s."""
+    known = dict(read_progress(folder, path.stem.rpartition("-")[0]).evaluations)
+    if not known or table.schema.get("step") != pl.Int64:
+        return table
+    known.setdefault(0, 0.0)
+    return table.with_columns(seconds=pl.col("step").replace_strict(known, default=None, return_dtype=pl.Float64))

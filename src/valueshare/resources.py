@@ -6,7 +6,7 @@ the run. What changes results more, like TensorFloat-32, stays as it is set: a h
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,10 +20,8 @@ from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.workers.local import LocalLauncher, ProcessLauncher
+from valueshare.runs.workers.ray import RayLauncher, connected
 from valueshare.text import how_many
-
-if TYPE_CHECKING:
-    from valueshare.runs.workers.ray import RayLauncher
 
 
 class Speedup(NamedTuple):
@@ -115,19 +113,15 @@ class Prepared(NamedTuple):
     lines: list[str]  # what was chosen, and a hint
 
 
-def cluster_for(options: LauncherOptions) -> "AbstractContextManager[RayLauncher | None]":
+def cluster_for(options: LauncherOptions) -> AbstractContextManager[RayLauncher | None]:
     """The cluster that the options name, until the context ends; None for this machine."""
-    if options.launcher == "local":
-        return nullcontext()
-    from valueshare.runs.workers.ray import connected
-
-    return connected(options)
+    return nullcontext() if options.launcher == "local" else connected(options)
 
 
 def prepare(
     plan: Plan,
     execution: ExecutionOptions,
-    cluster: "RayLauncher | None",
+    cluster: RayLauncher | None,
     location: Location | None = None,
     *,
     begun: bool = False,

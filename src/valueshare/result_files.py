@@ -92,7 +92,7 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
     arrays = []
     with open_regular(file) as opened:
         if opened.read(len(ARRAY)) == ARRAY:
-            raise InvalidInput(f"{file} is no {file.name}: it holds one array")
+            raise InvalidInput(f"{file} is not a {file.name}: it holds one array")
     with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
         for name in names:
             member = archive.getinfo(f"{name}.npy")
@@ -127,13 +127,13 @@ def _array_header(file: Path, name: str, stream: Any) -> tuple[tuple[int, ...], 
         version = np.lib.format.read_magic(stream)
         return read[version](stream)
     except (ValueError, KeyError, EOFError) as error:
-        raise InvalidInput(f"{file} cannot be read: {name} is no array of NumPy's") from error
+        raise InvalidInput(f"{file} cannot be read: {name} is not an array of NumPy's") from error
 
 
 def _check_columns(file: Path, count: int) -> None:
     if count > MAX_COLUMNS:
         raise InvalidInput(
-            f"{file} has {count:,} columns and at most {MAX_COLUMNS:,} are read: leave out those that are no results"
+            f"{file} has {count:,} columns and at most {MAX_COLUMNS:,} are read: leave out those that are not results"
         )
 
 

@@ -6,7 +6,6 @@ and a file name in it is a plain name: no path, no `..`.
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -22,10 +21,13 @@ FORMAT = 4  # of the run folder: earlier ones had other names for settings and t
 LARGEST_FILE = 16 * 2**20  # bytes: the config.json of 57 games has 60 kB
 
 FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
-DEVICE = r"(cpu|cuda)(:[0-9]{1,3})?"
+Device = Annotated[str, Meta(pattern=r"\A(cpu|cuda)(:[0-9]{1,3})?\Z")]
+Shard = Annotated[str, Meta(pattern=r"\A[0-9]{1,9}/[0-9]{1,9}\Z")]
+PopulationName = Annotated[str, Meta(pattern=r"\Apopulation-[0-9]{1,9}\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16,128}\Z")]
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Positive = Annotated[int, Meta(ge=1, le=10**12)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 T = TypeVar("T")
 
@@ -45,13 +47,13 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     valueshare: str
     settings: dict[str, dict[str, Any]]  # by environment
     backends: dict[str, Literal["ale", "envpool", "gymnasium", "jax"]]  # by environment
-    device: str
+    device: Device
     compile: bool
     network: str | None
-    agents: str
+    agents: Digest
     families: dict[str, str] = {}
-    chunks: dict[str, Positive] = {}
-    shard: str | None = None
+    chunks: dict[PopulationName, Positive] = {}
+    shard: Shard | None = None
     protocols: dict[str, StoredProtocol] = {}
     actions: dict[str, Positive] = {}  # by environment
     extended_from: dict[str, list[Positive]] = {}  # by environment: earlier numbers of steps, ascending
@@ -63,16 +65,6 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for what in ("families", "actions", "extended_from"):
             if not getattr(self, what).keys() <= self.settings.keys():
                 raise ValueError(f"{what} must name environments of the run")
-        for name, value, pattern, example in (
-            ("device", self.device, DEVICE, "cpu or cuda:0"),
-            ("shard", self.shard or "1/1", r"[0-9]{1,9}/[0-9]{1,9}", "2/8"),
-            ("agents", self.agents, r"[0-9a-f]{16,128}", "a checksum in hexadecimal digits"),
-        ):
-            if not re.fullmatch(pattern, value):
-                raise ValueError(f"{name} is {value[:60]!r}, not like {example}")
-        for name in self.chunks:
-            if not re.fullmatch(r"population-[0-9]{1,9}", name):
-                raise ValueError(f"chunks are of {name[:60]!r}, not of a population")
 
 
 class Segment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,8 +99,9 @@ class Progress(Struct, frozen=True):
 
     step: Count = 0
     phases: Count = 0  # that are finished
-    seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    seconds: Seconds = 0.0
     attempts: Count = 0
+    evaluations: tuple[tuple[Count, Seconds], ...] = ()  # the step of each, and the time it took until then
 
 
 class StoredLease(Struct, frozen=True):
@@ -172,7 +165,7 @@ def _finite(text: str) -> float:
     """A number; NaN and infinity are none in JSON, though Python would read and write them."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
     return value
 
 

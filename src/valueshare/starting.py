@@ -1,9 +1,8 @@
 """Starting and resuming the run of a plan: checks, the folder or address, the launcher, and what is printed."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -22,6 +21,7 @@ from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
 from valueshare.runs.plan import AUTO, Plan, config, extended
 from valueshare.runs.planning import described, in_full
+from valueshare.runs.policies import check_own_network
 from valueshare.runs.run import Run
 from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
@@ -36,8 +36,13 @@ from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
 def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) -> tuple[Plan, Location]:
     """The plan to run and its location: the whole in the folder, or a shard in one within it."""
     check_launcher(launcher)
+    return shard_plan(plan, launcher.own_shard), shard_location(resolve_location(folder), launcher)
+
+
+def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
+    """The folder itself, or that of a shard within it; shards of another number beside it are refused."""
     shard = launcher.own_shard
-    location = shard_folder(resolve_location(folder), shard)
+    location = shard_folder(whole, shard)
     if shard is not None and isinstance(location, Path):
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
@@ -45,7 +50,7 @@ def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) 
                     f"shard = {shard}: {location.parent} holds {other.name}, of another number of "
                     "shards; write that number, or choose another --out"
                 )
-    return shard_plan(plan, shard), location
+    return location
 
 
 def start(
@@ -62,20 +67,15 @@ def start(
     if _is_resumed(plan, location, execution):
         return resume_run(location, execution, command)
     console = Console(quiet=not execution.progress)
-    events = "tensorboard" in execution.log
-    with _workspace(location, execution) as work:
-        if work.copy is not None:
-            check_free(work.copy)
-        run_folder.check_absent(work.folder, plan, copied=work.copied)
+    with _working_copy(location, execution) as copy:
+        check_free(copy)
+        run_folder.check_absent(copy.folder, plan, copied=copy.is_remote)
         _poll_stop(execution)
         with cluster_for(execution.launcher) as cluster:
-            made = prepare(plan, execution, cluster, location)
-            _announce(console, made, work, execution, begun=False)
-            own = _used(made, execution)
-            with run_folder.created(
-                work.folder, made.plan, command, own, events, execution.resolved_callbacks, deviations
-            ):
-                return _launch(made, work, execution, console, lambda: check_unfilled(work.copy))
+            prepared = prepare(plan, execution, cluster, location)
+            _announce(console, prepared, copy, execution, begun=False)
+            with run_folder.created(copy.folder, prepared.plan, command, _used(prepared, execution), deviations):
+                return _launch(prepared, copy, execution, console, lambda: check_unfilled(copy))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
@@ -96,14 +96,14 @@ def plan_lines(plan: Plan, execution: ExecutionOptions) -> Iterator[str]:
     A plan that does not fit is refused after its lines. Nothing is written.
     """
     with cluster_for(execution.launcher) as cluster:
-        made = prepare(plan, execution, cluster, compiles=False)
-        lines = [*in_full(made.plan), "", *made.lines]
+        prepared = prepare(plan, execution, cluster, compiles=False)
+        lines = [*in_full(prepared.plan), "", *prepared.lines]
         try:
-            memory = made.launcher.check(made.plan, execution)
+            memory = prepared.launcher.check(prepared.plan, execution)
         except DoesNotFit:
             yield from lines
             raise
-        estimate = made.launcher.estimate(made.plan, None, measure=True)
+        estimate = prepared.launcher.estimate(prepared.plan, None, measure=True)
     yield from (*lines, f"memory: {memory}")
     if estimate is not None:
         yield estimate
@@ -138,13 +138,12 @@ def resume_run(
     """Resume a run; with `steps`, train a finished one on to so many in total."""
     console = Console(quiet=not execution.progress)
     run_folder.check_links(location)
-    with _workspace(location, execution) as work:
-        folder, copy = work.folder, work.copy
-        if copy is not None:
-            copy.pull(is_small)
+    with _working_copy(location, execution) as copy:
+        folder = copy.folder
+        copy.pull(is_small)
         plan = run_folder.open_plan(folder)
-        _check_stored(folder, plan, execution)
-        finished = run_folder.is_finished(folder, plan, copied=work.copied)
+        check_own_network(folder, plan, execution.network)
+        finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
         if steps is not None:
             if not finished:
                 raise InvalidInput(f"the run in {location} is not finished: valueshare resume {location} first")
@@ -152,7 +151,7 @@ def resume_run(
             say(console, *_schedule_notes(plan))
         elif finished:
             say(console, f"this run is finished: {location}")
-            return _finished(plan, work, execution, console)
+            return _finished(plan, copy, execution, console)
         announce_imports(plan.backends)
         callbacks = resumed_callbacks(execution.callbacks, folder / PROVENANCE)
         execution = execution._replace(callbacks=callbacks)
@@ -168,29 +167,28 @@ def resume_run(
         _poll_stop(execution)
         with cluster_for(execution.launcher) as cluster, held(folder):
             workers = run_folder.stored_workers(folder)
-            made = prepare(plan, execution, cluster, location, begun=True, stored_workers=workers)
-            _announce(console, made, work, execution, begun=True)
+            prepared = prepare(plan, execution, cluster, location, begun=True, stored_workers=workers)
+            _announce(console, prepared, copy, execution, begun=True)
 
             def begin() -> None:
-                if copy is None:
+                copy.pull(is_small)  # another process may have resumed it meanwhile
+                if not copy.is_remote:
                     run_folder.remove_old_checkpoints(folder, plan)
-                else:
-                    copy.pull(is_small)  # another process may have resumed it meanwhile
                 if steps is not None and config(run_folder.open_plan(folder)) != before:
                     raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
-                kept = _used(made, execution), events, execution.resolved_callbacks
                 if steps is None:
-                    run_folder.note_resumption(folder, command, *kept)
+                    run_folder.note_resumption(folder, command, _used(prepared, execution))
                 else:
-                    run_folder.write_extension(folder, made.plan, command, *kept)
+                    run_folder.write_extension(folder, prepared.plan, command, _used(prepared, execution))
 
-            return _launch(made, work, execution, console, begin)
+            return _launch(prepared, copy, execution, console, begin)
 
 
-def _used(made: Prepared, execution: ExecutionOptions) -> dict[str, Any]:
-    """The resources as they are stored with the run; the workers of a cluster are not those of a machine."""
+def _used(prepared: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
+    """The options as they are stored with the run; the workers of a cluster are not those of a machine."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
-    return {**made.resources.to_json(), **cluster}
+    resources = {**prepared.resources.to_json(), **cluster}
+    return run_folder.UsedOptions(resources, "tensorboard" in execution.log, execution.resolved_callbacks)
 
 
 def _schedule_notes(plan: Plan) -> list[str]:
@@ -203,53 +201,37 @@ def _schedule_notes(plan: Plan) -> list[str]:
     return [f"note: the linear step size of {env} has ended at 0, so its agents learn nothing new" for env in ended]
 
 
-class _Workspace(NamedTuple):
+def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractContextManager[Copy]:
     """Where the files of a run are written."""
-
-    location: Location
-    folder: Path  # the location itself, or a local copy of it
-    copy: Copy | None = None
-
-    @property
-    def copied(self) -> bool:
-        return self.copy is not None
+    if not isinstance(location, Path):
+        run_folder.check_links(location)
+        _poll_stop(execution)
+    return working_copy(location, keep=True)
 
 
-@contextmanager
-def _workspace(location: Location, execution: ExecutionOptions) -> Iterator[_Workspace]:
-    if isinstance(location, Path):
-        yield _Workspace(location, location)
-        return
-    run_folder.check_links(location)
-    _poll_stop(execution)
-    with working_copy(location, keep=True) as copy:
-        yield _Workspace(location, copy.folder, copy)
-
-
-def _finished(plan: Plan, work: _Workspace, execution: ExecutionOptions, console: Console) -> Run:
+def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions, console: Console) -> Run:
     """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
-    records = run_folder.read_records(work.folder)
-    if not work.copied:
+    records = run_folder.read_records(copy.folder)
+    if not copy.is_remote:
         # A process that holds the lock removes them too; a read-only folder stays as it is.
-        with suppress(OSError, InvalidInput), held(work.folder):
-            run_folder.remove_old_checkpoints(work.folder, plan)
-        if "tensorboard" in execution.log or _has_events(work.folder, console):
+        with suppress(OSError, InvalidInput), held(copy.folder):
+            run_folder.remove_old_checkpoints(copy.folder, plan)
+        if "tensorboard" in execution.log or _has_events(copy.folder, console):
             _poll_stop(execution)
-            Events(work.folder, plan.agents, records).close()
-    return Run(work.location, plan.agents, records, finished=True)
+            Events(copy.folder, plan.agents, records).close()
+    return Run(copy.location, plan.agents, records, finished=True)
 
 
 def _launch(
-    made: Prepared, work: _Workspace, execution: ExecutionOptions, console: Console, begin: Callable[[], None]
+    prepared: Prepared, copy: Copy, execution: ExecutionOptions, console: Console, begin: Callable[[], None]
 ) -> Run:
     """Run the plan; at an address, with its lease held and all new files sent there.
 
     `begin` is called once the folder's lock and the lease are held.
     """
-    copy = work.copy
-    if copy is None:
+    if copy.url is None:
         begin()
-        return launch(made.plan, work.folder, execution, console, made.launcher)
+        return launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// is of one process alone: leave out workers")
     with leased(copy.store, lambda line: say(console, line)) as lease:
@@ -257,7 +239,7 @@ def _launch(
         copy.push()
         stop = execution.should_stop or (lambda: False)
         execution = execution._replace(url=copy.url, should_stop=lambda: lease.lost or stop())
-        run = launch(made.plan, work.folder, execution, console, made.launcher)
+        run = launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
@@ -266,17 +248,17 @@ def _launch(
         return run
 
 
-def _announce(console: Console, made: Prepared, work: _Workspace, execution: ExecutionOptions, *, begun: bool) -> None:
+def _announce(console: Console, prepared: Prepared, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> None:
     """Refuse a plan that cannot be run; print what will be, and how long it will take."""
     for target in execution.log:
         (require_tensorboard if target == "tensorboard" else require_wandb)()
-    plan, launcher = made.plan, made.launcher
+    plan, launcher = prepared.plan, prepared.launcher
     memory = launcher.check(plan, execution)
-    warning = launcher.check_location(work.location)
-    say(console, *described(plan), *made.lines, f"memory: {memory}", f"run folder: {work.location}")
+    warning = launcher.check_location(copy.location)
+    say(console, *described(plan), *prepared.lines, f"memory: {memory}", f"run folder: {copy.location}")
     if warning is not None:
         say(console, f"note: {warning}")
-    estimate = launcher.estimate(plan, work.folder if begun else None, measure=False)
+    estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
     if estimate is not None:
         say(console, estimate)
 
@@ -287,17 +269,6 @@ def check_launcher(launcher: LauncherOptions) -> None:
             f"launcher is given as {type(launcher).__name__}: write valueshare.LauncherOptions(...), like "
             "valueshare.LauncherOptions(workers=2)"
         )
-
-
-def _check_stored(folder: Path, plan: Plan, execution: ExecutionOptions) -> None:
-    """Refuse a stored run without the network of its own that it needs, or with one too many."""
-    if plan.network is not None and execution.network is None:
-        raise InvalidInput(
-            f"the run in {folder} has a network of its own, {plan.network}: resume it from Python, "
-            "valueshare.resume(folder, network=...)"
-        )
-    if plan.network is None and execution.network is not None:
-        raise InvalidInput(f"the run in {folder} has no network of its own: leave network out")
 
 
 def _poll_stop(execution: ExecutionOptions) -> None:

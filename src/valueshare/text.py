@@ -73,6 +73,13 @@ def interval_text(value: float, low: float, high: float) -> str:
     return f"{middle} [{below}, {above}]"
 
 
+def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+    """A table as lines of text: columns of equal width, all but the first aligned to the `right` if it is set."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pad = str.rjust if right else str.ljust
+    return ["  ".join([row[0].ljust(widths[0]), *map(pad, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
     """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN where k is 0, which it is; IB-DQN without a k.
 

@@ -74,9 +74,7 @@ def train(
         plan,
         location,
         "valueshare.train(...) from Python; config.json has the settings",
-        ExecutionOptions(
-            network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks=callbacks
-        ),
+        ExecutionOptions(network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks),
     )
 
 
@@ -98,9 +96,7 @@ def extend(
     With constant schedules it ends as if it had had so many steps from the start. The schedules of epsilon and of the
     step size stay as they were.
     """
-    execution = ExecutionOptions(
-        network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks=callbacks
-    )
+    execution = ExecutionOptions(network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks)
     return _resumed(folder, execution, f"valueshare extend --steps {steps}", steps)
 
 
@@ -121,9 +117,7 @@ def resume(
     Settings and TensorBoard events are the run's, and so are `callbacks` that it has by name (None). A run with a
     caller's own network needs it again, and so do callbacks that were given as functions, and `log` "wandb".
     """
-    execution = ExecutionOptions(
-        network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks=callbacks
-    )
+    execution = ExecutionOptions(network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks)
     return _resumed(folder, execution, "valueshare resume")
 
 

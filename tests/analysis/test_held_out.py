@@ -82,7 +82,7 @@ def test_settings_of_which_an_agent_diverged_are_no_candidates() -> None:
     winners = winning_settings(bad, resamples=FEW)
     assert winners["best"][0] != NAMES[4]
     assert winners["failed"].to_list() == [1, 0, 1]
-    assert check_halves(winners)[-1].startswith("E-v0: 1 of 5 settings are no candidates")
+    assert check_halves(winners)[-1].startswith("E-v0: 1 of 5 settings are not candidates")
 
 
 def test_too_few_seeds_and_too_few_settings() -> None:
@@ -125,5 +125,5 @@ def test_python_logs_the_notes_that_the_command_prints(tmp_path: Path, caplog: p
     assert caplog.messages == [
         "this run is not finished: settings are compared by its scores so far",
         "4 seeds are too few for advice: run at least 10",
-        "E-v0: 1 of 5 settings are no candidates, because an agent diverged or lacks a score",
+        "E-v0: 1 of 5 settings are not candidates, because an agent diverged or lacks a score",
     ]

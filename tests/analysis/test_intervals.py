@@ -238,7 +238,7 @@ def test_bad_tables_are_refused(two_algorithms: pl.DataFrame, ended: pl.DataFram
 
 
 def test_a_curve_ends_where_not_all_of_its_games_have_come(tidy: Tidy) -> None:
-    """Hard games are not at step 20 yet: the IQM of the easy one alone is no point of the curve."""
+    """Hard games are not at step 20 yet: the IQM of the easy one alone is not a point of the curve."""
     both = {("dqn", "Easy"): [10.0, 12.0], ("dqn", "Hard"): [0.0, 2.0], ("rdq", "Easy"): [1.0, 2.0]}
     easy = {("dqn", "Easy"): [11.0, 13.0], ("rdq", "Easy"): [1.0, 3.0]}
     table = pl.concat([tidy(both, step=10), tidy(easy, step=20)])

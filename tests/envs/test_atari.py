@@ -47,7 +47,7 @@ def test_spec_of_a_game() -> None:
         ("PongNoFrameskip-v4", {}, r"no Atari game.*did you mean Pong\?"),
         ("Zzzzq", {"backend": "ale"}, "no Atari game 'Zzzzq': none is near"),
         ("Pong", {"protocol": "machado"}, "did you mean machado-2018.*There are .*nature-2015"),
-        ("CartPole-v1", {"protocol": "machado-2018"}, "CartPole-v1 is no Atari game"),
+        ("CartPole-v1", {"protocol": "machado-2018"}, "CartPole-v1 is not an Atari game"),
         (["Pong", "CartPole-v1"], {}, "cannot be mixed"),
         (["CartPole-v1", "Acrobot-v1"], {}, "cannot be mixed"),
         (["Pong", "Breakout"], {"protocol": "nature-2015"}, r"\(Breakout 4, Pong 6\).*all 18"),

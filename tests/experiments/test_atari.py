@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from valueshare import host_memory
-from valueshare.cli import COMMANDS
-from valueshare.cli import atari as commands
 from valueshare.envs import atari57, atari_protocol
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari import AtariStudy, atari_study, evaluation_steps
+from valueshare.experiments.atari import atari_study, evaluation_steps
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.study import Study
 from valueshare.population import memory
 from valueshare.population.presets import atari, atari_rmsprop, preset_for
 from valueshare.runs.plan import config, difference, from_config
@@ -27,15 +26,12 @@ OVERLAP = "an update samples the transitions up to the step before, because lear
 
 
 @pytest.fixture(autouse=True)
-def _commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_thread() -> None:
     torch.set_num_threads(1)
-    for name in ("atari57", "atari_sensitivity", "atari_rmsprop", "atari_rdq_beta"):
-        command = getattr(commands, f"reproduce_{name}")
-        monkeypatch.setitem(COMMANDS, f"reproduce {name.replace('_', '-')}", command)
 
 
-def all_agents(study: AtariStudy) -> pl.DataFrame:
-    return pl.concat(run.plan.agents for run in study.runs)
+def all_agents(study: Study) -> pl.DataFrame:
+    return pl.concat(plan.agents for plan in study.runs.values())
 
 
 # The settings
@@ -115,8 +111,8 @@ def test_the_main_study_is_57_games_7_agents_and_5_seeds() -> None:
     }
     assert len(study.deviations) == 6  # the engine's own
     # DQN and IB-DQN are one run; those with settings or a network of their own are others.
-    assert [run.name for run in study.runs] == ["dqn", "dueling-dqn", "rdq", "iqn"]
-    assert [run.plan.agents.height for run in study.runs] == [57 * 15, 57 * 5, 57 * 5, 57 * 10]
+    assert list(study.runs) == ["dqn", "dueling-dqn", "rdq", "iqn"]
+    assert [plan.agents.height for plan in study.runs.values()] == [57 * 15, 57 * 5, 57 * 5, 57 * 10]
 
 
 @pytest.mark.parametrize("most", [4, 16, 100])
@@ -124,13 +120,13 @@ def test_populations_are_at_most_as_large_as_wanted_and_hold_every_agent_once(mo
     options = AtariOptions(scale="paper", agents_at_once=most)
     for name in ("atari57", "atari-sensitivity", "atari-rmsprop", "atari-rdq-beta"):
         study = atari_study(name, options)
-        tables = [spec.agents for run in study.runs for spec in run.plan.populations.values()]
+        tables = [spec.agents for plan in study.runs.values() for spec in plan.populations.values()]
         who = ["env", "algorithm", "k", "beta", "seed"]
         rows = pl.concat(tables).select(who)
         assert not rows.is_duplicated().any()
         assert set(rows.rows()) == set(all_agents(atari_study(name, PAPER)).select(who).rows())
-        for run in study.runs:  # as few as can be
-            sizes = [spec.agents.height for spec in run.plan.populations.values()]
+        for plan in study.runs.values():  # as few as can be
+            sizes = [spec.agents.height for spec in plan.populations.values()]
             assert max(sizes) <= most
             assert len(sizes) == -(-sum(sizes) // most)
 
@@ -141,7 +137,7 @@ def test_the_other_studies_are_the_papers() -> None:
     assert sensitivity["k"].unique().sort().to_list() == [0, 1, 32, 64, 128, 256, 512, 1024]
     rmsprop = atari_study("atari-rmsprop", PAPER)
     assert all_agents(rmsprop).height == 55 * 2 * 3
-    assert {s.optimizer for s in rmsprop.runs[0].plan.settings.values()} == {"rmsprop"}
+    assert {s.optimizer for s in rmsprop.runs["dqn"].settings.values()} == {"rmsprop"}
     beta = all_agents(atari_study("atari-rdq-beta", PAPER))
     assert beta.height == 5 * 5 * 5
     assert beta["algorithm"].unique().to_list() == ["rdq"]
@@ -150,11 +146,11 @@ def test_the_other_studies_are_the_papers() -> None:
 
 def test_k_is_the_number_of_actions_and_games_of_other_actions_stay_apart() -> None:
     options = AtariOptions(scale="smoke", games=("Pong", "Breakout"), atari_protocol="machado-2018-minimal")
-    (run,) = atari_study("atari57", options).runs
-    by_game = {spec.label: set(spec.agents["k"]) for spec in run.plan.populations.values()}
+    (plan,) = atari_study("atari57", options).runs.values()
+    by_game = {spec.label: set(spec.agents["k"]) for spec in plan.populations.values()}
     assert by_game == {"ALE/Pong-v5": {0.0, 6.0}, "ALE/Breakout-v5": {0.0, 4.0}}
-    (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs
-    (spec,) = full.plan.populations.values()  # 18 actions in both: one population
+    (full,) = atari_study("atari57", AtariOptions(scale="smoke", games=("Pong", "Breakout"))).runs.values()
+    (spec,) = full.populations.values()  # 18 actions in both: one population
     assert set(spec.agents["k"]) == {0.0, 18.0}
 
 
@@ -169,8 +165,8 @@ def test_options_replace_the_scales_own_and_every_departure_is_said() -> None:
         delayed_actor=True,
     )
     study = atari_study("atari57", options, algorithms=("dqn", "ib-dqn"), k=(18,))
-    (run,) = study.runs
-    (spec,) = run.plan.populations.values()
+    (plan,) = study.runs.values()
+    (spec,) = plan.populations.values()
     assert spec.agents.height == 16
     assert (spec.settings.steps, spec.settings.checkpoint_interval) == (500_000, 100_000)
     assert evaluation_steps(spec.settings) == 6 * 30_000  # before, and after each of 5 phases
@@ -213,7 +209,7 @@ def test_other_algorithms_values_and_games_are_said() -> None:
 
 
 def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
-    def guesses(study: AtariStudy) -> list[str]:
+    def guesses(study: Study) -> list[str]:
         return [words for words in study.deviations if "guess" in words]
 
     (games,) = guesses(atari_study("atari-rmsprop", PAPER))
@@ -222,7 +218,7 @@ def test_what_the_paper_leaves_open_is_called_a_guess() -> None:
     assert "0.001 alone" in beta
     for name in ("atari57", "atari-sensitivity"):
         assert guesses(atari_study(name, PAPER)) == []
-    # Games and values that somebody chose are no guesses of ours.
+    # Games and values that somebody chose are not guesses of ours.
     assert guesses(atari_study("atari-rmsprop", AtariOptions(scale="paper", games=("Pong",)))) == []
     assert guesses(atari_study("atari-rdq-beta", PAPER, beta=(0.001,))) == []
 

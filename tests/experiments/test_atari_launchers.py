@@ -31,7 +31,7 @@ def _one_thread() -> None:
 @pytest.mark.parametrize("count", [1, 3, 7, 64])
 def test_shards_of_the_papers_study_are_an_exact_partition(count: int) -> None:
     study = atari_study("atari57", AtariOptions(scale="paper"))
-    plans = [run.plan for run in study.runs]
+    plans = list(study.runs.values())
     shards = [shard_plans(plans, Shard(number, count)) for number in range(1, count + 1)]
     for number, plan in enumerate(plans):
         own = [shard[number] for shard in shards]
@@ -105,7 +105,7 @@ def test_a_study_in_shards_is_the_study(tmp_path: Path, cli: Cli) -> None:
         *("dqn/shard-1-of-3", "dqn/shard-2-of-3"),
         *("dueling-dqn/shard-2-of-3", "dueling-dqn/shard-3-of-3"),
     ]
-    for name, plan in study.runs:
+    for name, plan in study.runs.items():
         how = ExecutionOptions(progress=False)
         whole = starting.start(plan, tmp_path / "whole" / name, "", how)
         shards = [open_run(path) for path in sorted((out / name).iterdir())]

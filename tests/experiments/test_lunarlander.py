@@ -12,15 +12,16 @@ from repeated import check_repeated
 
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
-from valueshare.experiments.lunarlander import lunarlander_step_size_study, lunarlander_study
+from valueshare.experiments.lunarlander import ENV, lunarlander_study
 
 
 def test_the_papers_scale_is_the_papers() -> None:
-    study = lunarlander_study("paper")
-    settings = study.settings
-    assert study.agents.height == 2_040  # 17 k x 120 seeds
-    assert study.agents["k"].unique().sort().to_list() == [0.0, *(2.0**i for i in range(16))]
-    assert study.agents["step_size"].unique().to_list() == [1e-3]
+    study = lunarlander_study(scale="paper")
+    (plan,) = study.runs.values()
+    settings = plan.settings[ENV]
+    assert plan.agents.height == 2_040  # 17 k x 120 seeds
+    assert plan.agents["k"].unique().sort().to_list() == [0.0, *(2.0**i for i in range(16))]
+    assert plan.agents["step_size"].unique().to_list() == [1e-3]
     assert (settings.steps, settings.eval_interval, settings.eval_episodes) == (
         100_000,
         10_000,
@@ -32,13 +33,13 @@ def test_the_papers_scale_is_the_papers() -> None:
 
 
 def test_every_departure_from_the_paper_is_said() -> None:
-    said = lunarlander_study("paper", eval_episodes=10, seeds=8, tf32=True).deviations
+    said = lunarlander_study(scale="paper", eval_episodes=10, seeds=8, tf32=True).deviations
     assert said[:3] == (
         "eval episodes 10 instead of 100",
         "tf32 True instead of False",
         "8 seeds instead of 120",
     )
-    small = lunarlander_study("small")
+    small = lunarlander_study(scale="small")
     assert "hidden 128-128 instead of 256-256" in small.deviations
     assert "steps 50,000 instead of 100,000" in small.deviations
     assert "5 values of k instead of 17" in small.deviations
@@ -58,18 +59,19 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_the_full_scale_is_the_papers_with_step_sizes() -> None:
-    study, paper = lunarlander_step_size_study("full"), lunarlander_study("paper")
-    assert study.agents.height == 9 * 6 * 30
-    assert study.agents["k"].unique().sort().to_list() == [0, 1, 2, 4, 8, 16, 32, 64, 128]
-    sizes = study.agents["step_size"].unique().sort().to_list()
+    study, paper = lunarlander_study("lunarlander-step-size", "full"), lunarlander_study(scale="paper")
+    plan, paper_plan = study.runs[""], paper.runs[""]
+    assert plan.agents.height == 9 * 6 * 30
+    assert plan.agents["k"].unique().sort().to_list() == [0, 1, 2, 4, 8, 16, 32, 64, 128]
+    sizes = plan.agents["step_size"].unique().sort().to_list()
     assert len(sizes) == 6
     assert sizes[0] < 1e-3 < sizes[-1]
     assert 1e-3 in sizes  # the paper's
     ratios = [larger / smaller for smaller, larger in pairwise(sizes)]
     assert max(ratios) / min(ratios) < 1.2  # geometric, in round numbers
-    assert study.settings == paper.settings
+    assert plan.settings == paper_plan.settings
     others = ("agent", "k", "step_size", "seed")
-    assert study.agents.drop(others).unique().equals(paper.agents.drop(others).unique())
+    assert plan.agents.drop(others).unique().equals(paper_plan.agents.drop(others).unique())
     assert study.deviations[:3] == (
         "9 values of k instead of 17",
         "6 step sizes instead of 0.001 alone",
@@ -79,14 +81,15 @@ def test_the_full_scale_is_the_papers_with_step_sizes() -> None:
 
 
 def test_options_replace_those_of_the_scale_and_bad_ones_are_refused() -> None:
-    study = lunarlander_step_size_study("full", eval_episodes=5, seeds=4, tf32=True)
-    assert (study.settings.eval_episodes, study.settings.eval_envs, study.settings.tf32) == (5, 5, True)
-    assert study.agents.height == 9 * 6 * 4
+    study = lunarlander_study("lunarlander-step-size", "full", eval_episodes=5, seeds=4, tf32=True)
+    settings = study.runs[""].settings[ENV]
+    assert (settings.eval_episodes, settings.eval_envs, settings.tf32) == (5, 5, True)
+    assert study.runs[""].agents.height == 9 * 6 * 4
     assert "4 seeds instead of 120" in study.deviations
     with pytest.raises(InvalidInput, match="unknown scale 'paper': write one of smoke, small, full"):
-        lunarlander_step_size_study("paper")  # type: ignore[arg-type]
+        lunarlander_study("lunarlander-step-size", "paper")
     with pytest.raises(InvalidInput, match="seeds = 1: an interval needs at least 2"):
-        lunarlander_step_size_study(seeds=1)
+        lunarlander_study("lunarlander-step-size", seeds=1)
 
 
 @pytest.fixture(scope="module")

@@ -18,24 +18,26 @@ from valueshare.report.findings import find_verdict
 
 
 def test_the_small_scale_is_ten_seeds_of_eight_agents_on_five_games() -> None:
-    study = minatar_study("small")
-    assert study.agents.height == 8 * 5 * 10
-    assert study.settings == minatar().settings
-    assert study.settings.steps == 1_000_000
-    assert study.agents["env"].unique().sort().to_list() == [f"{game}-MinAtar" for game in GAMES]
-    assert set(study.agents.select("algorithm", "k").iter_rows()) == set(AGENTS)
-    assert study.agents["agent"].to_list() == list(range(400))
-    full = minatar_study("full")
-    assert (full.agents.height, full.settings.steps) == (8 * 5 * 30, 5_000_000)
+    (plan,) = minatar_study("small").runs.values()
+    settings = plan.settings["Breakout-MinAtar"]
+    assert plan.agents.height == 8 * 5 * 10
+    assert settings == minatar().settings
+    assert settings.steps == 1_000_000
+    assert plan.agents["env"].unique().sort().to_list() == [f"{game}-MinAtar" for game in GAMES]
+    assert set(plan.agents.select("algorithm", "k").iter_rows()) == set(AGENTS)
+    assert plan.agents["agent"].to_list() == list(range(400))
+    (full,) = minatar_study("full").runs.values()
+    assert (full.agents.height, full.settings["Breakout-MinAtar"].steps) == (8 * 5 * 30, 5_000_000)
 
 
 def test_step_sizes_are_tried_on_other_seeds() -> None:
     sizes = (1e-4, 1e-3)
     study = minatar_study("small", games=["breakout"], algorithms=["iqn"], step_size=sizes, seeds=3, first_seed=100)
-    assert sorted(study.agents.select("step_size", "seed").iter_rows()) == [
+    (plan,) = study.runs.values()
+    assert sorted(plan.agents.select("step_size", "seed").iter_rows()) == [
         (s, n) for s in sizes for n in (100, 101, 102)
     ]
-    assert study.agents["env"].unique().to_list() == ["Breakout-MinAtar"]
+    assert plan.agents["env"].unique().to_list() == ["Breakout-MinAtar"]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_neighbouring_numbers_are_independent(axis: str) -> None:
 
 
 def test_rows_of_counters_do_not_overlap() -> None:
-    """Lanes of one counter are no shifted copy of those of another, or of another agent."""
+    """Lanes of one counter are not a shifted copy of those of another, or of another agent."""
     keys = stream_keys(range(20), "s")
     words = torch.cat([bits(keys, t, 50) for t in range(50)]).flatten()
     assert len(torch.unique(words)) == len(words) == 50_000

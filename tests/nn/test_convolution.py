@@ -16,7 +16,7 @@ from valueshare.nn.torsos import NatureTorso
 torch.set_num_threads(1)
 
 # channels, outputs, kernel, stride, height, width; some images have pixels that no patch reaches,
-# where (7 - 2) / 2, (19 - 6) / 3 and (22 - 6) / 3 are no whole numbers
+# where (7 - 2) / 2, (19 - 6) / 3 and (22 - 6) / 3 are not whole numbers
 LAYERS = [
     (4, 32, 8, 4, 84, 84),
     (32, 64, 4, 2, 20, 20),

@@ -78,9 +78,9 @@ class Centred(nn.Module):
         self.advantages = nn.Linear(6, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.value(x)
         a: torch.Tensor = self.advantages(x)
-        q: torch.Tensor = self.value(x) + a - a.mean(-1, keepdim=True)
-        return q
+        return value + a - a.mean(-1, keepdim=True)
 
 
 def test_advantages_are_no_place_for_the_layer_unless_they_are_named() -> None:

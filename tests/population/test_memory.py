@@ -95,7 +95,7 @@ from valueshare.training import train
 from valueshare.runs.planning import make_plan
 from valueshare.population import memory
 env, algorithm, settings = json.loads(sys.argv[1])
-settings |= {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1}
+settings = {"steps": 60, "eval_interval": 60, "learning_starts": 40, "eval_episodes": 1} | settings
 (spec,) = make_plan(env, algorithm, **settings).populations.values()
 print(memory.need(spec).total(torch.device("cpu")))
 train(env, algorithm, out="run", progress=False, **settings)
@@ -114,6 +114,7 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) *
         (MANY_ACTIONS, "dqn", {"seeds": 16, "hidden": [32, 32], "batch_size": 256}),  # outputs
         (MANY_ACTIONS, "double-dqn", {"seeds": 16, "hidden": [32, 32], "batch_size": 256}),
         (MANY_ACTIONS, "iqn", {"seeds": 2, "hidden": [32, 32], "batch_size": 32}),
+        ("LunarLander-v3", "dqn", {"seeds": 4, "eval_envs": 256, "eval_episodes": 256}),  # environments
     ],
 )
 def test_the_peak_is_what_was_said(tmp_path: Path, env: str, algorithm: str, settings: dict[str, Any]) -> None:

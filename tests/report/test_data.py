@@ -60,7 +60,7 @@ def test_k_of_the_number_of_actions_is_one_algorithm() -> None:
     ("ks", "actions", "wanted"),
     [
         ({PONG: [6.0], BREAKOUT: [4.0]}, {PONG: 6}, ["IB-DQN(4)", "IB-DQN(6)"]),  # one number is not known
-        ({PONG: [6.0], BREAKOUT: [5.0]}, ACTIONS, ["IB-DQN(5)", "IB-DQN(6)"]),  # 5 is no number of actions
+        ({PONG: [6.0], BREAKOUT: [5.0]}, ACTIONS, ["IB-DQN(5)", "IB-DQN(6)"]),  # 5 is not a number of actions
         ({PONG: [4.0, 6.0], BREAKOUT: [4.0]}, ACTIONS, ["IB-DQN(4)", "IB-DQN(6)"]),  # k = 4 is on both
         ({PONG: [6.0]}, ACTIONS, ["IB-DQN(6)"]),
         ({PONG: [6.0], BREAKOUT: [4.0]}, {PONG: 10**400, BREAKOUT: True}, ["IB-DQN(4)", "IB-DQN(6)"]),  # damaged

@@ -103,7 +103,7 @@ def test_scores_of_atari_games_are_normalised() -> None:
 
 
 def test_settings_that_are_no_grid() -> None:
-    """A random search of 41 step sizes, and settings that are no numbers."""
+    """A random search of 41 step sizes, and settings that are not numbers."""
     many = tuple(0.001 * (i + 1) for i in range(41))
     assert find_grids(report_data(Results(table(lambda k, size: k, KS, many, seeds=1), (), ()), FEW)) == []
     unknown = pl.when(pl.col("step_size") == 0.1).then(None).otherwise("step_size")
@@ -153,7 +153,7 @@ def test_divergence_on_the_scored_half_takes_part_in_the_choice() -> None:
     found = tuned_of(table(falling, KS, SIZES).with_columns(diverged_at=pl.when(last).then(pl.lit(7))))
     assert found.table["first_half_choice"][0] == 0.01
     said = "apart from divergence, which is judged on all seeds: a step size at which any run diverged "
-    for notes in (reading(found), action_sets.NOTES, tabular.ACTIONS_READING, tabular.READING):
+    for notes in (reading(found), action_sets.NOTES, tabular.READING):
         claims = [note for note in notes if "no run has a part in choosing its own" in note]
         assert len(claims) == 1
         assert said in claims[0]

@@ -14,9 +14,8 @@ from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.report.tabular import headlines
 from valueshare.report.tabular import summary as merged_summary
-from valueshare.report.tabular_files import find_shards, merged, stored_result
+from valueshare.report.tabular_files import find_tabular, stored_result
 from valueshare.report.write import write_report
-from valueshare.result_files import SizeLimit
 
 COMMAND = ["reproduce", "gridworld-actions", "--scale", "smoke"]
 
@@ -30,16 +29,16 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def summary(result: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((result / "summary.json").read_text())
+    read: dict[str, Any] = json.loads((result / "report" / "report.json").read_text())["numbers"]
     return read
 
 
 def test_files_and_page(result: Path) -> None:
     found = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
-    figures = (f"figures/gain-against-actions.{kind}" for kind in ("png", "svg", "pdf"))
-    records = ("records/runs.parquet", "records/norms.parquet")
-    assert found == {"config.json", "provenance.json", "summary.json", "report.html", *records, *figures}
-    page = (result / "report.html").read_text()
+    figures = (f"report/figures/gain-against-actions.{kind}" for kind in ("png", "svg", "pdf"))
+    report = ("report/report.html", "report/report.json", "report/tables/norms.parquet")
+    assert found == {"config.json", "provenance.json", "records/runs.parquet", *report, *figures}
+    page = (result / "report" / "report.html").read_text()
     for words in ("Gridworld: value-sharing with more and more actions", "valueshare " + " ".join(COMMAND), "0, 1, 4"):
         assert words in page
 
@@ -75,7 +74,7 @@ def test_it_is_drawn_again_from_its_files(result: Path, tmp_path: Path) -> None:
     written = write_report([result], tmp_path / "again")
     assert written.figures == ("gain-against-actions",)
     name = "figures/gain-against-actions.svg"
-    assert (tmp_path / "again" / name).read_bytes() == (result / name).read_bytes()
+    assert (tmp_path / "again" / name).read_bytes() == (result / "report" / name).read_bytes()
     with pytest.raises(InvalidInput, match="of other results: this study has gain-against-actions"):
         write_report([result], tmp_path / "other", ["iqm"])
 
@@ -83,7 +82,7 @@ def test_it_is_drawn_again_from_its_files(result: Path, tmp_path: Path) -> None:
 def test_shards_are_the_whole(result: Path, summary: dict[str, Any], tmp_path: Path) -> None:
     for shard in ("1/2", "2/2"):
         main([*COMMAND, "--shard", shard, "--out", str(tmp_path)])
-    whole = merged(find_shards([tmp_path]))
+    whole, _ = stored_result(find_tabular([tmp_path]))
     assert_frame_equal(whole.runs, pl.read_parquet(result / "records" / "runs.parquet"), check_exact=True)
     assert merged_summary(whole)["figure_held_out"] == summary["figure_held_out"]
 
@@ -97,7 +96,7 @@ def test_headlines_name_the_fewest_and_the_most_actions(result: Path) -> None:
         for regime in (500, 1_000)
         for k in (0.0, 1.0, float(n))
     ]
-    made_up = replace(stored_result(result, SizeLimit()), held_out=pl.DataFrame(rows))
+    made_up = replace(stored_result(find_tabular([result]))[0], held_out=pl.DataFrame(rows))
     (line,) = headlines(made_up)
     words = "k = n over k = 0 +8.0 % [0.0, 99.0] with 4 actions, +16.0 % [0.0, 99.0] with 8 actions"
     assert line == f"-1 per step, 1,000 timesteps: {words}"

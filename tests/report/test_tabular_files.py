@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import TabularStudy, gridworld_studies
-from valueshare.experiments.tabular import cell_timesteps, run_studies, shard_cells
-from valueshare.report.tabular_files import find_shards, merged
-from valueshare.runs.launcher_options import Shard
+from valueshare.experiments.tabular import cell_timesteps, concluded, shard_cells, sweep_studies
+from valueshare.report.tabular_files import find_tabular, stored_result
+from valueshare.runs.launcher_options import LauncherOptions, Shard
 from valueshare.tabular import rules
 
 SMOKE = gridworld_studies("smoke")
@@ -96,24 +96,22 @@ def test_all_shards_are_the_whole_to_the_bit(sharded: Path, tmp_path: Path) -> N
     whole, made = tmp_path / "whole", sharded / "report"
     main(["reproduce", "gridworld", "--scale", "smoke", "--out", str(whole)])
     main(["report", str(sharded)])
-    for name in ("runs", "norms"):
-        file = Path("records") / f"{name}.parquet"
-        table = pl.read_parquet(whole / file)
-        assert table.height > 0
-        assert pl.read_parquet(made / file).equals(table, null_equal=True)
-    mine, theirs = (json.loads((at / "summary.json").read_text()) for at in (made, whole))
+    norms = pl.read_parquet(whole / "report" / "tables" / "norms.parquet")
+    assert norms.height > 0
+    assert pl.read_parquet(made / "tables" / "norms.parquet").equals(norms, null_equal=True)
+    mine, theirs = (json.loads((at / "report.json").read_text()) for at in (made, whole / "report"))
     for timing in ("seconds", "timesteps_per_second"):
-        del mine[timing], theirs[timing]
+        del mine["numbers"][timing], theirs["numbers"][timing]
+    assert len(mine.pop("sources")) == 5
+    del theirs["sources"]
     assert mine == theirs
-    mine, theirs = (json.loads((at / "config.json").read_text()) for at in (made, whole))
-    assert mine == theirs  # it is a result like any other
     for name in ("gridworld", "norms"):
         assert (made / "figures" / f"{name}.png").stat().st_size > 1_000
-    origin = json.loads((made / "provenance.json").read_text())
-    assert origin["command"] == "valueshare reproduce gridworld --scale smoke"
-    assert len(origin["shards"]) == 5
+    page = (made / "report.html").read_text()
+    assert "valueshare reproduce gridworld --scale smoke<" in page
+    assert "--shard" not in page
     # Named one by one, in any order, they are the same.
-    one_by_one = merged(find_shards(sorted(sharded.glob("shard-*"), reverse=True)))
+    one_by_one, _ = stored_result(find_tabular(sorted(sharded.glob("shard-*"), reverse=True)))
     runs = pl.read_parquet(whole / "records" / "runs.parquet")
     assert one_by_one.runs.equals(runs, null_equal=True)
 
@@ -124,9 +122,9 @@ def test_one_study_in_shards(tmp_path: Path) -> None:
     words += ["--seeds", "4", "--steps", "200", "--out", str(tmp_path / "all")]
     for number in (1, 2, 3):
         main([*words, "--shard", f"{number}/3"])
-    result = merged(find_shards([tmp_path / "all"]))
+    result, _ = stored_result(find_tabular([tmp_path / "all"]))
     study = TabularStudy("FrozenLake-v1", k=(0, 1), step_sizes=(0.1, 0.3), seeds=4, steps=200)
-    whole = run_studies([study])
+    whole = concluded([study], *sweep_studies([study], progress=False, launcher=LauncherOptions()))
     assert result.runs.equals(whole.runs, null_equal=True)
     assert result.norms.equals(whole.norms, null_equal=True)
     assert result.figure.equals(whole.figure, null_equal=True)
@@ -153,9 +151,9 @@ def test_what_cannot_be_put_together(sharded: Path, tmp_path: Path, capsys: pyte
     assert f"shard 1/5, 2/5, 3/5 and 1 more of {sharded} is missing" in refused(alone)
     assert "are the same shard: give one of the two" in refused(sharded, copy("twice"))
     other = copy("other", studies=[])
-    assert "is no shard of the same study as" in refused(alone, other)
+    assert "is not a shard of the same study as" in refused(alone, other)
     assert "is not: report the shards alone" in refused(sharded, tmp_path)
-    assert "leave out --figures" in refused(sharded, "--figures", "norms")
+    assert "it has no verdict for --compare" in refused(sharded, "--compare", "a,b")
     hurt = copy("hurt")
     (hurt / "records" / "runs.parquet").write_bytes(b"no table")
     rest = [sharded / f"shard-{i}-of-5" for i in (1, 3, 4, 5)]
@@ -166,11 +164,11 @@ def test_a_shard_that_asks_for_more_memory_than_there_is(tmp_path: Path, monkeyp
     """Its config.json may ask for anything: here for 20 MB of transitions, where 10 MB are free."""
     words = ["tabular", "--k", "0", "1", "--step-sizes", "0.1", "--seeds", "2", "--steps", "50", "--out", str(tmp_path)]
     main([*words, "--shard", "1/1"])
-    (shard,) = find_shards([tmp_path])
+    (shard,) = find_tabular([tmp_path])
     file = shard.folder / "config.json"
     config = json.loads(file.read_text())
     config["studies"][0]["action_copies"] = 1_000
     file.write_text(json.dumps(config))
     monkeypatch.setattr(rules, "free_bytes", lambda: 10**7)
     with pytest.raises(InvalidInput, match="25 states and 4,000 actions need 64"):
-        merged(find_shards([tmp_path]))
+        stored_result(find_tabular([tmp_path]))

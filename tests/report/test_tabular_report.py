@@ -1,6 +1,7 @@
 """A tabular study that is drawn again from its files."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,7 @@ import pytest
 from valueshare.cli import main
 from valueshare.cli.report import report
 from valueshare.errors import InvalidInput
-from valueshare.report.tabular_files import stored_result
-from valueshare.result_files import SizeLimit
+from valueshare.report.tabular_files import find_tabular, stored_result
 
 STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
 STUDY += ["--seeds", "4", "--steps", "200"]
@@ -31,12 +31,13 @@ def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixtu
     assert "these results are there already" in again
     assert "over k = 0, with k = 1" in again
     assert [line for line in again.splitlines()[1:] if line not in said] == []  # the same, from its files
+    first = (study / "report" / "figures" / "increase.svg").read_bytes()
+    shutil.rmtree(study / "report")
     report((study,), figures=("increase",))
     assert "note: Left: the step size of each k" in capsys.readouterr().out
     drawn = {path.name for path in (study / "report" / "figures").iterdir()}
     assert drawn == {"increase.png", "increase.svg", "increase.pdf"}
-    figure = Path("figures", "increase.svg")
-    assert (study / "report" / figure).read_bytes() == (study / figure).read_bytes()
+    assert (study / "report" / "figures" / "increase.svg").read_bytes() == first
     for name in ("iqm", "iqn"):
         with pytest.raises(InvalidInput, match="this study has increase, norms"):
             report((study,), figures=(name,))
@@ -60,11 +61,11 @@ DAMAGES: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 
 def test_records_that_do_not_fit_are_refused(study: Path) -> None:
     """No checksum covers the records: those that cannot be of the study are refused, by `tabular` as well."""
-    file, norms = study / "records" / "runs.parquet", study / "records" / "norms.parquet"
-    runs, stored = pl.read_parquet(file), norms.read_bytes()
+    file, origin = study / "records" / "runs.parquet", study / "provenance.json"
+    runs, stored = pl.read_parquet(file), json.loads(origin.read_text())
 
     def check_refused() -> None:
-        for read in (lambda: report((study,)), lambda: stored_result(study, SizeLimit())):
+        for read in (lambda: report((study,)), lambda: stored_result(find_tabular([study]))):
             with pytest.raises(InvalidInput, match=r"study is damaged \(.*\): run its study again"):
                 read()
 
@@ -76,10 +77,10 @@ def test_records_that_do_not_fit_are_refused(study: Path) -> None:
     file.unlink()
     check_refused()
     runs.write_parquet(file)
-    for broken in (pl.read_parquet(norms).with_columns(k=pl.lit("one")), pl.read_parquet(norms).clear()):
-        broken.write_parquet(norms)
+    for seconds in ("soon", "", None, "0", "-1"):
+        origin.write_text(json.dumps(stored | {"seconds": seconds}))
         check_refused()
-    norms.write_bytes(stored)
+    origin.write_text(json.dumps(stored))
     config = json.loads((study / "config.json").read_text())
     for studies in (5, ["x"], [{"k": "x"}], [{**config["studies"][0], "env": 10**40}], []):
         (study / "config.json").write_text(json.dumps(config | {"studies": studies}))

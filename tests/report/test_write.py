@@ -107,7 +107,7 @@ def test_a_folder_without_a_name_is_none(
         main(["report", *runs, option, value])
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said == "valueshare: '' is no folder: write its name, like runs/first\n"
+    assert said == "valueshare: '' is not a folder: write its name, like runs/first\n"
 
 
 def test_a_report_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ BAD = {
         "beta = 0.1, 0.2: only rdq has it; train it, or leave beta out",
     ),
     "k twice": (["--k", "1", "1"], "an agent twice"),
-    "k is no number": (["--k", "many"], "--k"),
+    "k is not a number": (["--k", "many"], "--k"),
     "small replay": (
         ["--replay-capacity", "10", "--batch-size", "11"],
         "replay_capacity = 10 is smaller than batch_size = 11",
@@ -132,7 +132,7 @@ def test_a_gpu_that_is_not_here_is_said_before_other_settings(
         ("a file/run", "cannot write to a file/run: not a directory"),
         ("full", "full holds something else than results"),
         (".", "holds the folder you are in"),
-        ("", "'' is no folder: write its name, like runs/first"),
+        ("", "'' is not a folder: write its name, like runs/first"),
         ("/proc/run", "cannot write to /proc/run: no folder can be made there; choose another"),
     ],
 )
@@ -206,7 +206,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"env": []}, "no env is given"),
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
         ({"device": 5.5}, "device = '5.5': write auto, cpu, cuda or cuda:0"),
-        ({"out": 5}, "5 is no location of a run: write a folder or an address"),
+        ({"out": 5}, "5 is not a location of a run: write a folder or an address"),
         ({"threads": "x"}, "threads = 'x': write a whole number"),
         ({"groups": "x"}, "groups = 'x': write a whole number"),
         ({"launcher": "ray"}, r"launcher is given as str: write valueshare.LauncherOptions\(...\)"),
@@ -361,6 +361,6 @@ def test_too_many_seeds_are_refused_before_they_are_listed(
 ) -> None:
     code, _, text = cli(*command, "--seeds", seeds, "--out", tmp_path / "run")
     assert code == 2
-    assert text.startswith("valueshare: seeds = ")
+    assert text.startswith(("valueshare: seeds = ", "valueshare: seeds has more than 100,000 values"))
     assert text.count("\n") == 1
     assert not any(tmp_path.iterdir())

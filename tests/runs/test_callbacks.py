@@ -152,7 +152,7 @@ def test_workers_and_what_is_no_callback_are_refused(
         ("own_callbacks", "write module:function, like my_module:log"),
         ("no_such_module:f", "it cannot be imported (ModuleNotFoundError: No module named 'no_such_module')"),
         ("own_callbacks:none", "it cannot be imported (AttributeError"),
-        ("own_callbacks:number", "is no function"),
+        ("own_callbacks:number", "is not a function"),
     ):
         code, out, err = cli(*words(tmp_path / "run", "--callback", wrong))
         assert (code, out, err.count("\n")) == (2, "", 1)

@@ -103,7 +103,7 @@ def test_a_compiled_population_has_no_estimate_before_its_first_update() -> None
     shown.on_step(ONE, 0)
     assert file.getvalue() == f"{start.format(0)}{COMPILING}\n"  # said at once
     clock.now = 2.0
-    shown.on_step(ONE, 100)  # the first update, which is compiled: 95 is no multiple of 10
+    shown.on_step(ONE, 100)  # the first update, which is compiled: 95 is not a multiple of 10
     clock.now = 100.0
     assert shown.line() == start.format(100) + COMPILING
     assert shown.seconds_left() is None

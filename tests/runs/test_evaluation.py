@@ -14,8 +14,8 @@ from episodes import SHORT
 
 import valueshare
 from valueshare import InvalidInput
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import read_results
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import valueshare
 from valueshare import InvalidInput
+from valueshare.analysis import read_results
 from valueshare.runs.run import Run
 
 CONSTANT: dict[str, Any] = {
@@ -45,6 +47,7 @@ def test_it_ends_as_a_run_of_that_length(
     tmp_path: Path, long: Path, first: list[int], assert_same_end: Callable[[Path, Path], None]
 ) -> None:
     """Ends in the first phase, at the end of a phase, within one, within the last; and two extensions."""
+    began = time.monotonic()
     own = train(tmp_path / "run", first[0])
     for steps in (*first[1:], 240):
         run = valueshare.extend(own, steps=steps, progress=False)
@@ -58,6 +61,11 @@ def test_it_ends_as_a_run_of_that_length(
     starts = [one["steps"]["CartPole-v1"] for one in listed]
     assert starts == [{"from": a, "to": b} for a, b in zip(first, [*first[1:], 240], strict=True)]
     assert listed[-1]["command"] == "valueshare extend --steps 240"
+    for agent in read_results(own).table.partition_by("agent"):  # times are known, of every evaluation
+        evaluated, seconds = agent["step"].to_list(), agent["seconds"].to_list()
+        assert (evaluated, seconds[0]) == ([0, 50, 100, 150, 200, 240], 0.0)
+        assert seconds == sorted(set(seconds))
+        assert seconds[-1] < time.monotonic() - began
 
 
 @pytest.mark.parametrize("stop_at", [0, 120])

@@ -101,7 +101,7 @@ def test_games_go_by_their_full_names_with_their_protocol() -> None:
     # With the actions that a game needs, Pong has 6 and Breakout 4.
     apart = make_plan(["Pong", "Breakout"], "dqn", seeds=1, atari_protocol="nature-2015")
     assert shared(apart, "dqn") == [["ALE/Pong-v5"], ["ALE/Breakout-v5"]]
-    with pytest.raises(InvalidInput, match="CartPole-v1 is no Atari game"):
+    with pytest.raises(InvalidInput, match="CartPole-v1 is not an Atari game"):
         make_plan("CartPole-v1", atari_protocol="machado-2018")
 
 

@@ -9,17 +9,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import polars as pl
 import pytest
+from episodes import rendered_clip
 
 import valueshare
+from valueshare.children import REFUSED
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.saving import prepare
+from valueshare.report.page.clips import Clips
 from valueshare.report.page.live import Follower
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.stores import Store
@@ -294,7 +298,17 @@ def forget_module(folder: Path) -> None:
 def test_report_and_watch_import_nothing(named: Path, cli: Cli) -> None:
     code, _, err = cli("report", named / "run", "--resamples", "50")
     assert (code, err) == (0, "")
-    Follower([named / "run"], resamples=50).refresh()
+    with closing(Clips()) as clips:
+        follower = Follower([named / "run"], resamples=50, clips=clips)
+        follower.refresh()
+        follower.show_clip()
+        assert clips.now is not None
+        assert clips.now.text.startswith(
+            "No clip: marking:own/Marked-v0 needs the module marking, which is not imported"
+        )
+    # Nor does the process that renders, if the folder is changed after that.
+    clip = rendered_clip(named / "run", named / "clip.mp4")
+    assert (clip.code, "importing marking" in clip.reason) == (REFUSED, True)
     valueshare.open_run(named / "run")
     assert "marking" not in sys.modules
     assert not (named / "imported").exists()

@@ -14,12 +14,11 @@ import pytest
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.loading import read_newest_state
-from valueshare.records import read_tables
+from valueshare.records import read_progress, read_tables
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan
-from valueshare.runs.progress import read_progress
-from valueshare.runs.run_folder import note_resumption, open_plan
+from valueshare.runs.run_folder import UsedOptions, note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
 from valueshare.schema import Invalid, Progress, body_checksum, read_object
 
@@ -33,7 +32,7 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
     "a negative chunk": ("chunks", {"population-0": -1}, ">= 1"),
     "more chunks than agents": ("chunks", {"population-0": 10**9}, "it has 4 agents"),
     "chunks of no population": ("chunks", {"population-7": 2}, "it has 0 agents"),
-    "chunks by a path": ("chunks", {"../../x": 2}, "not of a population"),
+    "chunks by a path": ("chunks", {"../../x": 2}, "`$.chunks`"),
     "a family of no environment": ("families", {"Pong": "CartPole-v1"}, "families must name"),
     "families in a list": ("families", ["CartPole-v1"], "Expected `object`"),
     "compile in words": ("compile", "yes", "Expected `bool`, got `str`"),
@@ -41,12 +40,12 @@ CONFIGS: dict[str, tuple[str, Any, str]] = {
     "a backend of another": ("backends", {"Pong": "ale"}, "must name the same environments"),
     "no settings": ("settings", {}, "must name the same environments"),
     "settings in a list": ("settings", {"CartPole-v1": []}, "Expected `object`"),
-    "a device by a path": ("device", "../cuda", "not like cpu or cuda:0"),
+    "a device by a path": ("device", "../cuda", "`$.device`"),
     "another kind": ("kind", 5, "there is no training run"),
     "format in words": ("format", "1", "its format is '1'"),
     "format as a switch": ("format", True, "its format is True"),
-    "a shard that is none": ("shard", "1 of 2", "not like 2/8"),
-    "a digest that is none": ("agents", "x", "not like a checksum"),
+    "a shard that is none": ("shard", "1 of 2", "`$.shard`"),
+    "a digest that is none": ("agents", "x", "`$.agents`"),
     "a key that nobody knows": ("hook", "rm", "unknown field `hook`"),
 }
 SETTINGS: dict[str, tuple[str, Any]] = {
@@ -55,7 +54,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "steps below one": ("steps", 0),
     "infinite steps": ("steps", 1e400),
     "batch_size NaN": ("batch_size", float("nan")),
-    "a protocol that is no name": ("atari_protocol", {"name": 1}),
+    "a protocol that is not a name": ("atari_protocol", {"name": 1}),
     "an unknown loss": ("loss", ["huber"]),
     "tf32 in words": ("tf32", "yes"),
     "a replay device that is none": ("replay_device", ["cpu"]),
@@ -98,7 +97,7 @@ def test_settings_that_do_not_fit(case: str, folder: Path, cli: Cli) -> None:
     settings = json.loads(file.read_text())["settings"]
     settings["CartPole-v1"][name] = value
     change(file, settings=settings)
-    # NaN and infinity are no numbers of JSON, whatever they are of.
+    # NaN and infinity are not numbers of JSON, whatever they are of.
     finite = not isinstance(value, float) or math.isfinite(value)
     why = f"{name} = " if finite else "it is not valid JSON: "
     assert f"{file} is damaged ({why}" in refused(cli, "resume", folder)
@@ -129,7 +128,7 @@ def test_a_pipe_is_not_waited_for(name: str, folder: Path, cli: Cli) -> None:
 
 def test_provenance_that_is_nested_too_deeply_begins_anew(folder: Path) -> None:
     (folder / "provenance.json").write_text(DEEP)
-    note_resumption(folder, "valueshare resume", {"device": "cpu"})
+    note_resumption(folder, "valueshare resume", UsedOptions({"device": "cpu"}))
     stored = json.loads((folder / "provenance.json").read_text())
     assert [origin["command"] for origin in stored["resumed"]] == ["valueshare resume"]
 
@@ -210,7 +209,15 @@ def test_records_are_read_by_plain_names_alone(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ['{"step": -1}', '{"seconds": "x"}', '{"seconds": NaN}', '{"phases": 1e400}', "[]", DEEP],
+    [
+        '{"step": -1}',
+        '{"seconds": "x"}',
+        '{"seconds": NaN}',
+        '{"phases": 1e400}',
+        "[]",
+        DEEP,
+        '{"evaluations": [[1, -1.0]]}',
+    ],
 )
 def test_progress_that_does_not_fit_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "progress").mkdir()
@@ -222,7 +229,7 @@ def test_progress_that_does_not_fit_is_none(text: str, tmp_path: Path) -> None:
 def test_what_is_no_number_in_json_is_refused(tmp_path: Path, number: str) -> None:
     """Python reads them, and could not write them again as JSON: provenance.json is."""
     (tmp_path / "provenance.json").write_text(f'{{"resumed": [], "machine": {{"cores": {number}}}}}')
-    with pytest.raises(Invalid, match="is no number"):
+    with pytest.raises(Invalid, match="is not a number"):
         read_object(tmp_path / "provenance.json")
-    note_resumption(tmp_path, "valueshare resume run", {"device": "cpu"})  # begins anew
+    note_resumption(tmp_path, "valueshare resume run", UsedOptions({"device": "cpu"}))  # begins anew
     assert len(read_object(tmp_path / "provenance.json")["resumed"]) == 1

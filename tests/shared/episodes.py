@@ -1,14 +1,16 @@
 """Episodes and networks of the runs in conftest.py."""
 
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from valueshare.children import Child, ChildResult
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
-from valueshare.runs.policies import read_policy
-from valueshare.runs.run_folder import read_weights
+from valueshare.runs.policies import read_policy, read_weights
 from valueshare.video.rendering import make_rendered_env
 from valueshare.video.rollouts import RolloutStep, rollout
 
@@ -42,3 +44,14 @@ def episode(folder: Path, agent: int, **options: Any) -> list[RolloutStep]:
     shown = list(rollout(trained, rendered, **given))
     rendered.close()
     return shown
+
+
+def rendered_clip(folder: Path, video: Path) -> ChildResult:
+    """The end of the process that renders a clip of agent 0."""
+    child = Child("valueshare.video.clip", json.dumps({"folder": str(folder), "agent": 0, "video": str(video)}))
+    until = time.monotonic() + 240
+    while not child.has_ended() and time.monotonic() < until:
+        time.sleep(0.1)
+    result = child.result()
+    child.close()
+    return result

@@ -1,4 +1,4 @@
-"""A rule that is no learner is refused in the same words by a sweep and by a study."""
+"""A rule that is not a learner is refused in the same words by a sweep and by a study."""
 
 from typing import Any
 

@@ -11,8 +11,7 @@ from episodes import ALGORITHMS_PLAYED, K, episode, network_of
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.nn.torsos import NetworkShape
-from valueshare.runs.policies import read_policy
-from valueshare.runs.run_folder import read_weights
+from valueshare.runs.policies import read_policy, read_weights
 from valueshare.video.rollouts import values_of
 
 # What is drawn

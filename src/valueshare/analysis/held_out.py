@@ -5,16 +5,18 @@ from typing import Any, Literal
 
 import polars as pl
 
-from valueshare.analysis.run_values import final_scores, run_auc
+from valueshare.analysis.run_values import final_scores, run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import AGENT_SETTINGS, require
+from valueshare.analysis.tidy import AGENT_SETTINGS, named, require
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
 from valueshare.errors import InvalidInput
 from valueshare.text import how_many
 
 Metric = Literal["auc", "final"]
 METRICS = {"auc": run_auc, "final": final_scores}
-FEW_SEEDS = 10  # fewer are too few for advice
+# Fewer are too few for advice. Of made-up scores without any difference (3 k, 2 step sizes), 45 % of the paired
+# comparisons had an interval without 0 with 2 seeds, 20 % with 4, and 15 % with 10.
+FEW_SEEDS = 10
 
 
 def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: int = RESAMPLES) -> pl.DataFrame:
@@ -34,10 +36,8 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
     if metric not in METRICS:
         raise InvalidInput(f"metric = {metric!r}: write one of {', '.join(METRICS)}")
     require(table, "env", "algorithm", "k", "seed", "step", "score")
-    diverged = pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
     columns = [name for name in ("algorithm", "k", *AGENT_SETTINGS, "optimizer") if name in table.columns]
-    ends = table.group_by("env", *columns, "seed").agg(diverged=diverged.any())
-    runs = METRICS[metric](table).table.join(ends, on=["env", *columns, "seed"], nulls_equal=True)
+    runs = with_divergence(METRICS[metric](table).table, table)
     rows = [row for own in runs.partition_by("env", maintain_order=True) for row in _rows(own, columns, resamples)]
     texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES), pl.String), dict.fromkeys(MEAN, pl.Float64)
     counts = dict.fromkeys(("seeds", "settings", "failed"), pl.Int64)
@@ -66,14 +66,9 @@ def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[s
 
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:
     """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
-    words = [str(row["algorithm"])]
-    if str(row["algorithm"]).startswith("ib-") or row["k"]:
-        words.append(f"k={row['k']:g}")
-    for name in swept:
-        value = row[name]
-        if value is not None and (name != "beta" or row["algorithm"] == "rdq"):
-            words.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
-    return " ".join(words)
+    shown = ["k"] if str(row["algorithm"]).startswith("ib-") or row["k"] else []
+    shown += [name for name in swept if row[name] is not None and (name != "beta" or row["algorithm"] == "rdq")]
+    return named({name: row[name] for name in ("algorithm", *shown)})
 
 
 def check_halves(winners: pl.DataFrame) -> list[str]:
@@ -95,7 +90,7 @@ def check_halves(winners: pl.DataFrame) -> list[str]:
         row = own.row(0, named=True)
         if row["failed"]:
             notes.append(
-                f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are no candidates, because an "
+                f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are not candidates, because an "
                 "agent diverged or lacks a score"
             )
     return notes

@@ -8,7 +8,9 @@ import polars as pl
 from valueshare.analysis.pairs import paired
 from valueshare.analysis.resampling import bounds, intervals, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Estimate, Selection, by_group, cells, compared
+from valueshare.analysis.tidy import Estimate, Selection, by_group, cells, compared, finite, require
+
+INTERVAL = ("value", "ci95_low", "ci95_high")
 
 
 def bootstrap_interval(
@@ -30,19 +32,50 @@ def bootstrap_interval(
     """
     by = compared(table, by)
     found = cells(table, by, column)
-    lists = found.table["values"].to_list()
+    result = _with_intervals(found.table, statistic, "value", resamples, seed)
+    return Estimate(result.select(*by, *INTERVAL, "games", "runs", "left_out"), found.notes)
+
+
+def mean_intervals(
+    table: pl.DataFrame, by: Sequence[str], column: str = "value", *, resamples: int = RESAMPLES, seed: int = 0
+) -> pl.DataFrame:
+    """Mean and 95 % interval of a column in each group; a row is one agent (of one step).
+
+    Returns `*by, mean, ci95_low, ci95_high, agents, left_out`, sorted by group: `agents` rows have a finite number,
+    `left_out` rows have none. The interval is a percentile bootstrap over rows; it does not depend on their order. A
+    group of one has a mean and no interval; a group of none has neither.
+    """
+    require(table, *by, column)
+    groups = (
+        finite(table, column)
+        .group_by(*by)
+        .agg(
+            pl.col(column).drop_nulls().sort().alias("values"),
+            pl.col(column).count().cast(pl.Int64).alias("agents"),
+            pl.col(column).null_count().cast(pl.Int64).alias("left_out"),
+        )
+        .with_columns(sizes=pl.concat_list("agents"))
+        .sort(*by)
+    )
+    found = _with_intervals(groups, "run_mean", "mean", resamples, seed)
+    return found.select(*by, "mean", *INTERVAL[1:], "agents", "left_out")
+
+
+def _with_intervals(cells: pl.DataFrame, statistic: Statistic, name: str, resamples: int, seed: int) -> pl.DataFrame:
+    """A table of `values` and `sizes` with a statistic of each row and its interval; nulls where there is none."""
+    lists = cells["values"].to_list()
     alike: dict[tuple[int, ...], list[int]] = {}  # cells with the same sizes are resampled together
-    for index, sizes in enumerate(found.table["sizes"].to_list()):
+    for index, sizes in enumerate(cells["sizes"].to_list()):
         alike.setdefault(tuple(sizes), []).append(index)
-    numbers = {name: np.full(len(lists), np.nan) for name in ("value", "ci95_low", "ci95_high")}
+    numbers = {column: np.full(len(lists), np.nan) for column in (name, *INTERVAL[1:])}
     for sizes, where in alike.items():
         values, strata = np.array([lists[index] for index in where]), np.array(sizes)
-        numbers["value"][where] = point_estimates(values, strata, statistic)
+        if max(sizes) > 0:
+            numbers[name][where] = point_estimates(values, strata, statistic)
         if max(sizes) > 1:
             low, high = intervals(values, strata, statistic, resamples=resamples, seed=seed)
             numbers["ci95_low"][where], numbers["ci95_high"][where] = low, high
-    result = found.table.with_columns(pl.Series(name, own).fill_nan(None) for name, own in numbers.items())
-    return Estimate(result.select(*by, *numbers, "games", "runs", "left_out"), found.notes)
+    return cells.with_columns(pl.Series(column, own).fill_nan(None) for column, own in numbers.items())
 
 
 def iqm_curves(

@@ -34,6 +34,18 @@ def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST
     return _means(table.filter(trained), column, last)
 
 
+def diverged(table: pl.DataFrame) -> pl.Expr:
+    """Whether the agent of a row had diverged."""
+    return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
+
+
+def with_divergence(values: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """Values of runs, as `run_auc` returns them, with a column `diverged`: whether the run of the table did."""
+    own = [name for name in RUN if name in values.columns]
+    ends = table.group_by(own).agg(diverged=diverged(table).any())
+    return values.join(ends, on=own, nulls_equal=True)
+
+
 def _begun(table: pl.DataFrame) -> list[str]:
     """Environments with more than an evaluation before training."""
     require(table, "env", "step")

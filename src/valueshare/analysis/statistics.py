@@ -62,5 +62,5 @@ def _finite(values: ArrayLike) -> Floats:
     if flat.size == 0:
         raise InvalidInput("there are no values: give at least one")
     if not np.isfinite(flat).all():
-        raise InvalidInput("a value is no finite number: leave such runs out, and say so")
+        raise InvalidInput("a value is not a finite number: leave such runs out, and say so")
     return flat

@@ -35,7 +35,7 @@ def require(table: pl.DataFrame, *columns: str) -> None:
 
 
 def finite(table: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The table with null where the column is no finite number."""
+    """The table with null where the column is not a finite number."""
     value = pl.col(column).cast(pl.Float64)
     return table.with_columns(pl.when(value.is_finite()).then(value).alias(column))
 

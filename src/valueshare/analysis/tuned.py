@@ -1,9 +1,10 @@
 """Learners at their best settings, which are chosen on the seeds that are scored, or on the other half of the seeds.
 
 The learners are the values of one column, `group`, like k; `setting` is the column of what is chosen for each of them,
-like the step size. A setting at which any run diverged or has no score is no candidate.
+like the step size. A setting at which any run diverged or has no score is not a candidate.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -45,19 +46,19 @@ def tuned_increase(runs: pl.DataFrame, *, held_out: bool = False, resamples: int
     """
     rows = []
     for (regime,), now in runs.partition_by("step", as_dict=True).items():
-        rng = np.random.default_rng(0)
         halved = _in_halves(now)
         choices = held_out_choices(halved, "k", "step_size") if held_out else best_settings(now, "k", "step_size")
         best = dict((choices.filter(~pl.col("lower")) if held_out else choices).select("k", "step_size").iter_rows())
         scores = _scores_at(halved, choices, "k")
         failed = _failed_settings(now, "k", "step_size")
         smallest = min(failed)
+        drawn = _drawn_means(scores, failed, resamples, seed=0)
         for k, diverged in failed.items():
             row = {"regime": regime, "k": k, "best_step_size": best.get(k), "diverged_step_sizes": diverged}
             if k in scores:
                 row["mean_score"] = float(scores[k].mean())
                 if smallest in scores:
-                    row |= _increase(scores[k], scores[smallest], k == smallest, resamples, rng)
+                    row |= _increase(scores, drawn, k, smallest)
             rows.append(row)
     columns = {"regime": pl.Int64, "k": pl.Float64, "increase_percent": pl.Float64}
     columns |= dict.fromkeys(("ci95_low", "ci95_high", "best_step_size", "mean_score"), pl.Float64)
@@ -94,11 +95,7 @@ def tuned_scores(
     at_plain = _scores_at(halved, choices.filter(pl.col(group) == smallest).drop(group), group)
     on_all = {who: float(own.mean()) for who, own in _scores_at(runs, best, group).items()}
     top = max(on_all, key=lambda who: on_all[who], default=None)  # of equals the smallest
-    drawn = {
-        who: resampled(own[None], np.array([len(own)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
-        for stream, who in enumerate(failed)
-        if (own := scores.get(who)) is not None
-    }
+    drawn = _drawn_means(scores, failed, resamples, seed)
     rows = []
     for who, count in failed.items():
         row: dict[str, float | None] = {group: who, "failed": count, "runs": 0, "mean_at_best": on_all.get(who)}
@@ -173,7 +170,7 @@ def _highest(runs: pl.DataFrame, group: str, setting: str) -> pl.DataFrame:
 
 
 def _failed_settings(runs: pl.DataFrame, group: str, setting: str) -> dict[float, int]:
-    """How many settings of each group are no candidates, in the order of groups."""
+    """How many settings of each group are not candidates, in the order of groups."""
     cells = runs.group_by(group, setting).agg(FAILED.any().alias("failed"))
     return dict(cells.group_by(group).agg(pl.col("failed").sum()).sort(group).iter_rows())
 
@@ -190,19 +187,28 @@ def _interval(names: tuple[str, ...], value: float, drawn: Floats) -> dict[str, 
     return dict(zip(names, (value, float(low), float(high)), strict=True))
 
 
+def _drawn_means(
+    scores: Mapping[float, Floats], order: Iterable[float], resamples: int, seed: int
+) -> dict[float, Floats]:
+    """The means of resampled scores of each group, [R]; a stream of random numbers for each place in the order."""
+    return {
+        who: resampled(own[None], np.array([len(own)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
+        for stream, who in enumerate(order)
+        if (own := scores.get(who)) is not None
+    }
+
+
 def _increase(
-    scores: Floats, plain: Floats, is_plain: bool, resamples: int, rng: np.random.Generator
+    scores: Mapping[float, Floats], drawn: Mapping[float, Floats], k: float, smallest: float
 ) -> dict[str, float | None]:
+    """The increase over the smallest k in percent, and its interval where no resampled mean of the smallest is 0."""
     names = ("increase_percent", "ci95_low", "ci95_high")
-    if is_plain:
+    if k == smallest:
         return dict.fromkeys(names, 0.0)
-    if plain.mean() == 0:
+    mean, plain = float(scores[k].mean()), float(scores[smallest].mean())
+    if plain == 0:
         return dict.fromkeys(names, None)
-    drawn, drawn_plain = (x[rng.integers(len(x), size=(resamples, len(x)))].mean(axis=1) for x in (scores, plain))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        increases = 100 * (drawn - drawn_plain) / np.abs(drawn_plain)
-    point = float(100 * (scores.mean() - plain.mean()) / abs(plain.mean()))
-    if not np.isfinite(increases).all():  # too few scores but 0 to divide by
+    point = 100 * (mean - plain) / abs(plain)
+    if (drawn[smallest] == 0).any():
         return dict(zip(names, (point, None, None), strict=True))
-    low, high = np.quantile(increases, (0.025, 0.975))
-    return dict(zip(names, (point, float(low), float(high)), strict=True))
+    return _interval(names, point, 100 * (drawn[k] - drawn[smallest]) / np.abs(drawn[smallest]))

@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import count, cycle
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from valueshare.benchmarks import plain_agent, versions_line
+from valueshare.benchmarks import plain_agent
 from valueshare.benchmarks.atari_options import AtariBench, LoopName
+from valueshare.benchmarks.limits import LIMIT, measured_speed, update_work
+from valueshare.benchmarks.output import Output, Row
 from valueshare.benchmarks.training_loop import (
     TrainingLoop,
     atari_population,
@@ -46,6 +47,7 @@ from valueshare.text import how_many
 
 ROUNDS = 6  # of a loop and the bare emulators in turn: the machine's own speed changes
 FILLED = 128  # real steps; the rings are then filled with copies of them
+RAW, PLAIN = "raw ALE", "one plain agent"
 
 
 class LoopKind(NamedTuple):
@@ -66,22 +68,11 @@ LOOPS: dict[LoopName, LoopKind] = {
 }
 
 
-class Row(NamedTuple):
-    """A line of the table."""
-
-    part: str
-    ms: float  # per step of all agents, or per update
-    rate: float  # agent-steps per second
-    share: float | None = None  # of the bare emulators beside it
-    shares: tuple[float, float] | None = None  # the least and the greatest of all rounds
-    ratio: float | None = None  # to one plain agent
-
-
-def run(bench: AtariBench, device: str, compiled: bool, tf32: bool, threads: int) -> None:
+def run(bench: AtariBench, device: str, compiled: bool, tf32: bool, threads: int, as_json: bool = False) -> None:
     """`valueshare bench atari`: the table, line by line, then machine and versions; 0 threads: one per core."""
-    say = partial(print, flush=True)
-    measure(bench, device, compiled=compiled, tf32=tf32, threads=threads or None, say=say)
-    say(versions_line(device))
+    output = Output("atari", "agent-steps", as_json=as_json)
+    measure(bench, device, compiled=compiled, tf32=tf32, threads=threads or None, output=output)
+    output.end(device)
 
 
 def measure(
@@ -91,9 +82,9 @@ def measure(
     compiled: bool = False,
     tf32: bool = False,
     threads: int | None = None,
-    say: Callable[[str], None] = print,
-) -> list[Row]:
-    """Measure everything; `say` gets a line of text for each row as soon as it is known."""
+    output: Output,
+) -> None:
+    """Measure everything; `output` gets each row as soon as it is known."""
     _check(bench, threads)
     place, settings = checked_device(device), replace(_settings(bench), tf32=tf32)
     one = PopulationSpec("population-0", _table(bench, 1), settings, "ale")
@@ -103,18 +94,15 @@ def measure(
         check_compiler(place)
     described = [f"{how_many(bench.agents, 'agent')} of {bench.algorithm} on {', '.join(bench.games)}", device]
     described += [*["compiled"] * compiled, *["TF32"] * tf32, f"replay {bench.replay_capacity:,}, full"]
-    say(", ".join(described))
-    say(f"memory: {fits}")
+    output.say(", ".join(described))
+    output.say(f"memory: {fits}")
     agents = _table(bench, bench.agents)  # only now: it is known to fit
-    say(_line("part", "ms", "agent-steps/s", "of raw ALE", "x one plain agent"))
-    rows: list[Row] = []
     plain = 0.0
 
     def add(row: Row) -> None:
-        if plain and row.part != "one plain agent":
-            row = row._replace(ratio=row.rate / plain)
-        rows.append(row)
-        say(_shown(row))
+        if plain and row.rate is not None and row.part != PLAIN:
+            row = row._replace(note=", ".join(filter(None, (row.note, f"{row.rate / plain:.1f} x {PLAIN}"))))
+        output.add(row)
 
     def measure_loop(name: LoopName) -> None:
         """One loop, and with the first one its parts; nothing refers to its graphs afterwards."""
@@ -127,7 +115,7 @@ def measure(
                 fill_with_copies(state.replay)
             training = TrainingLoop(engine, settings.learning_starts)
             training.run(4 * settings.update_interval)  # compiled, captured, warm
-            say(f"  ({kind.title}: ready after {time.perf_counter() - began:.0f} s)")
+            output.say(f"  ({kind.title}: ready after {time.perf_counter() - began:.0f} s)")
             if first and bench.part_seconds:
                 with _paused(engine):
                     for row in _parts(engine, bench.part_seconds):
@@ -140,10 +128,10 @@ def measure(
     with on_device(place, tf32=tf32), bare_emulators(agents, settings, threads) as bare:
         if bench.raw_seconds:
             rate = bench.agents * calls_per_second(bare, bench.raw_seconds, place)
-            add(Row(f"raw ALE, {bench.agents} emulators", 1e3 * bench.agents / rate, rate, 1.0))
+            add(Row(f"{RAW}, {bench.agents} emulators", 1e3 * bench.agents / rate, rate))
         if bench.plain_seconds:
             plain = plain_agent.steps_per_second(bench.plain_seconds, place, bench.games[0])
-            add(Row("one plain agent", 1e3 / plain, plain, ratio=1.0))
+            add(Row(PLAIN, 1e3 / plain, plain))
             release_memory(place)
         if bench.measured_loops:
             population = atari_population(agents, settings, place)
@@ -151,7 +139,6 @@ def measure(
         for name in bench.measured_loops:
             measure_loop(name)
             release_memory(place, compiled=compiled)
-    return rows
 
 
 def _check(bench: AtariBench, threads: int | None) -> None:
@@ -208,7 +195,7 @@ def bare_emulators(
     environments.reset(range(len(names)))
     rng = np.random.default_rng(0)
     chosen = rng.integers(environments.spec.actions, size=(1_024, len(names)), dtype=np.int32)
-    actions = cycle(environments.emulator_actions(chosen))  # translated beforehand: it is no work of ale-py's
+    actions = cycle(environments.emulator_actions(chosen))  # translated beforehand: it is not ale-py's work
     try:
         yield lambda: environments.raw_step(next(actions))
     finally:
@@ -238,33 +225,23 @@ def _loop_row(training: TrainingLoop, bare: Callable[[], None], title: str, seco
         loop.append(1 / training.steps_per_second(seconds / ROUNDS))
     shares = [emulators / whole for emulators, whole in zip(raw, loop, strict=True)]
     step, share = sum(loop) / ROUNDS, sum(raw) / sum(loop)
-    return Row(title, 1e3 * step, size / step, share, (min(shares), max(shares)))
+    spread = f"{min(shares):.2f} to {max(shares):.2f}"
+    return Row(title, 1e3 * step, size / step, f"{RAW} beside it", share, spread)
 
 
 def _parts(engine: Engine, seconds: float) -> Iterator[Row]:
     """Learning of all agents; acting and storing of the first group."""
     population, parts = engine.population, parts_of(engine)
     every = population.settings.update_interval
-    steps = count(0, every)
+    steps = count(population.settings.learning_starts, every)
 
     def learn() -> None:
         parts.learn(next(steps))
 
     update = 1 / calls_per_second(learn, seconds, population.device)
-    yield Row("learning alone, per update", 1e3 * update, population.size * every / update)
+    least = update_work(population, engine.state).seconds(measured_speed(population.device))
+    yield Row("learning alone, per update", 1e3 * update, population.size * every / update, LIMIT, least / update)
     for name, call in (("acting", parts.act), ("storing", parts.store)):
         step = 1 / calls_per_second(call, seconds, population.device)
         of = "" if parts.agents == population.size else f", {parts.agents} agents"
         yield Row(f"{name} alone{of}", 1e3 * step, parts.agents / step)
-
-
-def _shown(row: Row) -> str:
-    share = "" if row.share is None else f"{row.share:.2f}"
-    if row.shares is not None:
-        share += f" ({row.shares[0]:.2f}-{row.shares[1]:.2f})"
-    ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
-    return _line(row.part, f"{row.ms:.3f}", f"{row.rate:,.0f}", share, ratio)
-
-
-def _line(part: str, *columns: str) -> str:
-    return f"{part:<34}" + "".join(f"{text:>{width}}" for text, width in zip(columns, (10, 15, 18, 19), strict=True))

@@ -4,10 +4,7 @@ import statistics
 import subprocess
 import sys
 
-from rich.console import Console
-from rich.table import Table
-
-from valueshare.runs.provenance import machine_line
+from valueshare.benchmarks.output import Output, Row
 
 REPEATS = 11
 
@@ -22,10 +19,15 @@ def seconds(statement: str, repeats: int = REPEATS) -> list[float]:
     return [float(run.stdout) for run in runs]
 
 
-def run() -> None:
-    table = Table("statement", "median s", "fastest s", "slowest s", title=machine_line())
+def run(as_json: bool = False) -> None:
+    output = Output("import", "imports", as_json=as_json)
+    output.say(f"medians of {REPEATS} fresh interpreters")
+    least = 0.0
     for statement in ("import numpy", "import valueshare"):
         times = seconds(statement)
-        shown = (statistics.median(times), min(times), max(times))
-        table.add_row(statement, *(f"{value:.3f}" for value in shown))
-    Console().print(table)
+        median = statistics.median(times)
+        least = least or median
+        spread = f"{1e3 * min(times):.0f} to {1e3 * max(times):.0f} ms"
+        limit, share = ("", None) if median == least else ("import numpy", least / median)
+        output.add(Row(statement, 1e3 * median, 1 / median, limit, share, spread))
+    output.end()

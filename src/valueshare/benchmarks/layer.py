@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
-from valueshare.benchmarks import versions_line
+from valueshare.benchmarks.output import Output, Row
 from valueshare.errors import InvalidInput
 from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
+
+ALONE = "the layer alone"
 
 
 class Timing(NamedTuple):
@@ -60,7 +60,7 @@ def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str =
     frames = torch.rand(batch, 4, 84, 84, device=device)
     passes = {name: _forward_backward(m.to(device), frames) for name, m in networks.items()}
     z = torch.rand(batch, actions, device=device, requires_grad=True)
-    passes["the layer alone"] = _forward_backward(MeanExpansion(actions, device=device), z)
+    passes[ALONE] = _forward_backward(MeanExpansion(actions, device=device), z)
     forward_backward = list(passes.values())
     for one in forward_backward * 3:  # warm up: memory, threads, kernels
         one()
@@ -83,34 +83,25 @@ def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str =
     ]
 
 
-def print_table(timings: list[Timing], repeats: int, batch: int, actions: int) -> None:
-    """Print the timings, with the machine and the versions that they belong to."""
-    table = Table(
-        title=f"Nature network, forward and backward, batch size {batch}, {actions} actions",
-        caption=f"median (quartiles) of {repeats} passes; the networks alternate",
-    )
-    for heading in ("device", "layer", "ms per pass", "ratio to without"):
-        table.add_column(heading)
-    for t in timings:
-        low, high = t.quartiles_ms
-        ratio_low, ratio_high = t.ratio_quartiles
-        table.add_row(
-            t.device,
-            t.network,
-            f"{t.median_ms:.3f} ({low:.3f}–{high:.3f})",
-            f"{t.ratio:.3f} ({ratio_low:.3f}–{ratio_high:.3f})",
-        )
-    console = Console()
-    console.print(table)
-    console.print(versions_line("cuda" if torch.cuda.is_available() else "cpu"), highlight=False)
-
-
-def run() -> None:
+def run(as_json: bool = False) -> None:
     """`valueshare bench layer`: on the CPU, and on the GPU where there is one."""
     repeats, batch, actions = 50, 32, 18
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    timings = [t for device in devices for t in measure(repeats, batch, actions, device)]
-    print_table(timings, repeats, batch, actions)
+    output = Output("layer", "passes", as_json=as_json)
+    output.say(f"Nature network, forward and backward, batch size {batch}, {actions} actions")
+    output.say(f"medians of {repeats} passes; the networks alternate")
+    for timing in (t for device in devices for t in measure(repeats, batch, actions, device)):
+        output.add(row_of(timing))
+    output.end(devices[-1])
+
+
+def row_of(timing: Timing) -> Row:
+    """A network against the one without the layer; the layer alone has no such limit."""
+    low, high = timing.ratio_quartiles
+    name, alone = f"{timing.network}, {timing.device}", timing.network == ALONE
+    limit, share = ("", None) if alone else ("without the layer", 1 / timing.ratio)
+    note = f"{timing.ratio:.3f} ({low:.3f} to {high:.3f}) of the time without"
+    return Row(name, timing.median_ms, 1e3 / timing.median_ms, limit, share, note)
 
 
 def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float]:

@@ -4,17 +4,16 @@ The parts alternate within one run, so that a busy machine slows all of them ali
 because sampling from a ring that fits into a cache would be too fast.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from valueshare.benchmarks import versions_line
+from valueshare.benchmarks.limits import LIMIT, measured_speed, update_work
+from valueshare.benchmarks.output import Output, Row
 from valueshare.benchmarks.training_loop import (
     TrainingLoop,
     calls_per_second,
@@ -45,6 +44,7 @@ class Timing:
 
     agents: int
     ms: dict[str, float]  # by PARTS
+    learning_limit: float = 0.0  # milliseconds that learning takes at least
 
     @property
     def limit(self) -> str:
@@ -103,9 +103,10 @@ def measure(
                     ms[name] += 1e3 / rate(seconds / ROUNDS / len(rates)) / ROUNDS
             if trace is not None:
                 trace(engine)
+            limit = _learning_limit(engine) if "learning" in ms else 0.0
         finally:
             engine.close()
-    return Timing(agents, ms)
+    return Timing(agents, ms, limit)
 
 
 def release(device: str) -> None:
@@ -122,7 +123,14 @@ def preset_named(name: str) -> Preset:
 
 
 def run(
-    agents: int, preset: str, env: str, device: str, compiled: bool = False, seconds: float = 10.0, threads: int = 0
+    agents: int,
+    preset: str,
+    env: str,
+    device: str,
+    compiled: bool = False,
+    seconds: float = 10.0,
+    threads: int = 0,
+    as_json: bool = False,
 ) -> None:
     """`valueshare bench population`: measure, and print one table; 0 threads: one per core."""
     chosen = preset_named(preset)
@@ -130,23 +138,34 @@ def run(
         agents, chosen, env=env, device=device, compiled=compiled, seconds=seconds, threads=threads or None
     )
     settings = chosen.settings
-    table = Table(
-        title=f"{agents:,} agents on {env}, {device}{', compiled' if compiled else ''}",
-        caption=(
-            f"MLP {'-'.join(map(str, settings.hidden))}, batch {settings.batch_size}, an update "
-            f"every {settings.update_interval} steps, replay {settings.replay_transitions:,}"
-        ),
+    output = Output("population", "agent-steps", as_json=as_json)
+    output.say(f"{agents:,} agents on {env}, {device}{', compiled' if compiled else ''}")
+    output.say(
+        f"MLP {'-'.join(map(str, settings.hidden))}, batch {settings.batch_size}, an update "
+        f"every {settings.update_interval} steps, replay {settings.replay_transitions:,}"
     )
-    for heading in ("part", "ms per step", "agent-steps/s", f"share of {timing.limit}"):
-        table.add_column(heading, justify="left" if heading == "part" else "right")
+    for row in rows_of(timing):
+        output.add(row)
+    output.end(device)
+
+
+def rows_of(timing: Timing) -> Iterator[Row]:
+    """Each part; learning against its arithmetic, the whole loop against the slower of what overlaps."""
+    limits = {
+        "learning": (LIMIT, timing.learning_limit / timing.ms["learning"]),
+        "whole loop": (f"{timing.limit} alone", timing.share),
+    }
     for part in PARTS:
-        share = timing.ms[timing.limit] / timing.ms[part]
-        shown = f"{share:.2f}" if part in (timing.limit, "whole loop") else ""
+        limit, share = limits.get(part, ("", None))
         name = part if part == "whole loop" else f"{part} alone"
-        table.add_row(name, f"{timing.ms[part]:.3f}", f"{timing.rate(part):,.0f}", shown)
-    console = Console()
-    console.print(table)
-    console.print(versions_line(device), highlight=False)
+        yield Row(name, timing.ms[part], timing.rate(part), limit, share)
+
+
+def _learning_limit(engine: Engine) -> float:
+    """Milliseconds per step that learning takes at least, updates averaged over the steps between them."""
+    population, settings = engine.population, engine.population.settings
+    update = update_work(population, engine.state).seconds(measured_speed(population.device))
+    return 1e3 * update * settings.gradient_steps / settings.update_interval
 
 
 def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -> None:
@@ -180,7 +199,7 @@ def _rates(engine: Engine) -> dict[str, Callable[[float], float]]:
     population, parts = engine.population, parts_of(engine)
     rng = np.random.default_rng(0)
     actions = cycle(rng.integers(population.env.actions, size=(1_024, parts.agents)))
-    steps = count(1)
+    steps = count(population.settings.learning_starts)
 
     def step() -> None:
         parts.environments.step(next(actions))

@@ -1,27 +1,34 @@
-"""The gridworld sweep at the paper's scale against a plain NumPy learner, in one run."""
+"""The gridworld sweep at the paper's scale, a plain NumPy learner, and the gridworld alone, in one run."""
 
 import resource
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.table import Table
+from numba import njit
 
-from valueshare.benchmarks import versions_line
+from valueshare.benchmarks.output import Output, Row
 from valueshare.benchmarks.plain_learner import completed_episodes
+from valueshare.cores import available_cores
 from valueshare.experiments.studies import gridworld_studies
 from valueshare.experiments.tabular import study_mdp
-from valueshare.tabular.sweep import sweep
+from valueshare.tabular.kernels import LANES, Ints, Table, start_state
+from valueshare.tabular.mdp import FiniteMDP
+from valueshare.tabular.randomness import below, bits, uniform
+from valueshare.tabular.sweep import kernel_table, sweep
 
 PLAIN_RUNS = 40
+WALK_STEPS = 2_000_000  # of each thread
+WALK = "random actions without learning"
 
 
-def run() -> None:
+def run(as_json: bool = False) -> None:
     study = gridworld_studies("paper")[0]
     mdp = study_mdp(study)
     sweep(mdp, steps=1)  # compiles
+    limit = walk_rate(mdp)
     began = time.perf_counter()
     table = sweep(
         mdp,
@@ -31,7 +38,7 @@ def run() -> None:
         study.seeds,
         study.steps,
         record_at=study.record_steps,
-        progress=True,
+        progress=not as_json,
     )
     fast = study.timesteps / (time.perf_counter() - began)
     memory = _peak_megabytes()
@@ -43,16 +50,49 @@ def run() -> None:
     chosen = (pl.col("k") == k) & (pl.col("step_size") == step_size)
     same = table.filter(chosen & (pl.col("step") == study.steps))["episodes"].to_numpy()
 
-    shown = Table("learner", "timesteps/s", "ratio", "episodes at k=3.2, step size 0.1")
-    shown.add_row("plain NumPy, one process", f"{slow:,.0f}", "1", _mean_and_error(plain))
-    shown.add_row("valueshare.sweep", f"{fast:,.0f}", f"{fast / slow:,.0f}", _mean_and_error(same))
-    console = Console()
-    console.print(shown)
-    console.print(
+    output = Output("tabular", "timesteps", as_json=as_json)
+    output.say(
         f"{study.timesteps:,} timesteps of the sweep, {PLAIN_RUNS * study.steps:,} of the plain "
-        f"learner; peak memory {memory:,.0f} MB"
+        f"learner; peak memory {memory:,.0f} MB; episodes at k = 3.2, step size 0.1"
     )
-    console.print(versions_line())
+    output.add(Row(f"gridworld alone, {available_cores()} threads", 1e3 / limit, limit))
+    note = f"{_mean_and_error(same)} episodes, {fast / slow:,.0f} x the plain learner"
+    output.add(Row("valueshare.sweep", 1e3 / fast, fast, WALK, fast / limit, note))
+    note = f"{_mean_and_error(plain)} episodes"
+    output.add(Row("plain NumPy learner, one process", 1e3 / slow, slow, WALK, slow / limit, note))
+    output.end()
+
+
+def walk_rate(mdp: FiniteMDP) -> float:
+    """Timesteps per second of uniformly random actions on all cores: what an environment costs without learning."""
+    table, threads = kernel_table(mdp), available_cores()
+    _walk(table, 1, 1)  # compiles
+    with ThreadPoolExecutor(threads) as pool:
+        began = time.perf_counter()
+        for walked in [pool.submit(_walk, table, seed, WALK_STEPS // LANES) for seed in range(threads)]:
+            walked.result()
+        return threads * (WALK_STEPS // LANES * LANES) / (time.perf_counter() - began)
+
+
+@njit(nogil=True)
+def _walk(table: Table, seed: int, steps: int) -> Ints:
+    """The states that `LANES` walks of uniformly random actions end in."""
+    next_state, cumulative, terminal = table.state, table.cumulative, table.terminal
+    actions, successors = next_state.shape[1], next_state.shape[2]
+    state = np.zeros(LANES, np.int64)
+    for i in range(LANES):
+        state[i] = start_state(table, np.uint64(i), 0)
+    for step in range(1, steps + 1):
+        for i in range(LANES):
+            key = np.uint64(seed * LANES + i)
+            s = state[i]
+            a = below(bits(key, 2 * step) >> np.uint64(32), actions)
+            point, j = uniform(key, 2 * step + 1), 0
+            for m in range(successors - 1):
+                j += point >= cumulative[s, a, m]
+            s2 = next_state[s, a, j]
+            state[i] = start_state(table, key, step) if terminal[s2] else s2
+    return state
 
 
 def _mean_and_error(values: "np.ndarray | list[int]") -> str:

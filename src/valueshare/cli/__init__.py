@@ -13,25 +13,23 @@ from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, conver
 
 from valueshare._version import __version__
 from valueshare.cli.arguments import exit_with
-from valueshare.cli.atari import (
+from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
+from valueshare.cli.best import best
+from valueshare.cli.evaluate import evaluate
+from valueshare.cli.messages import message
+from valueshare.cli.paper_table import paper_table
+from valueshare.cli.play import play
+from valueshare.cli.report import report, watch
+from valueshare.cli.reproduce import (
     reproduce_atari57,
     reproduce_atari_rdq_beta,
     reproduce_atari_rmsprop,
     reproduce_atari_sensitivity,
-)
-from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
-from valueshare.cli.best import best
-from valueshare.cli.evaluate import evaluate
-from valueshare.cli.lunarlander import (
     reproduce_lunarlander,
     reproduce_lunarlander_actions,
     reproduce_lunarlander_step_size,
+    reproduce_minatar,
 )
-from valueshare.cli.messages import message
-from valueshare.cli.minatar import reproduce_minatar
-from valueshare.cli.paper_table import paper_table
-from valueshare.cli.play import play
-from valueshare.cli.report import report, watch
 from valueshare.cli.tabular import reproduce_gridworld, reproduce_gridworld_actions, tabular
 from valueshare.cli.training import extend, resume, train
 from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput, first_line
@@ -93,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         # A full disk, say. Half-written folders have been removed on the way here.
         exit_with(str(error.strerror or error), 1)
-    except BaseException as error:  # some libraries' own are no `Exception`
+    except BaseException as error:  # some libraries' own are not an `Exception`
         if not is_out_of_memory(error):
             raise
         exit_with(f"{RAN_OUT} ({first_line(error)})", 1)

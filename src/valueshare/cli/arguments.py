@@ -98,7 +98,7 @@ def exit_with(line: str, code: int) -> NoReturn:
 def persistent_location(given: str | Path) -> Location:
     """The folder or address that is meant; one that would end with the command is refused."""
     if given == "":
-        raise InvalidInput("'' is no folder: write its name, like runs/first")
+        raise InvalidInput("'' is not a folder: write its name, like runs/first")
     location = resolve_location(given)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(

@@ -1,60 +1,24 @@
 """The plan of an Atari study, printed before it starts: agents, populations, memory, hours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from valueshare.cli.arguments import AgentGroups, Threads
+from valueshare.cli.study import StudyExecution, StudyRun
 from valueshare.errors import InvalidInput
-from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.storage.locations import Location
 from valueshare.text import how_many
 
 if TYPE_CHECKING:
-    from valueshare.experiments.atari import AtariStudy
+    from valueshare.experiments.study import Study
     from valueshare.resources import Prepared
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
 
 
-@dataclass(frozen=True)
-class StudyExecution:
-    """Options of running a study; none of them changes an agent's random numbers."""
-
-    out: str | None = None
-    """Folder of runs and report; left out: results/STUDY-SCALE."""
-    plan: bool = False
-    """Print agents, populations, memory and hours, without running anything."""
-    rate: float | None = None
-    """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
-    threads: Threads = 0
-    groups: AgentGroups = 0
-
-
-class StudyRun(NamedTuple):
-    """One run of a study, or what a shard has of it."""
-
-    name: str
-    plan: "Plan"
-    folder: Location
-    begun: bool  # a run of this very plan is in the folder
-
-    @property
-    def stored_workers(self) -> int:
-        """The worker processes of the run that is in the folder; 0: not known."""
-        from valueshare.runs.run_folder import stored_workers
-
-        return stored_workers(self.folder) if self.begun and isinstance(self.folder, Path) else 0
-
-
-def print_plan(
-    study: "AtariStudy",
-    study_runs: Sequence[StudyRun],
-    options: AtariOptions,
+def announce_atari(
     running: StudyExecution,
+    study: "Study",
+    study_runs: Sequence[StudyRun],
     execution: "ExecutionOptions",
-    prepared: "Sequence[Prepared]",
 ) -> None:
     """Print agents, populations, memory and hours of a study; refuse one that cannot run.
 
@@ -63,49 +27,55 @@ def print_plan(
     """
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
+    from valueshare.resources import cluster_for, prepare
 
-    needs, refusal = _memory(prepared, execution, at_once=not running.plan)
-    resumed = any(run.begun for run in study_runs)
-    seconds = 0.0
-    for run, made, memory in zip(study_runs, prepared, needs, strict=True):
-        plan = made.plan
-        populations = list(plan.populations.values())
-        sizes = [spec.agents.height for spec in populations]
-        settings = populations[0].settings
-        own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
-        steps = how_many(settings.steps, "step")
-        print(
-            f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
-            f"{evaluation_steps(settings):,} of evaluation"
-        )
-        print(*(f"  {line}" for line in (*made.lines, f"memory: {memory}")), sep="\n")
-        if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
-            continue
-        if execution.launcher.launcher == "ray":  # each run says so itself when it begins
-            if running.plan and (line := made.launcher.estimate(plan, None, measure=True)) is not None:
-                print(f"  {line}")
-            continue
-        rate = running.rate or _measured(plan, running)
-        each = settings.steps + evaluation_steps(settings)
-        seconds += sum(sizes) * each / rate
-        words = "given" if running.rate else "measured in this process"
-        print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
-    agents = how_many(sum(made.plan.agents.height for made in prepared), "agent")
-    in_all = f", {_duration(seconds)}" if seconds else ""
-    share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
-    print(f"{study.name}: {agents} in all{share}{in_all}")
-    print(*atari_protocol(options.atari_protocol).described(), sep="\n")
-    print(*_departures(study, options, in_full=running.plan), sep="\n", flush=True)
-    if refusal:
-        raise refusal
+    with cluster_for(execution.launcher) as cluster:
+        prepared = [
+            prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=run.stored_workers, compiles=False)
+            for run in study_runs
+        ]
+        needs, refusal = _memory(prepared, execution, at_once=not running.plan)
+        resumed = any(run.begun for run in study_runs)
+        seconds = 0.0
+        for run, made, memory in zip(study_runs, prepared, needs, strict=True):
+            plan = made.plan
+            populations = list(plan.populations.values())
+            sizes = [spec.agents.height for spec in populations]
+            settings = populations[0].settings
+            own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
+            steps = how_many(settings.steps, "step")
+            print(
+                f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
+                f"{evaluation_steps(settings):,} of evaluation"
+            )
+            print(*(f"  {line}" for line in (*made.lines, f"memory: {memory}")), sep="\n")
+            if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
+                continue
+            if execution.launcher.launcher == "ray":  # each run says so itself when it begins
+                if running.plan and (line := made.launcher.estimate(plan, None, measure=True)) is not None:
+                    print(f"  {line}")
+                continue
+            rate = running.rate or _measured(plan, running)
+            each = settings.steps + evaluation_steps(settings)
+            seconds += sum(sizes) * each / rate
+            words = "given" if running.rate else "measured in this process"
+            print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
+        agents = how_many(sum(made.plan.agents.height for made in prepared), "agent")
+        in_all = f", {_duration(seconds)}" if seconds else ""
+        share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
+        print(f"{study.name}: {agents} in all{share}{in_all}")
+        print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
+        print(*_departures(study, in_full=running.plan), sep="\n", flush=True)
+        if refusal:
+            raise refusal
 
 
-def _departures(study: "AtariStudy", options: AtariOptions, *, in_full: bool) -> list[str]:
+def _departures(study: "Study", *, in_full: bool) -> list[str]:
     """Where a study departs from the paper; of a smaller scale, that it does and who lists it."""
-    if in_full or options.scale == "paper":
+    if in_full or study.scale == "paper":
         return [f"not as in the paper: {sentence}" for sentence in study.deviations]
     count = how_many(len(study.deviations), "departure")
-    return [f"not as in the paper: scale {options.scale}, with {count} (see --plan or the report)"]
+    return [f"not as in the paper: scale {study.scale}, with {count} (see --plan or the report)"]
 
 
 def _measured(plan: "Plan", running: StudyExecution) -> float:

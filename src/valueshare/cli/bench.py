@@ -11,30 +11,31 @@ from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 
 DEFAULT = AtariBench()
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object instead of a table.")]
 
 
-def bench_tabular() -> None:
+def bench_tabular(*, as_json: Json = False) -> None:
     """Timesteps per second of the paper's gridworld sweep, and of a plain NumPy learner."""
     from valueshare.benchmarks import tabular
 
-    tabular.run()
+    tabular.run(as_json)
 
 
-def bench_layer() -> None:
+def bench_layer(*, as_json: Json = False) -> None:
     """Time of a forward and backward pass of the Nature network, with the layer and without."""
     try:
         from valueshare.benchmarks import layer
     except ModuleNotFoundError as missing:
         raise InvalidInput(f"the layer needs {missing.name}: {install_command('torch')}") from None
 
-    layer.run()
+    layer.run(as_json)
 
 
-def bench_import() -> None:
+def bench_import(*, as_json: Json = False) -> None:
     """Time that `import valueshare` takes."""
     from valueshare.benchmarks import import_time
 
-    import_time.run()
+    import_time.run(as_json)
 
 
 def bench_population(
@@ -46,6 +47,7 @@ def bench_population(
     compile: Compile = False,  # noqa: A002 (the name of the option)
     seconds: float = 10.0,
     threads: Threads = 0,
+    as_json: Json = False,
 ) -> None:
     """Time per step of a population: of each part alone, and of the whole loop.
 
@@ -58,7 +60,7 @@ def bench_population(
     training_library()  # says what to install where that is missing
     from valueshare.benchmarks import population
 
-    population.run(agents, preset, env, _device(device), compile, seconds, threads)
+    population.run(agents, preset, env, _device(device), compile, seconds, threads, as_json)
 
 
 def bench_atari(
@@ -68,6 +70,7 @@ def bench_atari(
     compile: Compile = False,  # noqa: A002 (the name of the option)
     tf32: Tf32 = False,
     threads: Threads = 0,
+    as_json: Json = False,
 ) -> None:
     """Time per step of Atari agents: emulators, learning and acting alone, whole loops, and one plain agent.
 
@@ -76,7 +79,7 @@ def bench_atari(
     training_library("atari")  # says what to install where that is missing
     from valueshare.benchmarks import atari
 
-    atari.run(bench, _device(device), compile, tf32, threads)
+    atari.run(bench, _device(device), compile, tf32, threads, as_json)
 
 
 def _device(name: str) -> str:

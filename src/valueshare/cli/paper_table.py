@@ -37,6 +37,7 @@ def paper_table(
 def _lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:
     """The table as aligned text: one line per game, then the IQM of each agent."""
     from valueshare.analysis.statistics import iqm
+    from valueshare.text import aligned
 
     agents = wide.columns[1:]
     rows = [["game", *agents]]
@@ -44,7 +45,6 @@ def _lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list
     normalised = long.partition_by("algorithm", as_dict=True)
     levels = [iqm(normalised[(agent,)]["human_normalized"].to_numpy()) for agent in agents]
     rows.append(["IQM", *(f"{level:.2f}" for level in levels)])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    lines = aligned(rows, right=True)
     rule = "-" * len(lines[0])
     return [lines[0], rule, *lines[1:-1], rule, lines[-1]]

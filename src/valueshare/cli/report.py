@@ -1,7 +1,8 @@
 """The commands `report`, figures and tables of any results, and `watch`, the page of runs that are under way."""
 
+import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -33,7 +34,8 @@ def report(
     PFRL's scores.txt, Stable-Baselines3's evaluations.npz, or folders of them.
 
     Args:
-        runs: Run folders or addresses, or results of other programs; several are combined.
+        runs: Run folders or addresses, or results of other programs; several are combined, or compared if they have the
+            same agents.
         out: Folder for figures and tables; left out: RUN/report, or ./report for several runs or an address.
         figures: Names of figures; left out: all for which there are results.
         compare: Pairs of algorithms to compare, like ib-dqn:4,dqn (the number is k); left out: each with its baseline.
@@ -43,7 +45,7 @@ def report(
 
     folder = None if out is None else persistent_location(out)
     if isinstance(folder, Url):
-        raise InvalidInput(f"{folder} is no folder: choose another --out")
+        raise InvalidInput(f"{folder} is not a folder: choose another --out")
     written = write_report(
         [persistent_location(run) for run in runs],
         folder,
@@ -62,36 +64,41 @@ def print_written(written: "Written", folder: Location) -> None:
     for sentence in written.verdict:  # after all that may be long: it is what was asked
         print(sentence)
     print(f"{folder / 'figures'}: {', '.join(written.figures)}")
-    if (written.folder / "tables").is_dir():
+    if written.scores:
         final = f"final scores ({FINAL_SCORE}) as LaTeX, Markdown and CSV"
         print(f"{folder / 'tables'}: {final}; every evaluation as Parquet")
-    if (written.folder / "report.html").is_file():
-        print(f"{folder / 'report.html'}: all of it as one page")
+    print(f"{folder / 'report.html'}: all of it as one page")
     if written.left_out:
         print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
 
 
-def watch(runs: RunFolders, /, *, port: int = 8_011, max_result_size: MaxResultSize = "2GB") -> None:
+def watch(
+    runs: RunFolders, /, *, port: int = 8_011, no_clips: bool = False, max_result_size: MaxResultSize = "2GB"
+) -> None:
     """Show runs in a browser while they train; the page is updated after each phase.
 
-    The page is the one that `valueshare report` writes. It is served on this machine only, until Ctrl-C.
-    The runs are not affected.
+    The page is the one that `valueshare report` writes, with a clip of the best agent. It is served on this machine
+    only, until Ctrl-C. The runs are not affected.
 
     Args:
         runs: Run folders, addresses, or other results that `valueshare report` reads; several are combined.
         port: Port on 127.0.0.1; 0: any free port.
+        no_clips: Do not render a few seconds of the best agent after each evaluation.
     """
     let_threads_sleep()
+    from valueshare.report.page.clips import Clips
     from valueshare.report.page.live import Follower
     from valueshare.report.page.server import server
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes what is temporary
     stop, places = Event(), [persistent_location(run) for run in runs]
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
-        follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size)
+        rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
+        follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, own_port = serving.socket.getsockname()
         looking = Thread(target=follower.follow, args=(stop,), daemon=True)

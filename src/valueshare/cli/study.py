@@ -1,75 +1,72 @@
-"""A study that is one run: its options, and how it is run, resumed and reported."""
+"""The runner of all studies of deep Q-learners: their runs are started or resumed, and reported together."""
 
 import shlex
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cyclopts import Parameter
-
-from valueshare.cli.arguments import (
-    GROUPS,
-    AutoCompile,
-    Device,
-    Out,
-    Tf32,
-    Threads,
-    persistent_location,
-    writable_location,
-)
+from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.training import command_line, held_plan, print_plan, run_and_report, training_library
+from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, run_and_report, training_library
 from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.storage.locations import Location
 from valueshare.signals import stop_on_signals
 
 if TYPE_CHECKING:
+    from valueshare.experiments.study import Study
+    from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
 
 
 @dataclass(frozen=True)
-class StudyArguments:
-    """Options of every study, besides its scale."""
+class StudyExecution:
+    """Options of running a study; none of them changes an agent's random numbers."""
 
-    eval_episodes: int | None = None
-    """Episodes per evaluation; left out: the scale's own."""
-    seeds: int | None = None
-    """Agents per combination; left out: the scale's own."""
-    out: Out = None
-    """Folder of run, figures and report; left out: results/STUDY-SCALE."""
-    device: Device = "auto"
-    compile: AutoCompile = None
-    tf32: Tf32 = False
+    out: str | None = None
+    """Folder of runs and report; left out: results/STUDY-SCALE."""
+    plan: bool = False
+    """Print agents, populations, memory and hours, without running anything."""
+    rate: float | None = None
+    """Agent-steps per second, to estimate the hours; left out: measured for a few seconds."""
     threads: Threads = 0
-    plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False
-    """Print all settings and the memory needed, without running anything."""
-
-    def of_study(self) -> dict[str, Any]:
-        """Those that the study itself takes."""
-        return {"eval_episodes": self.eval_episodes, "seeds": self.seeds, "tf32": self.tf32}
-
-
-Arguments = Annotated[StudyArguments, Parameter(name="*")]
-DEFAULT = StudyArguments()
+    groups: AgentGroups = 0
 
 
 class StudyRun(NamedTuple):
-    """One run, ready to be started: its agents and settings, and what it is called."""
+    """One run of a study, or what a shard has of it."""
 
-    name: str  # of the study
-    scale: str
+    name: str
     plan: "Plan"
-    deviations: tuple[str, ...]
-    options: Mapping[str, Any] = {}  # of the command, besides those of every study
+    whole: Location  # the run's folder, which holds the shards if there are any
+    folder: Location  # the same, or that of the shard
+    begun: bool  # a run of this very plan is in the folder
+
+    @property
+    def stored_workers(self) -> int:
+        """The worker processes of the run that is in the folder; 0: not known."""
+        from valueshare.runs.run_folder import stored_workers
+
+        return stored_workers(self.folder) if self.begun and isinstance(self.folder, Path) else 0
 
 
-def reproduce_study(
-    study: StudyRun,
-    given: StudyArguments,
+Announce = Callable[["Study", Sequence[StudyRun], "ExecutionOptions"], None]
+
+
+def reproduce(
+    study: "Study",
+    running: StudyExecution,
     launcher: LauncherOptions,
+    options: Mapping[str, Any],
+    announce: Announce | None = None,
 ) -> None:
-    """Run or resume a study, write its report, and print what was found."""
+    """Run or resume a study, write its report, and print what was found.
+
+    `options` are those of the command that change the study. `announce` prints its plan before anything is run;
+    without, each run prints its own when it starts.
+    """
     training = training_library()
     from valueshare import starting
     from valueshare.report.write import write_report
@@ -77,29 +74,56 @@ def reproduce_study(
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
-    chosen = f"results/{study.name}-{study.scale}" if given.out is None else given.out
-    whole = persistent_location(chosen) if given.plan else writable_location(chosen)
-    plan, folder = starting.select_shard(study.plan, whole, launcher)
-    device = None if given.device == "auto" else given.device
-    options = {"scale": study.scale, "device": device, "eval_episodes": given.eval_episodes, "seeds": given.seeds}
-    flags = {"compile": given.compile, "tf32": given.tf32 or None, "shard": launcher.shard}
-    command = command_line(f"reproduce {study.name}", {**options, **study.options, **flags})
+    out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
+    whole = persistent_location(out) if running.plan else writable_location(out)
+    study_runs = _study_runs(study, whole, launcher, planned=running.plan)
+    command = command_line(f"reproduce {study.name}", {"scale": study.scale, **options, "shard": launcher.shard})
+    threads, groups = running.threads or None, running.groups or None
     with stop_on_signals() as stop:
-        execution = ExecutionOptions(threads=given.threads or None, should_stop=stop, launcher=launcher)
-        held = None if given.plan and not isinstance(folder, Path) else held_plan(folder, plan, launcher)
-        if given.plan:
-            if held is None:
-                starting.check_plan(plan, folder, execution)
-            print_plan(plan, execution)
+        execution = ExecutionOptions(threads=threads, should_stop=stop, groups=groups, launcher=launcher)
+        if announce is not None:
+            announce(study, study_runs, execution)
+        elif running.plan:
+            for run in study_runs:
+                print_plan(run.plan, execution)
+        if running.plan:
             return
-        if held is not None:
-            again = partial(training.resume, threads=execution.threads, launcher=launcher, callbacks=())
-            work = partial(again, whole, should_stop=stop)
-        else:
-            work = partial(starting.start, plan, folder, command, execution, study.deviations)
-        run_and_report(work, folder, stop, in_study=True)
+        well = True
+        for run in study_runs:
+            work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
+            if run.begun:
+                resume = partial(training.resume, run.whole, threads=threads, groups=groups)
+                work = partial(resume, launcher=launcher, callbacks=(), should_stop=stop)
+            well &= run_and_report(work, run.folder, stop, in_study=True)
+    if not well:
+        sys.exit(FAILED)
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    with synced_folder(folder) as own:
-        print_written(write_report([own], max_result_size=OWN_LIMIT), folder / "report")
+    with synced_folder(whole / "report") as own:
+        written = write_report([run.folder for run in study_runs], own, max_result_size=OWN_LIMIT)
+        print_written(written, whole / "report")
+
+
+def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
+    """The runs to make: every run of the study, or the part of each that is in the shard.
+
+    A folder that cannot be its place is refused. Of runs that are only planned, addresses are not read, and those that
+    are there do not matter.
+    """
+    from valueshare.runs.run_folder import check_absent
+    from valueshare.runs.shards import shard_plans
+    from valueshare.starting import shard_location
+
+    study_runs = []
+    plans = shard_plans(list(study.runs.values()), launcher.own_shard)
+    for name, plan in zip(study.runs, plans, strict=True):
+        if plan is not None:
+            place = whole / name if name else whole
+            folder = shard_location(place, launcher)
+            held = None if planned and not isinstance(folder, Path) else held_plan(folder, plan, launcher)
+            if held is None and isinstance(folder, Path):
+                check_absent(folder, plan)
+            held = None if planned else held
+            study_runs.append(StudyRun(name, held or plan, place, folder, begun=held is not None))
+    return study_runs

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable_location
+from valueshare.cli.report import print_written
 from valueshare.cli.training import command_line
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
@@ -31,7 +32,7 @@ def reproduce_gridworld(
 
     Args:
         scale: The paper's full grid, or a smoke test of a few seconds.
-        out: Folder for records, figures and report; left out: results/gridworld.
+        out: Folder for records and report; left out: results/gridworld.
     """
     command = f"valueshare reproduce gridworld --scale {scale}"
     folder = writable_location("results/gridworld" if out is None else out)
@@ -45,7 +46,7 @@ def reproduce_gridworld_actions(
 
     Args:
         scale: The full grid, minutes to an hour, or a smoke test of a few seconds.
-        out: Folder for records, figure and report; left out: results/gridworld-actions.
+        out: Folder for records and report; left out: results/gridworld-actions.
     """
     command = f"valueshare reproduce gridworld-actions --scale {scale}"
     folder = writable_location("results/gridworld-actions" if out is None else out)
@@ -62,7 +63,7 @@ def tabular(
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
     Args:
-        out: Folder for records, figures and report; left out: results/ENVIRONMENT-ALGORITHM.
+        out: Folder for records and report; left out: results/ENVIRONMENT-ALGORITHM.
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = writable_location(f"results/{name}" if out is None else out)
@@ -72,16 +73,16 @@ def tabular(
 def _run(
     studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, launcher: LauncherOptions
 ) -> None:
-    """Run the studies, or one shard of their grid in a folder of its own."""
-    from valueshare.experiments.tabular import cell_timesteps, concluded, shard_cells, study_mdp, sweep_studies
-    from valueshare.report.tabular import figure_name, headlines, write_results
-    from valueshare.report.tabular_files import stored_result, write_shard
-    from valueshare.result_files import OWN_LIMIT, SizeLimit
+    """Run the studies and report them, or run one shard of their grid in a folder of its own."""
+    from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
+    from valueshare.report.tabular_files import write_records
+    from valueshare.report.write import write_report
+    from valueshare.result_files import OWN_LIMIT
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
     if launcher.population_agents:
-        raise InvalidInput("tabular learners are no populations: leave out --population-agents")
+        raise InvalidInput("tabular learners are not populations: leave out --population-agents")
     if launcher.workers > 1:
         raise InvalidInput("a tabular sweep has a thread for every core: leave out --workers")
     shard = launcher.own_shard
@@ -89,36 +90,26 @@ def _run(
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
         remove_leftovers(here)
-        result = None
         if holds(here, config) and not overwrite:
             print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
         else:
             study_mdp(studies[0])  # an unknown environment is refused before anything is written
             runs = sum(study.timesteps // study.steps for study in studies)
+            count = f"{timesteps:,} timesteps"
             try:
                 with results_folder(here, config, overwrite=overwrite) as folder:
-                    print(
-                        f"shard {shard}: {timesteps:,} timesteps"
-                        if shard
-                        else f"{runs:,} runs, {timesteps:,} timesteps"
-                    )
+                    print(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
-                    if shard:
-                        write_shard(table, folder, timesteps, seconds, command=f"{command} --shard {shard}")
-                    else:
-                        result = concluded(studies, table, seconds)
-                        write_results(result, folder, command=command)
+                    own = f"{command} --shard {shard}" if shard else command
+                    write_records(table, folder, seconds, command=own)
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
-        if shard is None:
-            for line in headlines(result or stored_result(here, SizeLimit(OWN_LIMIT))):
-                print(line)
-    if shard:
+        written = None if shard else write_report([here], max_result_size=OWN_LIMIT)
+    if written is None:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
-        return
-    print(f"figure: {out / 'figures' / figure_name(studies)}.png")
-    print(f"page:   {out / 'report.html'}")
+    else:
+        print_written(written, out / "report")
 
 
 def _ended(end: BaseException) -> BaseException:

@@ -193,12 +193,11 @@ def run_and_report(
     stop: StopRequest,
     *,
     in_study: bool = False,
-    others_follow: bool = False,
 ) -> bool:
     """Run, then report how it ended; a run that can be resumed has an exit code of its own.
 
-    A study is resumed by its own command, which writes its report too. If others follow in it, populations that failed
-    do not end the program, but return False.
+    A study is resumed by its own command, which writes its report too. Populations of it that failed do not end the
+    program, as others may follow, but return False.
     """
     from valueshare.runs.storage.copies import finished_phases
 
@@ -221,7 +220,7 @@ def run_and_report(
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
         line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
-        if not others_follow:
+        if not in_study:
             exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
         return False

@@ -5,9 +5,15 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import get_args
 
+# They load the libraries of their environments on first use.
+from valueshare.envs import atari_games, envpool, gymnasium, gymnax
 from valueshare.envs.action_bins import split_bins
+from valueshare.envs.atari import AtariEnvironments, atari_spec
 from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
+from valueshare.envs.envpool import EnvPoolEnvironments, envpool_spec
+from valueshare.envs.gymnasium import GymnasiumEnvironments, gymnasium_spec
+from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec
 from valueshare.envs.gymnax_names import MINATAR_GAMES, has_gymnax_name, is_minatar
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
@@ -55,11 +61,8 @@ def make_environments(
     names = [env_ids] * count if isinstance(env_ids, str) else list(env_ids)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} names for {count} environments: give one, or one each")
-    # Imported late: EnvPool and ale-py are extras, and EnvPool takes a second to load.
     chosen = _backend_of_all(names, backend, protocol)
     if chosen == "ale":
-        from valueshare.envs.atari import AtariEnvironments
-
         return AtariEnvironments(
             names,
             atari_protocol(protocol),
@@ -69,15 +72,9 @@ def make_environments(
             evaluation=evaluation,
         )
     if chosen == "envpool":
-        from valueshare.envs.envpool import EnvPoolEnvironments
-
         return EnvPoolEnvironments(names[0], count, threads=threads, episode_limit=episode_limit)
     if chosen == "jax":
-        from valueshare.envs.gymnax import GymnaxEnvironments
-
         return GymnaxEnvironments(names, episode_limit=episode_limit, device=device)
-    from valueshare.envs.gymnasium import GymnasiumEnvironments
-
     return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)
 
 
@@ -90,19 +87,11 @@ def environment_spec(
         raise InvalidInput("there is no name of an environment: give at least one")
     chosen = _backend_of_all(names, backend, protocol)
     if chosen == "ale":
-        from valueshare.envs.atari import atari_spec
-
         return atari_spec(names, atari_protocol(protocol))
     if chosen == "envpool":
-        from valueshare.envs.envpool import envpool_spec
-
         return envpool_spec(names[0])
     if chosen == "jax":
-        from valueshare.envs.gymnax import gymnax_spec
-
         return gymnax_spec(names)
-    from valueshare.envs.gymnasium import gymnasium_spec
-
     return gymnasium_spec(names[0])
 
 
@@ -121,13 +110,11 @@ def _backend_of_all(names: Sequence[str], backend: Backend | None, protocol: str
     if len(chosen) > 1 and not all(is_minatar(name) for name in chosen):
         raise InvalidInput(f"{', '.join(chosen)} cannot be mixed: only Atari games can, or only MinAtar games")
     if protocol is not None:
-        raise InvalidInput(f"{other} is no Atari game of ALE: leave the Atari protocol away")
+        raise InvalidInput(f"{other} is not an Atari game of ALE: leave the Atari protocol away")
     return chosen[other]
 
 
 def _backend_of(env_id: str, backend: Backend | None) -> Backend:
-    from valueshare.envs import atari_games, envpool, gymnasium, gymnax
-
     if backend is not None and backend not in get_args(Backend):
         raise InvalidInput(f"backend = {backend!r}: choose {_either(get_args(Backend))}")
     if backend == "ale" or (backend is None and is_atari(env_id)):

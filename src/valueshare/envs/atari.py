@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.envs.atari_games import AtariGame, atari_game
-from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
+from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
 from valueshare.envs.emulators import (
     action_count,
     emulator_indices,
@@ -86,7 +86,7 @@ class _Results(NamedTuple):
     last: list[tuple[NDArray[np.intp], NDArray[np.uint8]]]  # rows that ended, their last frames
 
 
-class AtariEnvironments:
+class AtariEnvironments(Environments):
     """E environments, each of its own game; environment e is a function of its seed and actions."""
 
     def __init__(
@@ -191,10 +191,6 @@ class AtariEnvironments:
         self._observation, self._lives = observation, lives
         truncated = cut & ~terminated if cuts else cut
         return StepResult(observation, came.reward, terminated, truncated, final)
-
-    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
-        self.send(actions, active)
-        return self.receive()
 
     def emulator_actions(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """The emulators' numbers of these actions, once they are reset. Shapes: [..., E] -> same."""

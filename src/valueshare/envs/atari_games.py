@@ -39,7 +39,7 @@ def atari_game(name: str) -> AtariGame:
 def is_atari(name: str) -> bool:
     """Whether a name means an Atari game: also one that there is not, or an older kind of id.
 
-    Blackjack-v1 is no game: their ids are of the versions 0, 4 and 5.
+    Blackjack-v1 is not a game: their ids are of the versions 0, 4 and 5.
     """
     if name.startswith("ALE/"):
         return True

@@ -61,11 +61,8 @@ class StepResult(NamedTuple):
 class Environments(Protocol):
     """E environments of one kind."""
 
-    @property
-    def spec(self) -> EnvironmentSpec: ...
-
-    @property
-    def count(self) -> int: ...
+    spec: EnvironmentSpec
+    count: int
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
         """Start new episodes everywhere, from the seeds alone: seeds [E] -> observation [E, ...].
@@ -85,6 +82,8 @@ class Environments(Protocol):
 
     def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
         """Send, then receive."""
+        self.send(actions, active)
+        return self.receive()
 
     def close(self) -> None:
         """Free the environments; `reset` makes new ones."""

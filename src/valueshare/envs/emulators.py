@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from valueshare.envs.base import mix_to_int32
 from valueshare.envs.protocols import AtariProtocol
 from valueshare.errors import InvalidInput
-from valueshare.extras import install_command
-from valueshare.host_memory import refuse_without_memory
+from valueshare.extras import importing
 
 _UNLIMITED = 2**30  # frames; never reached: whoever steps counts
 
@@ -68,12 +67,9 @@ def action_count(rom: str, full: bool) -> int:
 
 def _ale() -> Any:
     """The package, imported on first use: it is an extra."""
-    try:
+    with importing("ale-py", "atari"):
         import ale_py
         import ale_py.roms
-    except ImportError as missing:
-        refuse_without_memory("ale-py", missing)
-        raise InvalidInput(f"ale-py is not installed: {install_command('atari')}") from missing
     return ale_py
 
 

@@ -5,7 +5,6 @@ Python, where threads share one interpreter lock (32 CartPoles: 0.28 ms per step
 and a loop in the background makes the learner wait for the interpreter instead.
 """
 
-import dataclasses
 import math
 import re
 import signal
@@ -18,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.action_bins import action_table, split_bins
-from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit, spec_from_spaces
+from valueshare.envs.base import (
+    Actions,
+    Environments,
+    EnvironmentSpec,
+    Seeds,
+    StepResult,
+    as_keys,
+    checked_limit,
+    spec_from_spaces,
+)
 from valueshare.envs.one_hot import one_hot
 from valueshare.errors import EnvironmentFailed, InvalidInput, environment_failed
 
@@ -32,13 +40,13 @@ def known_names() -> list[str]:
     return list(gymnasium.registry)
 
 
-def gymnasium_spec(env_id: str) -> EnvironmentSpec:
+def gymnasium_spec(env_id: str, episode_limit: int | None = None) -> EnvironmentSpec:
     try:
         env = make_one(env_id, None)
     except EnvironmentFailed as error:
         raise InvalidInput(str(error)) from error.__cause__
     try:
-        limit = None if env.spec is None else env.spec.max_episode_steps
+        limit = checked_limit(episode_limit, None if env.spec is None else env.spec.max_episode_steps)
         observations = getattr(env, "observation_space", None)
         actions = getattr(env, "action_space", None)
         return spec_from_spaces(env_id, "gymnasium", observations, actions, limit)
@@ -76,10 +84,7 @@ class CheckedEnvironment:
         try:
             returned: Any = self._env.reset(seed=seed)
             if not isinstance(returned, tuple) or len(returned) != 2:
-                raise EnvironmentFailed(
-                    f"the environment {self._spec.name} gave a {type(returned).__name__} in its "
-                    "reset, where (observation, info) is wanted"
-                )
+                raise self._gave(f"a {type(returned).__name__} in its reset, where (observation, info) is wanted")
             return self._checked(returned[0], "reset")
         except EnvironmentFailed:
             raise
@@ -96,9 +101,7 @@ class CheckedEnvironment:
         except RAISED as error:
             raise _failed(self._spec.name, "step", error) from error
         if not math.isfinite(got):  # agents would be frozen for it
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave reward {got} in its step: it must be finite"
-            )
+            raise self._gave(f"reward {got} in its step: it must be finite")
         return observation, got, ended, cut and not ended
 
     def render(self) -> Any:
@@ -112,25 +115,18 @@ class CheckedEnvironment:
 
     def _stepped(self, action: int) -> tuple[Any, Any, bool, bool]:
         """Observation, reward, terminated, truncated."""
+        # An array is a copy, which the environment may change.
+        own_action = self._first_action + action if self._bins is None else self._bins[action].copy()
         try:
-            seen, reward, ended, cut, _ = self._env.step(self._own_action(action))
+            seen, reward, ended, cut, _ = self._env.step(own_action)
         except (TypeError, ValueError) as error:
             if (given := _other_than_five(error)) is None:
                 raise
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave {given} in its step: return {STEP_VALUES}"
-            ) from None
+            raise self._gave(f"{given} in its step: return {STEP_VALUES}") from None
         for name, value in (("terminated", ended), ("truncated", cut)):
             if not _is_flag(value):
-                raise EnvironmentFailed(
-                    f"the environment {self._spec.name} gave {name} {_shown(value)} in its step, neither "
-                    f"True nor False: return {STEP_VALUES}"
-                )
+                raise self._gave(f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}")
         return seen, reward, bool(ended), bool(cut)
-
-    def _own_action(self, action: int) -> Any:
-        """The environment's own action; an array is a copy, which the environment may change."""
-        return self._first_action + action if self._bins is None else self._bins[action].copy()
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
@@ -140,26 +136,25 @@ class CheckedEnvironment:
                     return one_hot(self._spec, observation)
             except InvalidInput:
                 pass
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave observation {_shown(observation)} in its {doing}, which is "
-                "not a state of its observation_space"
+            raise self._gave(
+                f"observation {_shown(observation)} in its {doing}, which is not a state of its observation_space"
             )
         if (shape := np.shape(observation)) != self._spec.observation_shape:
-            raise EnvironmentFailed(
-                f"the environment {self._spec.name} gave an observation of shape {shape} in its "
-                f"{doing}, and its observation_space has {self._spec.observation_shape}"
+            raise self._gave(
+                f"an observation of shape {shape} in its {doing}, and its observation_space has "
+                f"{self._spec.observation_shape}"
             )
         return np.asarray(observation, self._spec.observation_dtype)
 
+    def _gave(self, words: str) -> EnvironmentFailed:
+        return EnvironmentFailed(f"the environment {self._spec.name} gave {words}")
 
-class GymnasiumEnvironments:
+
+class GymnasiumEnvironments(Environments):
     """E Gymnasium environments, each with its own generator, started by `reset(seed=...)`."""
 
     def __init__(self, env_id: str, count: int, *, episode_limit: int | None = None) -> None:
-        spec = gymnasium_spec(env_id)
-        limit = checked_limit(episode_limit, spec.episode_limit)
-        self.spec = dataclasses.replace(spec, episode_limit=limit)
-        self.count = count
+        self.spec, self.count = gymnasium_spec(env_id, episode_limit), count
         self._envs: list[CheckedEnvironment] = []
         self._observation = self._empty()  # [E, ...] what was last there to act on
         self._sent: tuple[list[int], Iterable[int]] | None = None  # actions, rows to step
@@ -205,10 +200,6 @@ class GymnasiumEnvironments:
         self._observation = observation
         return StepResult(observation, reward, terminated, truncated, final)
 
-    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
-        self.send(actions, active)
-        return self.receive()
-
     def close(self) -> None:
         for env in self._envs:
             env.close()
@@ -223,7 +214,7 @@ def check_finite(name: str, observation: NDArray[Any], doing: str) -> None:
     if not np.isfinite(observation).all():
         row = next(row for row in observation if not np.isfinite(row).all())
         raise EnvironmentFailed(
-            f"the environment {name} gave observation {_brief(row)} in its {doing}: it must be finite"
+            f"the environment {name} gave observation {_shown(row.tolist())} in its {doing}: it must be finite"
         )
 
 
@@ -240,10 +231,6 @@ def make_one(env_id: str, episode_limit: int | None) -> gymnasium.Env[Any, Any]:
 
 def _shown(value: object) -> str:
     return " ".join(repr(value).split())[:60]
-
-
-def _brief(values: NDArray[Any]) -> str:
-    return " ".join(str(values.tolist()).split())[:60]
 
 
 def _is_flag(value: object) -> bool:

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
+from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
 from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
 from valueshare.errors import InvalidInput, first_line
-from valueshare.extras import install_command
+from valueshare.extras import importing, install_command
 
 MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
 STICKY = 0.1  # probability that a MinAtar game repeats the action before
@@ -76,17 +76,7 @@ class Batch(NamedTuple):
     observation: Any  # [E, ...] to act on next
 
 
-class StepOutput(NamedTuple):
-    """One step as JAX arrays, like `StepResult`."""
-
-    observation: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_observation: Any
-
-
-class GymnaxEnvironments:
+class GymnaxEnvironments(Environments):
     """E environments as one program, on `device` (cpu, cuda, cuda:1) where JAX has it, else on the CPU."""
 
     def __init__(self, env_ids: Sequence[str], *, episode_limit: int | None = None, device: str = "cpu") -> None:
@@ -96,7 +86,7 @@ class GymnaxEnvironments:
         self._device = _jax_device(device)
         self._active = _jax().device_put(np.ones(self.count, np.bool_), self._device)
         self._batch: Batch | None = None
-        self._stepped: StepOutput | None = None
+        self._stepped: StepResult | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -116,10 +106,6 @@ class GymnaxEnvironments:
     def receive(self) -> StepResult:
         return StepResult(*(np.asarray(array) for array in self.receive_on_device()))
 
-    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
-        self.send(actions, active)
-        return self.receive()
-
     def close(self) -> None:
         self._batch = self._stepped = None
 
@@ -136,7 +122,7 @@ class GymnaxEnvironments:
         mask = self._active if active is None else active
         self._batch, self._stepped = self.program.step(self._batch, actions, mask)
 
-    def receive_on_device(self) -> StepOutput:
+    def receive_on_device(self) -> StepResult:
         """Like `receive`, with JAX arrays, which may still be being computed."""
         if self._stepped is None:
             raise RuntimeError("receive follows send")
@@ -145,10 +131,10 @@ class GymnaxEnvironments:
 
 
 class Program(NamedTuple):
-    """Compiled functions: keys [E, 2] -> batch; (batch, actions [E], active [E]) -> (batch, step)."""
+    """Compiled functions: keys [E, 2] -> batch; (batch, actions [E], active [E]) -> (batch, result of JAX arrays)."""
 
     reset: Callable[[Any], Batch]
-    step: Callable[[Batch, Any, Any], tuple[Batch, StepOutput]]
+    step: Callable[[Batch, Any, Any], tuple[Batch, StepResult]]
 
 
 @cache
@@ -180,7 +166,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         observation = scattered([game.image(seen) for game, (seen, _) in zip(games, made, strict=True)], no_observation)
         return Batch(tuple(state for _, state in made), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation)
 
-    def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, StepOutput]:
+    def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, StepResult]:
         steps = batch.steps + active.astype(jnp.uint32)
         keys = new_keys(batch.keys, steps)
         repeated = jax.vmap(jax.random.uniform)(keys[:, 0]) < sticky
@@ -193,7 +179,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         terminated = scattered([result.terminated for _, result in made], rows).astype(bool) & active
         truncated = scattered([result.truncated for _, result in made], rows).astype(bool) & active & ~terminated
         seen = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
-        stepped = StepOutput(
+        stepped = StepResult(
             jnp.where(seen, scattered([r.observation for _, r in made], batch.observation), batch.observation),
             jnp.where(active, scattered([r.reward for _, r in made], rows), 0.0),
             terminated,
@@ -229,7 +215,7 @@ class _Game:
         seen, state = _jax().vmap(self.env.reset_env, in_axes=(0, None))(keys, self.params)
         return seen, _without_weak_types(state)
 
-    def step(self, keys: Any, state: Tree, actions: Any, active: Any) -> tuple[Tree, StepOutput]:
+    def step(self, keys: Any, state: Tree, actions: Any, active: Any) -> tuple[Tree, StepResult]:
         """One step, with a reset where an episode ended; environments that are not active keep their state."""
         jax = _jax()
         seen, after, reward, terminated, truncated, info = jax.vmap(self.env.step, in_axes=(0, 0, 0, None))(
@@ -239,7 +225,7 @@ class _Game:
         def where_active(new: Any, old: Any) -> Any:
             return jax.numpy.where(active.reshape(-1, *(1,) * (old.ndim - 1)), new, old).astype(old.dtype)
 
-        result = StepOutput(self.image(seen), reward, terminated, truncated, self.image(info["final_observation"]))
+        result = StepResult(self.image(seen), reward, terminated, truncated, self.image(info["final_observation"]))
         return jax.tree.map(where_active, after, state), result
 
 
@@ -283,10 +269,8 @@ def _jax() -> Any:
     """The package, imported on first use."""
     # Without this, JAX takes three quarters of a GPU's memory for itself.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    try:
+    with importing("JAX", "jax"):
         import jax
-    except ImportError as missing:
-        raise InvalidInput(f"JAX is not installed: {install_command('jax')}") from missing
     if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # five games take a minute to compile
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
         config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))

@@ -53,7 +53,7 @@ class AtariProtocol:
             raise InvalidInput(f"max_noops = {self.max_noops}: write 0 for none, or more")
         if self.frame_limit % self.frame_skip:
             raise InvalidInput(
-                f"frame_limit = {self.frame_limit} is no multiple of frame_skip = "
+                f"frame_limit = {self.frame_limit} is not a multiple of frame_skip = "
                 f"{self.frame_skip}: make it one, so that a limit ends a whole step"
             )
         for name, only in _ONLY.items():

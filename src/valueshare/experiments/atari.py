@@ -7,7 +7,7 @@ the same folders on another one.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign
 from valueshare.experiments.atari_options import AtariOptions, AtariScale
-from valueshare.experiments.deviations import changed_settings
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, concatenated, plan_of
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import Preset
@@ -26,21 +26,6 @@ from valueshare.setting import counted
 from valueshare.text import how_many
 
 
-class AtariRun(NamedTuple):
-    """One run folder of a study."""
-
-    name: str
-    plan: Plan
-
-
-class AtariStudy(NamedTuple):
-    """Runs that belong together, and where they depart from the paper, one sentence each."""
-
-    name: str
-    runs: tuple[AtariRun, ...]
-    deviations: tuple[str, ...]
-
-
 def atari_study(
     name: str,
     options: AtariOptions,
@@ -48,7 +33,7 @@ def atari_study(
     algorithms: Sequence[str] = (),
     k: Sequence[float] = (),
     beta: Sequence[float] = (),
-) -> AtariStudy:
+) -> Study:
     """A study by its name; options that are left out have the values of the scale."""
     if options.scale not in CHANGES:
         raise InvalidInput(f"unknown scale {options.scale!r}: write one of {', '.join(get_args(AtariScale))}")
@@ -66,12 +51,12 @@ def atari_study(
         k=_coefficients(algorithms or design.algorithms, k, design.k),
         beta=tuple(beta or design.beta),
     )
-    runs, sentences = [], []
+    runs, sentences = dict[str, Plan](), list[str]()
     for members in _run_apart(chosen.algorithms, kind.preset):
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
         table = _table(chosen._replace(algorithms=members), preset, options)
-        runs.append(AtariRun(members[0], _plan(table, settings, options)))
+        runs[members[0]] = _plan(table, settings, options)
         ignored = ["replay_device"]  # the paper does not say where replay is kept
         if not any(algorithm_named(member).quantile_counts.learn for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
@@ -83,7 +68,7 @@ def atari_study(
     sentences += [  # our guesses of values that the paper leaves open
         words for field, words in kind.guesses.items() if set(getattr(chosen, field)) == set(getattr(paper, field))
     ]
-    return AtariStudy(name, tuple(runs), (*dict.fromkeys(sentences), *_OF_THIS_IMPLEMENTATION))
+    return Study(name, options.scale, runs, (*dict.fromkeys(sentences), *_OF_THIS_IMPLEMENTATION))
 
 
 def evaluation_steps(settings: TrainingSettings) -> int:
@@ -147,17 +132,17 @@ def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.Dat
             tables.append(
                 agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings)
             )
-    return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+    return concatenated(tables)
 
 
 def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions) -> Plan:
     """Games whose frames and actions are alike share populations of `agents_at_once` agents."""
     games = table["env"].unique(maintain_order=True).to_list()
     specs = {game: environment_spec(game, "ale", settings.atari_protocol) for game in games}
-    whole = Plan(
-        agents=table,
-        settings=dict.fromkeys(games, settings),
-        backends=dict.fromkeys(games, "ale"),
+    whole = plan_of(
+        table,
+        settings,
+        "ale",
         device=options.device,
         compiled=options.compile,
         families=families(dict.fromkeys(games, settings), specs),
@@ -194,8 +179,8 @@ def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
 _COUNTS = ("seeds", "steps", "eval_interval", "eval_timesteps", "replay_capacity")
 _OF_THIS_IMPLEMENTATION = (
     "an episode under way ends as truncated at the end of a phase, which makes a run resumable",
-    "an update samples the transitions up to the step before, because learning overlaps the games",
-    "batches are drawn with replacement",
+    OVERLAP.format("games"),
+    REPLACEMENT,
     "frames are converted to grayscale before the maximum of two is taken, not after",
     "action gaps are measured on one batch instead of four",
     "there is an evaluation before the first step too",

@@ -5,18 +5,27 @@ One run holds all agents; those that share a network and a loss are one populati
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import polars as pl
 
+from valueshare.envs import environment_spec
 from valueshare.envs.gymnax_names import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
-from valueshare.experiments.deviations import changed_settings
+from valueshare.experiments.study import (
+    OVERLAP,
+    REPLACEMENT,
+    Scale,
+    Study,
+    changed_settings,
+    concatenated,
+    plan_of,
+    scaled,
+)
 from valueshare.population.agents import agent_table
 from valueshare.population.presets import minatar
-from valueshare.population.settings import AgentSettings, TrainingSettings
-from valueshare.setting import counted
+from valueshare.population.settings import TrainingSettings
+from valueshare.runs.planning import families
 
 GAMES = MINATAR_GAMES
 AGENTS = (
@@ -29,52 +38,31 @@ AGENTS = (
     ("iqn", 0.0),
     ("ib-iqn", float(MINATAR_ACTIONS)),
 )
-MinatarScale = Literal["smoke", "small", "full"]
-
-
-class MinatarStudy(NamedTuple):
-    """Agents and their settings, ready to be run."""
-
-    agents: pl.DataFrame
-    settings: TrainingSettings  # of every game
-    deviations: tuple[str, ...]  # from the literature, one sentence each
-
-
-class _Scale(NamedTuple):
-    games: tuple[str, ...]
-    seeds: int
-    changes: dict[str, Any]  # of the preset
-    epsilon_steps: int | None = None  # None: the preset's
-
-
-_SCALES: dict[str, _Scale] = {
-    "smoke": _Scale(
-        ("Breakout", "SpaceInvaders"),
-        2,
-        {
-            "steps": 120,
-            "checkpoint_interval": 60,
-            "eval_interval": 60,
-            "eval_episodes": 2,
-            "eval_episode_limit": 50,
-            "hidden": (16,),
-            "batch_size": 8,
-            "replay_capacity": 200,
-            "learning_starts": 20,
-            "target_update_interval": 20,
-            "quantiles": 4,
-            "target_quantiles": 4,
-            "acting_quantiles": 4,
-        },
-        epsilon_steps=60,
-    ),
-    "small": _Scale(GAMES, 10, {}),  # 1,000,000 steps
-    "full": _Scale(GAMES, 30, {"steps": 5_000_000, "checkpoint_interval": 250_000, "eval_interval": 250_000}),
+SMOKE: dict[str, Any] = {
+    "steps": 120,
+    "checkpoint_interval": 60,
+    "eval_interval": 60,
+    "eval_episodes": 2,
+    "eval_episode_limit": 50,
+    "hidden": (16,),
+    "batch_size": 8,
+    "replay_capacity": 200,
+    "learning_starts": 20,
+    "target_update_interval": 20,
+    "quantiles": 4,
+    "target_quantiles": 4,
+    "acting_quantiles": 4,
+}
+SMOKE_GAMES = ("Breakout", "SpaceInvaders")
+SCALES: dict[str, Scale] = {
+    "smoke": Scale(2, SMOKE, epsilon_steps=60),
+    "small": Scale(10, {}),  # 1,000,000 steps
+    "full": Scale(30, {"steps": 5_000_000, "checkpoint_interval": 250_000, "eval_interval": 250_000}),
 }
 
 
 def minatar_study(
-    scale: MinatarScale = "small",
+    scale: str = "small",
     *,
     games: Sequence[str] = (),
     algorithms: Sequence[str] = (),
@@ -84,32 +72,30 @@ def minatar_study(
     steps: int | None = None,
     eval_episodes: int | None = None,
     tf32: bool = False,
-) -> MinatarStudy:
-    """The study at a scale; what is given replaces the scale's own. Several step sizes are all run."""
-    if scale not in _SCALES:
-        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(_SCALES)}")
-    chosen, (published, agent_settings) = _SCALES[scale], minatar()
-    for name, count in (("steps", steps), ("eval-episodes", eval_episodes)):
-        if count is not None:
-            counted(name, count)
-    if seeds is not None and seeds < 2:
-        raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
+    **placement: Any,
+) -> Study:
+    """The study at a scale; what is given replaces the scale's own. Several step sizes are all run.
+
+    `placement` is the device and the compilation of the plan.
+    """
     if first_seed < 0:
         raise InvalidInput(f"first-seed = {first_seed}: seeds are whole numbers from 0")
-    given = {name: count for name, count in (("steps", steps), ("eval_episodes", eval_episodes)) if count is not None}
-    changes = chosen.changes | given
-    episodes = changes.get("eval_episodes", published.eval_episodes)
-    settings = replace(published, tf32=tf32, **changes, eval_envs=min(published.eval_envs, episodes))
-    if chosen.epsilon_steps is not None:
-        agent_settings = replace(agent_settings, epsilon_steps=chosen.epsilon_steps)
-    count = chosen.seeds if seeds is None else seeds
-    agents = _table(
-        list(dict.fromkeys(_game(name) for name in games or chosen.games)),
-        [agent for agent in AGENTS if not algorithms or agent[0] in _known(algorithms)],
-        range(first_seed, first_seed + count),
-        [replace(agent_settings, step_size=size) for size in step_size or (agent_settings.step_size,)],
+    given: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
+    chosen, settings, each = scaled(minatar(), SCALES, scale, step_sizes=tuple(step_size), **given)
+    names = games or (SMOKE_GAMES if scale == "smoke" else GAMES)
+    envs = list(dict.fromkeys(_env(name) for name in names))
+    numbers = range(first_seed, first_seed + chosen.seeds)
+    agents = concatenated(
+        [
+            agent_table(env, algorithm, seeds=numbers, k=k, agent_settings=each)
+            for algorithm, k in AGENTS
+            if not algorithms or algorithm in _known(algorithms)
+            for env in envs
+        ]
     )
-    return MinatarStudy(agents, settings, deviations(agents, settings))
+    shared = families(dict.fromkeys(envs, settings), {env: environment_spec(env) for env in envs})
+    plan = plan_of(agents, settings, "jax", families=shared, **placement)
+    return Study("minatar", scale, {"": plan}, deviations(agents, settings))
 
 
 def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, ...]:
@@ -125,26 +111,12 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
         "the end of Freeway, after 2,501 steps, is truncation, and a terminal state in MinAtar",
         "the target network is copied before the update of the same step",
         "an episode is truncated after 10,000 steps, and at the end of a phase, which makes a run resumable",
-        "an update samples the transitions up to the step before, because learning overlaps the environments",
-        "batches are drawn with replacement",
+        OVERLAP.format("environments"),
+        REPLACEMENT,
     )
 
 
-def _table(
-    games: Sequence[str],
-    agents: Sequence[tuple[str, float]],
-    seeds: range,
-    agent_settings: Sequence[AgentSettings],
-) -> pl.DataFrame:
-    tables = [
-        agent_table(game, algorithm, seeds=seeds, k=k, agent_settings=agent_settings)
-        for algorithm, k in agents
-        for game in games
-    ]
-    return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
-
-
-def _game(name: str) -> str:
+def _env(name: str) -> str:
     """Breakout-MinAtar of breakout, Breakout or Breakout-MinAtar."""
     plain = name.removesuffix("-MinAtar").lower()
     known = {game.lower(): f"{game}-MinAtar" for game in GAMES}

@@ -68,16 +68,6 @@ class Cell(NamedTuple):
     step_sizes: tuple[float, ...]
 
 
-def run_studies(
-    studies: Sequence[TabularStudy], *, progress: bool = False, launcher: LauncherOptions | None = None
-) -> TabularResult:
-    """Sweep every study, choose step sizes, and follow the norms of the chosen runs.
-
-    The launcher says where the sweeps run; that changes no bit of them.
-    """
-    return concluded(studies, *sweep_studies(studies, progress=progress, launcher=launcher or LauncherOptions()))
-
-
 def sweep_studies(
     studies: Sequence[TabularStudy], *, progress: bool, launcher: LauncherOptions
 ) -> tuple[pl.DataFrame, float]:
@@ -97,16 +87,17 @@ def sweep_studies(
             for own in [studies[cell.study]]
         ]
     seconds = time.perf_counter() - began
+    if launcher.own_shard is None:
+        for table in tables:
+            _refuse_divergence(table)
     cases = case_columns(studies, mdps)
     named = [table.with_columns(cases[cell.study]) for table, cell in zip(tables, cells, strict=True)]
     return pl.concat(named), seconds
 
 
-def concluded(
-    studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float, norms: pl.DataFrame | None = None
-) -> TabularResult:
-    """The results of whole studies, from their runs; `norms` where they are recorded already."""
-    recorded, figure, held_out = [], [], []
+def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
+    """The results of whole studies, from their runs: step sizes are chosen, and the chosen runs are followed again."""
+    norms, figure, held_out = [], [], []
     mdps = [study_mdp(study) for study in studies]
     for study, mdp, case in zip(studies, mdps, case_columns(studies, mdps), strict=True):
         table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in case)
@@ -114,14 +105,20 @@ def concluded(
         keys = table.select("k", "step_size", "seed", "step")
         if not complete == table.height == keys.n_unique() or set(table["step"]) != set(study.record_steps):
             raise ValueError("its runs are not those of its studies")
+        _refuse_divergence(table)
         measured = table.rename({_COLUMNS[study.measured]: "score"})
         chosen = tuned_increase(measured)
         figure.append(chosen.with_columns(case))
         held_out.append(tuned_increase(measured, held_out=True).with_columns(case))
-        if norms is None:
-            recorded.append(_norms(study, mdp, chosen).with_columns(case))
-    along = pl.concat(recorded) if norms is None else norms
-    return TabularResult(tuple(studies), runs, along, pl.concat(figure), pl.concat(held_out), seconds)
+        norms.append(_norms(study, mdp, chosen).with_columns(case))
+    return TabularResult(tuple(studies), runs, pl.concat(norms), pl.concat(figure), pl.concat(held_out), seconds)
+
+
+def _refuse_divergence(runs: pl.DataFrame) -> None:
+    """Refuse the runs of a study without a step size to choose at the end: at each of them some runs diverged."""
+    last = runs.filter(pl.col("step") == pl.col("step").max())
+    if last.select(pl.col("diverged").any().over("k", "step_size").all()).item():
+        raise InvalidInput(f"every run diverged within {last['step'][0]:,} timesteps: write smaller --step-sizes")
 
 
 def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Cell]:
@@ -229,8 +226,6 @@ def _norms(study: TabularStudy, mdp: FiniteMDP, chosen: pl.DataFrame) -> pl.Data
         for k, step_size in best.select("k", "best_step_size").iter_rows()
         if step_size is not None
     ]
-    if not tables:
-        raise InvalidInput(f"every run diverged within {best['regime'][0]:,} timesteps: write smaller --step-sizes")
     shown = ("norm_q", "norm_u", "norm_z", "value_error", "value_rmse")
     return (
         pl.concat(tables)

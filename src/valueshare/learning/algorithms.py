@@ -86,7 +86,6 @@ class Algorithm(NamedTuple):
     build: Callable[[NetworkShape, float], nn.Module]  # from (shape, k)
     q_values: Callable[[Tensor], Tensor]  # outputs -> q [..., A]
     loss: Loss
-    architecture: str  # agents with this and their NetworkShape in common can share a population
     uses_k: bool = False
     uses_beta: bool = False
     quantile_counts: QuantileCounts = QuantileCounts()
@@ -95,6 +94,11 @@ class Algorithm(NamedTuple):
     outputs: str = "[B, A], action-values"  # as errors name them
     more_outputs: int = 0  # beside one per action
     output_copies: int = 4  # tensors of the outputs' size that an update needs at once, measured
+
+    @property
+    def architecture(self) -> str:
+        """The network and the loss: agents with this and their NetworkShape in common can share a population."""
+        return f"{self.build.__name__} {self.loss.__name__}"
 
 
 def outputs_are_q(outputs: Tensor) -> Tensor:
@@ -184,13 +188,12 @@ def quantile_loss(
     return LossOutput(loss, quantiles_tm1)
 
 
-_PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss, "plain")
-_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, "plain-double", output_copies=5)
+_PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss)
+_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, output_copies=5)
 _QUANTILE = Algorithm(
     quantile_network,
     mean_over_quantiles,
     quantile_loss,
-    "quantile",
     quantile_counts=QuantileCounts(learn=64, target=64, act=32),
     z_values=contracted_mean,
     outputs="[B, N, A], action-values at each of N quantiles",
@@ -205,7 +208,6 @@ ALGORITHMS: dict[str, Algorithm] = {
         dueling_network,
         outputs_are_q,
         q_learning_loss,
-        "dueling",
         z_values=centred,
         baseline="b = mean(q), the baseline stream",
     ),
@@ -213,7 +215,6 @@ ALGORITHMS: dict[str, Algorithm] = {
         baseline_residual_network,
         baseline_plus_residual,
         regularized_dueling_loss,
-        "baseline-residual",
         uses_beta=True,
         z_values=residual_stream,
         baseline="b, the baseline stream",

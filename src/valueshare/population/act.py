@@ -27,10 +27,11 @@ def act(population: Population, state: State, observation: Tensor, exploration: 
 
     Shapes: observation [P, ...] -> [P] int64.
     """
-    own, t = population.hyperparameters, state.step
+    hyperparameters, t = population.hyperparameters, state.step
     tau = acting_taus(population.keys.acting_quantiles, t, 1, population.algorithm.quantile_counts)
     q = population.q_values(state.online, observation.unsqueeze(1), tau).squeeze(1)  # [P, A]
-    epsilon = linear(own.epsilon_start, own.epsilon_end, own.epsilon_steps, t)  # [P]
+    start, end = hyperparameters.epsilon_start, hyperparameters.epsilon_end
+    epsilon = linear(start, end, hyperparameters.epsilon_steps, t)  # [P]
     draws, choices = draw_exploration(population, t) if exploration is None else exploration
     return epsilon_greedy(q, epsilon, draws, choices)
 

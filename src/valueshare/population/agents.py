@@ -16,7 +16,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.settings import PER_AGENT, AgentSettings
+from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
 from valueshare.setting import number
 
 T = TypeVar("T")
@@ -30,12 +30,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "env": pl.String,
     "algorithm": pl.String,
     "k": pl.Float64,
-    "step_size": pl.Float64,
-    "discount": pl.Float64,
-    "epsilon_start": pl.Float64,
-    "epsilon_end": pl.Float64,
-    "epsilon_steps": pl.Int64,
-    "beta": pl.Float64,
+    **{name: pl.Int64 if SETTINGS[name].kind is int else pl.Float64 for name in PER_AGENT},
     "seed": pl.Int64,
 }
 
@@ -53,7 +48,7 @@ def agent_table(
     Algorithms without a k have it 0, once, whatever other algorithms of the table are given; those
     without beta have the first one.
     """
-    seeds = listed_seeds(seeds)
+    seeds = listed(seeds, "seeds")
     if not seeds:
         raise InvalidInput("no seeds: give at least 1")
     ((repeated, times),) = Counter(seeds).most_common(1)
@@ -115,16 +110,6 @@ def check_seeds(count: int) -> None:
         raise InvalidInput(f"seeds = {count:,}: at most {MAX_SEEDS:,} in one run")
 
 
-def listed_seeds(seeds: Iterable[int]) -> list[int]:
-    """Seeds as a list; too many are refused before one is made, and so are those without an end."""
-    if isinstance(seeds, range) and seeds:
-        check_seeds((seeds[-1] - seeds[0]) // seeds.step + 1)
-    found = list(islice(seeds, MAX_SEEDS + 1))
-    if len(found) > MAX_SEEDS:
-        raise InvalidInput(f"seeds are more than {MAX_SEEDS:,}: at most so many in one run")
-    return found
-
-
 def check_agents(count: int) -> None:
     """Refuse a table of more agents than any machine trains, before it is made."""
     if count > MAX_AGENTS:
@@ -159,11 +144,11 @@ def table_digest(table: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-def listed(value: T | Iterable[T]) -> list[T]:
-    """One value, or several, as a list; a string is one."""
+def listed(value: T | Iterable[T], name: str = "a list") -> list[T]:
+    """One value, or several, as a list; a string is one. Messages call it `name`."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         several = list(islice(value, MAX_SEEDS + 1))  # from Python, it may have no end
         if len(several) > MAX_SEEDS:
-            raise InvalidInput(f"a list has more than {MAX_SEEDS:,} values: give fewer")
+            raise InvalidInput(f"{name} has more than {MAX_SEEDS:,} values: give fewer")
         return several
     return [value]

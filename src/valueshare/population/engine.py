@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ import torch
 from valueshare.cores import available_cores
 from valueshare.envs import make_environments
 from valueshare.envs.base import Environments
+from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.population.evaluate import Evaluator, check_evaluation, eval_env_count
@@ -17,11 +18,9 @@ from valueshare.population.execution.cuda_driver import can_wait
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import make_grouped
+from valueshare.population.execution.on_device import DeviceEvaluator, DeviceExecutor
 from valueshare.population.loop import Executor, SerialExecutor
 from valueshare.population.state import Population, State
-
-if TYPE_CHECKING:
-    from valueshare.envs.gymnax import GymnaxEnvironments
 
 # Asynchronous groups by default. Of 16 agents on 16 cores four groups were faster than two, and
 # eight about as fast as four.
@@ -92,8 +91,6 @@ def make_engine(
         training = [started(make(population, share, max(1, threads // groups))) for share in shares]
         executor: Executor
         if groups == 1 and _stays_on_device(training[0], population):
-            from valueshare.population.execution.on_device import DeviceExecutor
-
             executor = DeviceExecutor(population, state, training[0], compiled=compiled)
         elif groups == 1 and population.device.type == "cpu" and not asynchronous:
             executor = SerialExecutor(population, state, training[0], compiled=compiled)
@@ -113,8 +110,6 @@ def evaluation_environments(population: Population, threads: int | None = None) 
 def make_evaluator(population: Population, state: State, environments: Environments, *, compiled: bool) -> Evaluator:
     """The agents of a population, playing in its `evaluation_environments`."""
     if _stays_on_device(environments, population):
-        from valueshare.population.execution.on_device import DeviceEvaluator
-
         return DeviceEvaluator(population, state, environments, compiled=compiled)
     return HostEvaluator(population, state, environments, compiled=compiled)
 
@@ -125,11 +120,10 @@ def can_be_asynchronous(population: Population) -> bool:
     return suits and can_wait(population.device)
 
 
-def _stays_on_device(environments: Environments, population: Population) -> "TypeGuard[GymnaxEnvironments]":
+def _stays_on_device(environments: Environments, population: Population) -> TypeGuard[GymnaxEnvironments]:
     """Whether nothing of a step needs to pass through the host."""
-    # Only they are of this backend; the class itself is not imported where it is not needed.
-    jax = environments.spec.backend == "jax" and not population.replay_on_host
-    return jax and population.device.type == "cuda" and cast("GymnaxEnvironments", environments).on_gpu
+    on_cuda = population.device.type == "cuda" and not population.replay_on_host
+    return on_cuda and isinstance(environments, GymnaxEnvironments) and environments.on_gpu
 
 
 def _environment_process(population: Population, names: Sequence[str], threads: int) -> Environments:

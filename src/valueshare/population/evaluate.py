@@ -187,6 +187,6 @@ def check_evaluation(settings: TrainingSettings, env: EnvironmentSpec) -> None:
     count = eval_env_count(settings)
     if settings.eval_timesteps % count:
         raise InvalidInput(
-            f"eval_timesteps = {settings.eval_timesteps} is no multiple of eval_envs = {count}: make it one, so that "
-            "all environments of an agent play equally long"
+            f"eval_timesteps = {settings.eval_timesteps} is not a multiple of eval_envs = {count}: make it one, so "
+            "that all environments of an agent play equally long"
         )

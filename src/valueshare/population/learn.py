@@ -21,31 +21,17 @@ from valueshare.replay.cursor_history import CursorHistory, replay_at
 from valueshare.replay.transitions import Batch
 
 
-def learn(population: Population, state: State) -> None:
-    """Sample, differentiate, update."""
-    settings = population.settings
-    counter = update_counter(settings, state.step, state.updates)
-    batch = sample(state, population.keys.replay, counter, settings.batch_size)
-    learn_from(population, state, batch, state.step)
-
-
-def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) -> Tensor:
-    """The counter of an update's random numbers: t·G + j for the j-th of step t's G updates.
-
-    Updates come in whole multiples of G = `gradient_steps`, so j is their number modulo G. Shapes: [], [] -> [].
-    """
-    count = settings.gradient_steps
-    return step if count == 1 else step * count + updates % count
-
-
-def learn_from(population: Population, state: State, batch: Batch, step: Tensor) -> None:
-    """The update of step `step` [], from a batch.
+def learn(population: Population, state: State, batch: Batch | None = None, step: Tensor | None = None) -> None:
+    """Sample, differentiate, update. A `batch` that was sampled before is that of step `step` [].
 
     An agent whose loss or squared gradient is not finite is frozen there and then: its weights,
     moments and counts stay as they are for the rest of the run, and `diverged_at` says since when.
     """
     keys, settings = population.keys, population.settings
+    step = state.step if step is None else step
     counter = update_counter(settings, step, state.updates)
+    if batch is None:
+        batch = sample(state, keys.replay, counter, settings.batch_size)
     taus = draw_taus(keys.quantiles, counter, settings.batch_size, population.algorithm.quantile_counts)
     gradients, (losses, values) = gradients_and_losses(population, state, batch, taus)
 
@@ -74,12 +60,21 @@ def learn_from(population: Population, state: State, batch: Batch, step: Tensor)
     state.updates.add_(1)
 
 
+def update_counter(settings: TrainingSettings, step: Tensor, updates: Tensor) -> Tensor:
+    """The counter of an update's random numbers: t·G + j for the j-th of step t's G updates.
+
+    Updates come in whole multiples of G = `gradient_steps`, so j is their number modulo G. Shapes: [], [] -> [].
+    """
+    count = settings.gradient_steps
+    return step if count == 1 else step * count + updates % count
+
+
 def step_size(population: Population, step: Tensor) -> Tensor:
     """Each agent's step size at step `step` []. Shapes: [] -> [P]."""
-    own, settings = population.hyperparameters.step_size, population.settings
+    constant, settings = population.hyperparameters.step_size, population.settings
     if settings.step_size_schedule == "constant":
-        return own
-    return own * (1 - step.to(own.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
+        return constant
+    return constant * (1 - step.to(constant.dtype) / (settings.step_size_steps or settings.steps)).clamp(min=0)
 
 
 def gradients_and_losses(
@@ -106,10 +101,12 @@ def gradients_and_losses(
     return gradients, aux
 
 
-def update_target(population: Population, state: State, history: CursorHistory | None = None) -> None:
-    """Copy the online weights into the target network, then measure on a fresh batch."""
+def update_target(
+    population: Population, state: State, history: CursorHistory | None = None, batch: Batch | None = None
+) -> None:
+    """Copy the online weights into the target network, then measure the values."""
     copy_weights(state.online.parameters, state.target)
-    measure_values(population, state, history)
+    measure_values(population, state, history, batch)
 
 
 def copy_weights(source: Tensors, copy: Tensors) -> None:
@@ -119,20 +116,17 @@ def copy_weights(source: Tensors, copy: Tensors) -> None:
             copy[name].copy_(value)
 
 
-def measure_values(population: Population, state: State, history: CursorHistory | None = None) -> None:
-    """`measure_values_on` a fresh batch of each agent."""
-    batch_size = population.settings.batch_size
-    batch = sample(state, population.keys.measure, state.step, batch_size, history)
-    measure_values_on(population, state, batch)
-
-
 @torch.no_grad()
-def measure_values_on(population: Population, state: State, batch: Batch) -> None:
-    """Action gap, means and norms of q and of the residuals z, on a batch of each agent.
+def measure_values(
+    population: Population, state: State, history: CursorHistory | None = None, batch: Batch | None = None
+) -> None:
+    """Action gap, means and norms of q and of the residuals z, on a fresh batch of each agent, or on the one given.
 
     Means over the batch's states, added to the sums since the last evaluation.
     """
     keys, batch_size = population.keys, population.settings.batch_size
+    if batch is None:
+        batch = sample(state, keys.measure, state.step, batch_size, history)
     tau = acting_taus(keys.measure_quantiles, state.step, batch_size, population.algorithm.quantile_counts)
     outputs = population.forward(state.online, batch.obs_tm1, tau)
     q = population.algorithm.q_values(outputs)  # [P, B, A]

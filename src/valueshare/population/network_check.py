@@ -24,7 +24,7 @@ ROUNDING = 1e-6  # of outputs of order one in float32
 
 
 def check_network_shapes(spec: PopulationSpec, network: NetworkFactory) -> None:
-    """Refuse a factory whose result is no network or differs with k, without allocating memory."""
+    """Refuse a factory whose result is not a network or differs with k, without allocating memory."""
     shape = network_shape(spec.settings, spec.env_spec)
 
     def on_meta(shape: NetworkShape, k: float) -> nn.Module:

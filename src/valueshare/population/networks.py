@@ -29,12 +29,12 @@ class Weights(NamedTuple):
 def forward(network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
     """Outputs of every agent's network on its own observations [P, B, ...], of any module."""
 
-    def one(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
+    def one_agent(parameters: Tensors, buffers: Tensors, *inputs: Tensor) -> Tensor:
         outputs: Tensor = functional_call(network, (parameters, buffers), inputs)
         return outputs
 
     inputs = (observation,) if tau is None else (observation, tau)
-    outputs: Tensor = vmap(one)(weights.parameters, weights.buffers, *inputs)
+    outputs: Tensor = vmap(one_agent)(weights.parameters, weights.buffers, *inputs)
     return outputs
 
 

@@ -140,7 +140,7 @@ class TrainingSettings:
             )
         if self.eval_interval % self.checkpoint_interval:
             raise InvalidInput(
-                f"eval_interval = {self.eval_interval} is no multiple of checkpoint_interval = "
+                f"eval_interval = {self.eval_interval} is not a multiple of checkpoint_interval = "
                 f"{self.checkpoint_interval}: evaluations happen at the end of phases"
             )
 
@@ -228,10 +228,10 @@ def show_settings(
     by_name = partial(Parameter, kind=Parameter.KEYWORD_ONLY, default=default)
 
     def decorated(function: Function) -> Function:
-        own = signature(function)
-        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        shown = signature(function)
+        kept = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
         added = [by_name(name, annotation=annotation(one)) for name, one in SETTINGS.items()]
-        function.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        function.__signature__ = shown.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
         return function
 
     return decorated

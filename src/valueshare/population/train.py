@@ -1,7 +1,6 @@
 """Training a population from its first phase, or from its last checkpoint, to its end."""
 
 import gc
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,8 @@ from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
-from valueshare.population.checkpoints.loading import load_latest
-from valueshare.population.checkpoints.saving import Added, Saved, prepare, save
+from valueshare.population.checkpoints.loading import latest_checkpoint
+from valueshare.population.checkpoints.saving import Added, prepare, save
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.phase import records_schema, run_phase
@@ -29,8 +28,6 @@ from valueshare.replay import packing, segments, transitions
 from valueshare.replay.segments import Segment
 from valueshare.replay.transitions import Transitions
 
-_log = logging.getLogger(__name__)
-
 
 class PhaseReport(NamedTuple):
     """A phase that is finished, and safe where there is a directory."""
@@ -38,7 +35,6 @@ class PhaseReport(NamedTuple):
     phase: int
     step: int  # at its end
     records: pl.DataFrame  # empty where no evaluation was due
-    saved: Saved | None = None  # None where there is no directory
 
 
 class Trained(NamedTuple):
@@ -118,37 +114,24 @@ def _trained(
     extended_from: Sequence[int],
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
-    population, state = engine.population, engine.state
+    population, state, settings = engine.population, engine.state, engine.population.settings
     finished = True
     try:
         identity = fingerprint(population, state)
-        first, records = _resume(paths, identity, state, extended_from)
-        for phase in range(first, population.settings.phases):
-            report = _committed_phase(engine, phase, paths, identity, poll)
-            records.append(report.records)
-            on_phase(report)
+        first, tables = _resume(paths, identity, state, extended_from)
+        for phase in range(first, settings.phases):
+            since = segments.cursors(state.replay)
+            records = run_phase(engine, phase, poll)
+            if paths is not None:
+                added = None if phase + 1 == settings.phases else _added(state.replay, since)
+                save(paths, phase, identity, flat(state), records, added)
+            tables.append(records)
+            on_phase(PhaseReport(phase, settings.phase_end(phase), records))
     except _Stop:
         finished = False
     finally:
         engine.close()
-    return Trained(pl.concat([records_schema().to_frame(), *records]), finished, population, state)
-
-
-def _committed_phase(
-    engine: Engine, phase: int, paths: CheckpointPaths | None, identity: Mapping[str, Any], poll: Callable[[int], None]
-) -> PhaseReport:
-    replay = engine.state.replay
-    since = segments.cursors(replay)
-    records = run_phase(engine, phase, poll)
-    saved = None
-    if paths is not None:
-        last = phase + 1 == engine.population.settings.phases
-        added = None if last else _added(replay, since)
-        saved = save(paths, phase, identity, flat(engine.state), records, added)
-        if saved.frame_bytes:
-            message = "phase %d: checkpoint in %.1f s, %.2f GB of frames packed %.0f to 1"
-            _log.info(message, phase, saved.seconds, saved.frame_bytes / 1e9, saved.ratio)
-    return PhaseReport(phase, engine.population.settings.phase_end(phase), records, saved)
+    return Trained(pl.concat([records_schema().to_frame(), *tables]), finished, population, state)
 
 
 def _added(replay: Transitions, since: segments.Cursors) -> Added:
@@ -168,18 +151,16 @@ def _resume(
     if paths is None:
         return 0, []
     prepare(paths)
-    found = load_latest(paths, identity, extended_from)
-    if found is None:
+    manifest = latest_checkpoint(paths, identity, extended_from)
+    if manifest is None:
         return 0, []
-    load_(state, found.state)
-    device = state.replay.written.device
-    for segment in found.segments:
-        columns = {name: tensor.to(device) for name, tensor in segment.columns.items()}
-        columns.setdefault("age", torch.zeros(0, dtype=torch.uint8))  # of before there were stacks
-        segments.restore(state.replay, Segment(**columns))
-        for path in segment.frames:
-            packing.restore(state.replay, load_file(path))
-    return found.phase + 1, found.records
+    load_(state, load_file(paths.state(manifest["phase"])))
+    device = str(state.replay.written.device)
+    for segment in manifest["segments"]:  # oldest first
+        segments.restore(state.replay, Segment(**load_file(paths.checkpoints / segment["file"], device)))
+        for name in segment.get("frames", {}):  # one file at a time
+            packing.restore(state.replay, load_file(paths.checkpoints / name))
+    return manifest["phase"] + 1, [pl.read_parquet(paths.root / "records" / name) for name in manifest["records"]]
 
 
 def check_replay_device(place: str | None, device: torch.device) -> None:
@@ -194,17 +175,17 @@ def check_replay_device(place: str | None, device: torch.device) -> None:
 def checked_device(device: str | torch.device) -> torch.device:
     """The device of that name, if it is here."""
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError as error:
         raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0") from error
     # Streams that wait for emulators must not hold up others, which they do where they share one of
     # the few connections that CUDA opens by itself.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    if found.type == "cuda" and (not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()):
+    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
         raise InvalidInput(f"device = {device!r}: there is no such CUDA device here; write cpu")
-    if found.type not in ("cpu", "cuda"):
+    if chosen.type not in ("cpu", "cuda"):
         raise InvalidInput(f"device = {device!r}: write auto, cpu, cuda or cuda:0")
-    return found
+    return chosen
 
 
 @contextmanager

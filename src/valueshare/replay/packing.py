@@ -44,7 +44,6 @@ class FrameFile(NamedTuple):
 
     data: Tensor  # uint8, the compressed chunks one after the other
     chunks: Tensor  # [chunks, 4]  int64: agent, first, rows, compressed bytes
-    raw_bytes: int
 
 
 def frame_files_since(replay: Transitions, since: Cursors) -> Iterator[FrameFile]:
@@ -60,10 +59,10 @@ def frame_files_since(replay: Transitions, since: Cursors) -> Iterator[FrameFile
         packed.append((chunk, data))
         raw += chunk.rows * row_bytes
         if raw >= FILE_BYTES:
-            yield _frame_file(packed, raw)
+            yield _frame_file(packed)
             packed, raw = [], 0
     if packed:
-        yield _frame_file(packed, raw)
+        yield _frame_file(packed)
 
 
 def restore(replay: Transitions, file: Mapping[str, Tensor]) -> None:
@@ -130,10 +129,10 @@ def _slots(replay: Transitions, chunk: Chunk) -> Tensor:
     return replay.observation[chunk.agent, at : at + chunk.rows]
 
 
-def _frame_file(packed: list[tuple[Chunk, bytes]], raw_bytes: int) -> FrameFile:
+def _frame_file(packed: list[tuple[Chunk, bytes]]) -> FrameFile:
     data = bytearray().join(data for _, data in packed)
     table = [[*chunk, len(data)] for chunk, data in packed]
-    return FrameFile(torch.frombuffer(data, dtype=torch.uint8), torch.tensor(table), raw_bytes)
+    return FrameFile(torch.frombuffer(data, dtype=torch.uint8), torch.tensor(table))
 
 
 def _in_threads(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:

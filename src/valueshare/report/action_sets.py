@@ -7,17 +7,17 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import RUN, Estimate
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData, diverged
-from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
+from valueshare.report.data import ReportData
+from valueshare.report.figures.gains import Line, Panel, gain_panels
 from valueshare.report.figures.style import look, place
-from valueshare.report.findings import written
-from valueshare.report.tuned_text import end_of_grid, interval
+from valueshare.report.findings import Interval, written
+from valueshare.report.tuned_text import HALVES, INTERVALS, end_of_grid
 
 FIGURE = "gain-against-actions"
 PLAIN = "dqn"
@@ -26,17 +26,9 @@ CAPTION = (
     "chosen on the other half of the seeds. Shaded: 95 % intervals over seeds."
 )
 NOTES = (
-    "AUC is the mean of an agent's evaluation scores over training, the one before training too.",
-    (
-        "Each half of the seeds chooses the step size with the highest mean AUC, for every learner and number of "
-        "actions; the other half is scored at it. So no run has a part in choosing its own step size, apart from "
-        "divergence, which is judged on all seeds: a step size at which any run diverged or has no score is no "
-        "candidate."
-    ),
-    (
-        "Intervals are 95 % percentile bootstrap intervals over seeds, given the step sizes; agents of different "
-        "learners are resampled independently."
-    ),
+    "AUC, the score, is the mean of an agent's evaluation scores over training, the one before training too.",
+    HALVES.format(first="learner and number of actions", second="step size"),
+    f"{INTERVALS} Agents of different learners are resampled independently.",
 )
 
 ENGINES = (
@@ -83,8 +75,7 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
     smallest or the largest that was tried.
     """
     auc, notes = run_auc(rows)
-    run = list(_RUN)
-    scores = auc.select(*run, "score").join(rows.group_by(run).agg(diverged=diverged(rows).any()), on=run)
+    scores = with_divergence(auc, rows).select(*_RUN, "score", "diverged")
     bins = {env: split_bins(env) for env in scores["env"].unique()}
     tables = []
     for env in sorted(bins, key=lambda name: bins[name].actions or 0):
@@ -106,11 +97,11 @@ def sentences(found: pl.DataFrame) -> list[str]:
     lines = []
     for own in found.partition_by("actions", maintain_order=True):
         plain, *others = own.rows(named=True)
-        score = interval(plain, MEAN)
+        score = Interval.of(plain, MEAN)
         if score is None:
             lines.append(f"{plain['actions']} actions: DQN has no step size that can be scored.")
             continue
-        differences = ((row, interval(row, DIFFERENCE)) for row in others)
+        differences = ((row, Interval.of(row, DIFFERENCE)) for row in others)
         words = [f"{_label(row)} {written(difference)}" for row, difference in differences if difference is not None]
         start = f"{plain['actions']} actions: AUC of DQN {written(score, sign=False)}; against it: "
         lines.append(f"{start}{', '.join(words) or 'nothing'}.")
@@ -140,7 +131,7 @@ def _figure(found: pl.DataFrame) -> Any:
         "each at its best step size",
         [Line(by_label[own["label"][0]], own) for own in lines.partition_by("label", maintain_order=True)],
     )
-    return gain_against_actions([[panel]], "AUC: difference from DQN")
+    return gain_panels([[panel]], "actions", "AUC: difference from DQN")
 
 
 def _base_names() -> pl.Expr:

@@ -1,15 +1,15 @@
 """Results as a report needs them: the algorithms, their scale, and the pairs to compare."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import polars as pl
 
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.comparison import game_differences
-from valueshare.analysis.importers.results import Results
-from valueshare.analysis.intervals import iqm_curves, over_all_games
+from valueshare.analysis.importers.results import Results, Source, repeats
+from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_games
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
@@ -20,10 +20,12 @@ from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
-from valueshare.report.figures.style import ATARI_ACTIONS, plain_of, split_settings
+from valueshare.report.figures.style import ATARI_ACTIONS, RUN, plain_of, split_settings
+from valueshare.report.notes import short_names
 from valueshare.text import K_IS_N
 
 RMSPROP = "rmsprop"
+OTHERS = "other results"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
 
 
@@ -31,9 +33,11 @@ SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in confi
 class ReportData:
     """Tidy results; tables that several figures share are computed once."""
 
-    table: pl.DataFrame  # tidy, with k, and `k_number`, k as a number; `optimizer` where it is known
+    table: pl.DataFrame  # tidy, with k, and `k_number`, k as a number; `optimizer` and `run` where they are known
     resamples: int = RESAMPLES
     full_actions: bool = True  # Atari games have all 18 actions, unless a protocol has fewer
+    runs: tuple[str, ...] = ()  # names of run folders and tables, if there are several
+    runs_apart: bool = False  # the same agents are in several of them: names of algorithms include the run
     stored_actions: int | None = None  # of every environment, where the runs say that it is one number
 
     @cached_property
@@ -172,12 +176,31 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     actions = {env: n for own in results.about for env, n in own.actions.items()}
     table = _with_shared_n(with_k(results.table), actions)
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
-    table = _name_settings(table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer")))
+    table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
+    runs = run_names(results.about)
+    if runs:
+        run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
+        table = table.with_columns(run.alias(RUN))
+    apart = bool(runs) and not repeats(table).is_empty()
+    table = _name_settings(table, [RUN] if apart else [])
     protocols = {own.get("atari_protocol") for source in results.about for own in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
-    counts = {actions.get(env) for env in table["env"].unique()}
     full_actions = all(protocol.full_actions for protocol in known)
-    return ReportData(table, resamples, full_actions, counts.pop() if len(counts) == 1 else None)
+    counts = {actions.get(env) for env in table["env"].unique()}
+    stored_actions = counts.pop() if len(counts) == 1 else None
+    return ReportData(table, resamples, full_actions, tuple(dict.fromkeys(runs.values())), apart, stored_actions)
+
+
+def run_names(about: Sequence[Source]) -> dict[str, str]:
+    """The run of each source by a short name; none where there is one run.
+
+    Shards are the one run that they are of. Other programs write a file per seed: all of them are one run here.
+    """
+    folders = {source.path: source.path if source.kind in ("run", "table") else OTHERS for source in about}
+    folders |= {s.path: str(Path(s.path).parent) for s in about if (s.config or {}).get("shard")}
+    names = short_names(list(dict.fromkeys(folders.values())))
+    # A space would end the name of a run within that of an algorithm.
+    return {path: "_".join(names[folder].split()) for path, folder in folders.items()} if len(names) > 1 else {}
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
@@ -198,11 +221,6 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
     return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))
 
 
-def diverged(table: pl.DataFrame) -> pl.Expr:
-    """Whether the agent of a row had diverged."""
-    return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)
-
-
 def is_synthetic(results: Results) -> bool:
     """Whether any of the results are made up."""
     marked = any((source.config or {}).get(SYNTHETIC) for source in results.about)
@@ -210,12 +228,12 @@ def is_synthetic(results: Results) -> bool:
     return marked or ("source" in table.columns and bool((table["source"] == SYNTHETIC).any()))
 
 
-def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
+def _name_settings(table: pl.DataFrame, more: Sequence[str]) -> pl.DataFrame:
     """The table with settings in the algorithm's name, where runs of one k differ in them.
 
     ib-dqn with two step sizes becomes `ib-dqn step_size=0.001` and `ib-dqn step_size=0.01`: they are different
     learners, and no mean may mix them. So are two optimisers, but for RMSprop in Atari games, whose runs are kept apart
-    anyway; an unknown one may be any.
+    anyway; an unknown one may be any. `more` columns are in the names in any case.
     """
     apart = all(has_human_score(env) for env in table["env"].unique())
     kept = pl.col("optimizer").ne_missing(RMSPROP) if apart else pl.lit(True)
@@ -226,5 +244,6 @@ def _name_settings(table: pl.DataFrame) -> pl.DataFrame:
     varied = [name for name in columns if (counts[name] > 1).any()]
     if (table.group_by(by).agg(optimizers)["optimizer"] > 1).any():
         varied.append("optimizer")
+    varied += more
     names = (pl.format(f" {n}={{}}", pl.col(n).cast(pl.String)).fill_null("") for n in varied)
     return table.with_columns(pl.concat_str("algorithm", *names).alias("algorithm"))

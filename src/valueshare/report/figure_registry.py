@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.comparison import performance_profile
 from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.importers.results import Results
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.statistics import RESAMPLES

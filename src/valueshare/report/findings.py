@@ -1,6 +1,6 @@
 """Findings: which algorithm scores higher, by how much and how surely, in sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -25,6 +25,8 @@ READING = (
     ),
 )
 
+ENDS = ("ci95_low", "ci95_high")  # columns of an interval
+
 
 class Interval(NamedTuple):
     """A number and its 95 % interval, if there is one."""
@@ -32,6 +34,12 @@ class Interval(NamedTuple):
     value: float
     low: float | None
     high: float | None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], names: Sequence[str]) -> "Interval | None":
+        """A number of a row with its interval, by their three names; None where there is no number."""
+        value, low, high = (row[name] for name in names)
+        return None if value is None else cls(value, low, high)
 
     def clear_of(self, other: float) -> int:
         """1 if all of the interval lies above a number, -1 if below, 0 if neither."""
@@ -109,11 +117,10 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
         row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
-        difference = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
+        difference = Interval.of(row, ("difference", *ENDS))
         values = row["value_x"], row["value_y"]
         what = f"{'IQM of the' if many else 'mean'} {data.auc_name}"
-    odds = chance.row(0, named=True)
-    improvement = Interval(odds["value"], odds["ci95_low"], odds["ci95_high"])
+    improvement = Interval(*chance.select("value", *ENDS).row(0))
     first = [] if data.scale is None else [data.scale.note]
     notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
     return Comparison(x, y, envs, difference, values, improvement, what, notes)

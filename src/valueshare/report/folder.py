@@ -25,7 +25,7 @@ from valueshare.files import (
     write_json,
     write_whole,
 )
-from valueshare.records import CHECKPOINTS, RECORDS, TENSORBOARD, write_table
+from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD, write_table
 from valueshare.report.figures.style import as_svg, save
 from valueshare.report.page.elements import Picture
 from valueshare.runs.directory import (
@@ -35,7 +35,6 @@ from valueshare.runs.directory import (
     remove_leftovers_beside,
     staging_folder,
 )
-from valueshare.runs.progress import PROGRESS
 from valueshare.schema import read_config
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
@@ -57,33 +56,38 @@ class Drawn(NamedTuple):
         return Picture(self.name, as_svg(self.figure) if svg is None else svg, self.caption, self.notes)
 
 
-def write_files(
-    folder: Path,
-    figures: Sequence[Drawn],
-    values: Mapping[str, Any],
-    page: Callable[[list[Picture]], str] | None = None,
-    *,
-    tables: Mapping[str, pl.DataFrame] = {},
-    texts: Mapping[str, str] = {},
-) -> None:
-    """Write a report into a folder that is there; files are named relative to it.
+class Report(NamedTuple):
+    """Everything that a report says; files are named relative to its folder."""
 
-    `values` are JSON files and `tables` Parquet files; `page` makes report.html from the figures.
-    """
-    for name in (*tables, *texts):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
+    figures: Sequence[Drawn]
+    page: Callable[[list[Picture]], str]  # report.html, from the figures
+    verdict: tuple[str, ...]  # in sentences
+    notes: tuple[str, ...]
+    left_out: dict[str, str]  # figures that the results do not allow, and what they need
+    values: dict[str, Any]  # of report.json, beside these
+    tables: Mapping[str, pl.DataFrame]  # Parquet files
+    texts: Mapping[str, str] = {}
+
+
+def write_files(folder: Path, report: Report) -> None:
+    """Write a report into a folder that is there."""
+    (folder / "tables").mkdir()
+    for name, table in report.tables.items():
         write_table(folder / name, table)
-    for name, text in texts.items():
+    for name, text in report.texts.items():
         write_whole(folder / name, [text.encode()])
     pictures = []
-    for drawn in figures:
+    for drawn in report.figures:
         _, svg, _ = save(drawn.figure, folder / "figures", drawn.name)
         pictures.append(drawn.picture(svg.read_bytes()))
-    if page is not None:
-        write_whole(folder / "report.html", [page(pictures).encode()])
-    for name, value in values.items():
-        write_json(folder / name, value)
+    write_whole(folder / "report.html", [report.page(pictures).encode()])
+    about = {
+        "verdict": report.verdict,
+        "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in report.figures},
+        "not_drawn": report.left_out,
+        "notes": report.notes,
+    }
+    write_json(folder / "report.json", about | report.values)
 
 
 def check_out(target: Path, within: Path | None = None) -> None:
@@ -96,7 +100,7 @@ def check_out(target: Path, within: Path | None = None) -> None:
     refuse_links_in_run(target, *WRITTEN)
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
-    place = Path(os.path.realpath(target))  # a loop of links is no error here
+    place = Path(os.path.realpath(target))  # a loop of links is not an error here
     for folder in (place, *place.parents):
         if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another --out")

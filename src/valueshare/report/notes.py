@@ -1,6 +1,7 @@
-"""The notes of a report: one for each kind, with the names of all algorithms that it is about."""
+"""The notes of a report: one for each kind, with the names of all algorithms that it is about; short names of runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from valueshare.analysis.tidy import named
 from valueshare.report.figures.series import Variant
@@ -21,6 +22,23 @@ def one_per_kind(notes: Iterable[str], who: Sequence[Variant]) -> list[str]:
         text = note if name is None else note[len(name) :]
         kinds.setdefault(text, {})["" if name is None else labels[name]] = note
     return [next(iter(own.values())) if len(own) == 1 else _of_all(list(own), text) for text, own in kinds.items()]
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """The shortest last components that tell folders apart: pages go to other people."""
+    longest = max((len(Path(path).parts) for path in paths), default=1)
+    for count in range(1, longest + 1):
+        names = {path: "/".join(Path(path).parts[-count:]) for path in paths}
+        if len(set(names.values())) == len(names):
+            return names
+    return {path: path for path in paths}
+
+
+def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    """Notes with the short names of folders in them."""
+    for path in sorted(names, key=len, reverse=True):
+        notes = [note.replace(path, names[path]) for note in notes]
+    return list(notes)
 
 
 def _is_of(note: str, name: str) -> bool:

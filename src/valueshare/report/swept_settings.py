@@ -5,22 +5,22 @@ from typing import NamedTuple
 import polars as pl
 from matplotlib.figure import Figure
 
-from valueshare.analysis.run_values import run_auc
+from valueshare.analysis.run_values import run_auc, with_divergence
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
-from valueshare.report.data import ReportData, diverged
+from valueshare.report.data import ReportData
 from valueshare.report.figures.heat_map import SettingsMap, settings_maps
 from valueshare.report.figures.series import game
-from valueshare.report.figures.style import plain_of, split_settings
-from valueshare.text import ALGORITHM_NAMES, how_many
+from valueshare.report.figures.style import look, plain_of, without_settings
+from valueshare.text import how_many
 
 MOST_MAPS = 12  # in one figure
-MOST_VALUES = 40  # of one setting: more are no grid, or none that can be read
+MOST_VALUES = 40  # of one setting: more are not a grid, or none that can be read
 CAPTION = (
     "Mean score (AUC) of every combination of two swept settings. Outlined: the best of each value of the first "
-    "setting, over all of these seeds. A cross: some agents diverged, and the combination is no candidate. Hatched: no "
-    "score. Where the colour bar ends in an arrow, lower scores have its last colour."
+    "setting, over all of these seeds. A cross: some agents diverged, and the combination is not a candidate. Hatched: "
+    "no score. Where the colour bar ends in an arrow, lower scores have its last colour."
 )
 
 
@@ -35,7 +35,7 @@ class Grid(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{game(self.env)}, {ALGORITHM_NAMES.get(self.algorithm, self.algorithm)}"
+        return f"{game(self.env)}, {look(self.algorithm, None).label}"
 
     @property
     def names(self) -> tuple[str, str]:
@@ -76,8 +76,7 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     identity = [name for name in RUN if name in own.columns]
     scored, wanted = scored.with_columns(k="k_number"), own.select(identity).unique()
     found = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
-    ends = found.group_by(identity).agg(diverged=diverged(found).any())
-    values = run_auc(found, column).table.join(ends, on=identity, nulls_equal=True)
+    values = with_divergence(run_auc(found, column).table, found)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
@@ -98,7 +97,7 @@ def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...
 
 def _with_base(data: ReportData) -> pl.DataFrame:
     """The runs of a report with k as a number, and the name of the algorithm without settings."""
-    names = {name: split_settings(name)[0] for name in data.main["algorithm"].unique()}
+    names = {name: without_settings(name) for name in data.main["algorithm"].unique()}
     return data.main.with_columns(
         shared_k="k", k="k_number", base=pl.col("algorithm").replace_strict(names, return_dtype=pl.String)
     )

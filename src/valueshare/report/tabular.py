@@ -1,29 +1,27 @@
-"""The report of a tabular study: records, summary, figures and a page.
-
-A finished study is reported whole. A folder of results is drawn again from its records.
-"""
+"""The report on a tabular study: figures, numbers and a page, from its records."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import TabularStudy, several_action_sets, title
+from valueshare.experiments.studies import KIND, several_action_sets, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.report.action_sets import FIGURE as ACTION_SETS
 from valueshare.report.figure_registry import FIGURES
-from valueshare.report.figures.action_sets import Line, Panel, gain_against_actions
+from valueshare.report.figures.gains import Line, Panel, gain_panels
 from valueshare.report.figures.style import ORANGE, RED, Look
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
-from valueshare.report.folder import Drawn, write_files
-from valueshare.report.page.about import made_section
-from valueshare.report.page.elements import Picture, bullets, figure, page, paragraph, section, table
-from valueshare.report.tabular_files import NORMS, RUNS, SUMMARY, stored_result
+from valueshare.report.folder import Drawn, Report
+from valueshare.report.page import elements
+from valueshare.report.page.elements import Picture
+from valueshare.report.tabular_files import StoredStudy, stored_result
+from valueshare.report.tuned_text import HALVES, INTERVALS
 from valueshare.result_files import SizeLimit
-from valueshare.runs.provenance import provenance
 
+NORMS = "norms"  # the name of a figure
+MADE_WITH = ("valueshare", "commit", "machine", "libraries")
 CELL = ("step_reward", "actions", "regime", "k")  # the key of a table's rows; actions where studies differ in them
 INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
@@ -40,64 +38,42 @@ SMALLER = (
 )
 BY_ACTIONS = ("action_copies", "k")  # settings that depend on the number of actions
 READING = (
-    (
-        "Left: the step size of each k is the one that did best on the very seeds that are shown, "
-        "as in the paper. Right: each half of the seeds is scored at the step sizes that the other "
-        "half chose, so no run has a part in choosing its own, apart from divergence, which is judged "
-        "on all seeds: a step size at which any run diverged is no candidate. Every increase there moves "
-        "with the luck of the smallest k's own two choices, which the bands do not hold."
-    ),
-    (
-        "The bands are 95 % percentile bootstrap intervals over seeds of the ratio of two means, "
-        "given the step sizes: that another sample might have chosen others is not in them."
-    ),
+    HALVES.format(first="k", second="step size"),
+    "Every held-out increase moves with the luck of the two choices for the smallest k, which no interval holds.",
+    f"{INTERVALS} They are of the ratio of two means.",
     (
         "A run diverged if a TD error went past 1e100 or a norm overflowed. The records mark these runs, "
         "and no average contains them."
     ),
 )
-ACTIONS_READING = (
-    (
-        "The gridworld's four actions are there n / 4 times each. Copies do the same, which the learner does not know: "
-        "with k = 0 it learns each of them alone."
-    ),
-    (
-        "Each half of the seeds is scored at the step sizes that the other half chose, so no run has a part in "
-        "choosing its own, apart from divergence, which is judged on all seeds: a step size at which any run diverged "
-        "is no candidate. Every increase moves with the luck of the two choices for k = 0, which the bands do not hold."
-    ),
-    *READING[1:],
+TWO_COLUMNS = (
+    "Left: the step size of each k is the one that did best on the very seeds that are shown, as in the paper. Right: "
+    "it is chosen on the other half of the seeds."
+)
+COPIES = (
+    "The gridworld's four actions are there n / 4 times each. Copies do the same, which the learner does not know: "
+    "with k = 0 it learns each of them alone."
 )
 
 
-def write_results(result: TabularResult, folder: Path, *, command: str, shards: Sequence[dict[str, Any]] = ()) -> None:
-    """Fill a results folder from a finished study; `shards` are the provenance of its shards."""
-    origin = provenance(command) | ({"shards": shards} if shards else {})
-    write_files(
-        folder,
-        _figures(result),
-        {"provenance.json": origin, SUMMARY: summary(result)},
-        lambda pictures: _page(result, command, origin, pictures),
-        # In double precision: a run on its way to 1e100 would be infinite in single.
-        tables={RUNS: result.runs, NORMS: result.norms},
-    )
-
-
-def redrawn(folder: Path, names: Sequence[str], limit: SizeLimit) -> tuple[list[Drawn], list[str]]:
-    """The figures of a results folder again, and its notes."""
-    result = stored_result(folder, limit)
+def tabular_report(parts: Sequence[StoredStudy], names: Sequence[str], limit: SizeLimit) -> Report:
+    """The report on the records of a study, with the figures of these names; without any, all of them."""
+    result, origin = stored_result(parts, limit)
     drawn = {one.name: one for one in _figures(result)}
     for name in names:
         if name not in drawn:
             known = "unknown" if name not in FIGURES else "of other results"
             raise InvalidInput(f"the figure {name!r} is {known}: this study has {', '.join(drawn)}")
-    return [drawn[name] for name in dict.fromkeys(names or drawn)], notes(result)
-
-
-def figure_name(studies: Sequence[TabularStudy]) -> str:
-    """The name of the main figure of these studies, without its ending."""
-    by_k = "increase" if studies[0].case is None else "gridworld"
-    return ACTION_SETS if several_action_sets(studies) else by_k
+    sources = [{"kind": KIND, "shard": part.shard and str(part.shard)} for part in parts]
+    return Report(
+        [drawn[name] for name in dict.fromkeys(names or drawn)],
+        lambda pictures: _page(result, origin, pictures),
+        tuple(headlines(result)),
+        tuple(notes(result)),
+        {},
+        {"sources": sources, "numbers": summary(result)},
+        {"tables/norms.parquet": result.norms},
+    )
 
 
 def headlines(result: TabularResult) -> list[str]:
@@ -127,8 +103,8 @@ def headlines(result: TabularResult) -> list[str]:
 def notes(result: TabularResult) -> list[str]:
     """How to read the figures."""
     if several_action_sets(result.studies):
-        return [*ACTIONS_READING]
-    return [TWO_REWARDS, *READING] if len(result.studies) > 1 else [*READING]
+        return [COPIES, *READING]
+    return [*([TWO_REWARDS] if len(result.studies) > 1 else []), TWO_COLUMNS, *READING]
 
 
 def _percent(table: pl.DataFrame, row: int) -> str:
@@ -141,15 +117,16 @@ def _per_step(reward: object) -> str:
 
 
 def _figures(result: TabularResult) -> list[Drawn]:
-    name, measure = figure_name(result.studies), result.studies[0].measured
-    if name == ACTION_SETS:
+    study, measure = result.studies[0], result.studies[0].measured
+    if several_action_sets(result.studies):
         return [_drawn_gains(result.held_out, measure)]
     increase = tuned_increase(((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out)), measure=measure)
     caption = (
         f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
     )
     of_norms = "Norms of q, u and z along learning, and at the end against k."
-    return [Drawn(name, increase, caption), Drawn("norms", norm_reduction(result.norms), of_norms)]
+    name = "increase" if study.case is None else "gridworld"
+    return [Drawn(name, increase, caption), Drawn(NORMS, norm_reduction(result.norms), of_norms)]
 
 
 def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
@@ -167,7 +144,7 @@ def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
         f"Increase of the mean {measure} over k = 0 against the number of actions, each k at its best step size, "
         "chosen on the other half of the seeds. Shaded: 95 % intervals."
     )
-    return Drawn(ACTION_SETS, gain_against_actions(rows, f"{measure}: increase\nover k = 0, in %"), caption)
+    return Drawn(ACTION_SETS, gain_panels(rows, "actions", f"{measure}: increase\nover k = 0, in %"), caption)
 
 
 def summary(result: TabularResult) -> dict[str, Any]:
@@ -184,7 +161,6 @@ def summary(result: TabularResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "timesteps_per_second": round(result.timesteps / result.seconds),
         "diverged_runs": result.runs.filter("diverged").select(*key[:-2], "k", "step_size", "seed").n_unique(),
-        "notes": notes(result),
     }
 
 
@@ -192,11 +168,11 @@ def _key(result: TabularResult) -> list[str]:
     return [name for name in CELL if name in result.figure.columns]
 
 
-def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures: Sequence[Picture]) -> str:
-    study, key, (increase, *norms) = result.studies[0], _key(result), pictures
+def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Picture]) -> str:
+    study, key = result.studies[0], _key(result)
     subtitle = (
         f"{result.timesteps:,} timesteps of {study.algorithm} with value-sharing in {result.seconds:.1f} s: "
-        f"{result.timesteps / result.seconds:,.0f} timesteps per second on {origin['machine']['cores']} cores."
+        f"{result.timesteps / result.seconds:,.0f} timesteps per second."
     )
     held_out = result.held_out.select(*key, *INCREASE)
     rows = result.figure.select(*key, "best_step_size", "mean_score", *INCREASE).join(
@@ -210,10 +186,17 @@ def _page(result: TabularResult, command: str, origin: dict[str, Any], pictures:
     settings = study.settings() | {"step_reward": list(dict.fromkeys(each.case for each in result.studies))}
     if several_action_sets(result.studies):
         settings |= {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in BY_ACTIONS}
-    sections = (
-        section("The result", figure(increase.svg, increase.caption), bullets(notes(result))),
-        *(section("What the layer does", paragraph(SMALLER), figure(one.svg, one.caption)) for one in norms),
-        section("All numbers", table(headings, rows.iter_rows())),
-        made_section(command, settings, origin),
+    about = {name: origin[name] for name in MADE_WITH if name in origin}
+    shown, norms = (
+        [elements.figure(one.svg, one.caption) for one in pictures if (one.name == NORMS) == is_norms]
+        for is_norms in (False, True)
     )
-    return page(title(result.studies), subtitle, sections)
+    sections = (
+        elements.section("The result", *shown, elements.bullets(notes(result))),
+        *([elements.section("What the layer does", elements.paragraph(SMALLER), *norms)] if norms else []),
+        elements.section("All numbers", elements.table(headings, rows.iter_rows())),
+        elements.section(
+            "How it was made", elements.code(origin["command"]), elements.settings_table({**settings, **about})
+        ),
+    )
+    return elements.page(title(result.studies), subtitle, sections)

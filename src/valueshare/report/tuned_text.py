@@ -6,32 +6,28 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.tuned import DIFFERENCE, FROM_BEST, MEAN
 from valueshare.report.findings import Interval, number, written
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.text import how_many, plain_number, plain_numbers
 
-# With fewer, nothing is advised. Of made-up scores without any difference (3 k, 2 step sizes), 45 % of the comparisons
-# of `_pair` had an interval clear of 0 with 2 seeds, 20 % with 4, and 15 % with 10.
-FEW_SEEDS = 10
 TREND = 0.5  # of rank correlation: from here on the best values are said to fall or to grow, if their ends agree
-READING = (
-    (
-        "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
-        "scored at it. So no run has a part in choosing its own {second}, apart from divergence, which is judged on "
-        "all seeds: a {second} at which any run diverged or has no score is no candidate."
-    ),
-    (
-        "Intervals are 95 % percentile bootstrap intervals over seeds, given the choices: that other seeds might have "
-        "chosen otherwise is not in them."
-    ),
+HALVES = (
+    "Each half of the seeds chooses, for each {first}, the {second} with the highest mean score; the other half is "
+    "scored at it. So no run has a part in choosing its own {second}, apart from divergence, which is judged on all "
+    "seeds: a {second} at which any run diverged or has no score is not a candidate."
+)
+INTERVALS = (
+    "Intervals are 95 % percentile bootstrap intervals over seeds, given the choices: that other seeds might have "
+    "chosen otherwise is not in them."
 )
 
 
 def reading(found: HeldOutChoice) -> list[str]:
     """How to read the table and the sentences."""
     first, second = found.grid.names
-    return [text.format(first=first, second=second) for text in READING]
+    return [HALVES.format(first=first, second=second), INTERVALS]
 
 
 def verdict(found: Sequence[HeldOutChoice]) -> list[str]:
@@ -63,12 +59,6 @@ def end_of_grid(best: float | None, tried: pl.Series) -> str | None:
     return {values[0]: "smallest", values[-1]: "largest"}.get(best) if len(values) > 2 else None
 
 
-def interval(row: Mapping[str, Any], names: Sequence[str]) -> Interval | None:
-    """A number of a row with its interval, by their three names; None where there is no number."""
-    value, low, high = (row[name] for name in names)
-    return None if value is None else Interval(value, low, high)
-
-
 def _pair(found: HeldOutChoice) -> list[str]:
     """Whether some k above the smallest is better, where the same seeds choose and do not score."""
     pair, second = found.pair, found.grid.names[1]
@@ -93,7 +83,7 @@ def _by_k(found: HeldOutChoice) -> list[str]:
     words = {1: "higher", -1: "lower", 0: "no clear difference"}
     sides = _sides(found, others, DIFFERENCE)
     parts = [f"{word}: {sides[side]}" for side, word in words.items() if side in sides]
-    score = interval(plain, MEAN)
+    score = Interval.of(plain, MEAN)
     if score is None or not parts:
         return []
     start = f"Each k at its own best {found.grid.names[1]}, against k = {plain_number(plain['k'])} "
@@ -202,7 +192,7 @@ def _sides(found: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Seque
     """The first settings by whether the interval of these names lies above 0 (1), below it (-1), or holds it (0)."""
     sides: dict[int, list[float]] = {}
     for row in rows:
-        if (difference := interval(row, names)) is not None:
+        if (difference := Interval.of(row, names)) is not None:
             sides.setdefault(difference.clear_of(0.0), []).append(row[found.grid.settings[0]])
     return {side: _listed(found, values) for side, values in sides.items()}
 

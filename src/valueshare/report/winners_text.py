@@ -1,11 +1,10 @@
 """The settings that win as a table of text."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
-from valueshare.text import how_many, interval_text
+from valueshare.text import aligned, how_many, interval_text
 
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
 HEADS = ("", "chosen by the lower seeds", "by the upper seeds", "score on the other half")
@@ -21,7 +20,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         rows = own.to_dicts()
         first = rows[0]
         size = f"{how_many(first['settings'], 'setting')}, {how_many(first['seeds'], 'seed')}"
-        lines += [f"{env}: {SCORES[metric]}; {size}", *_table([HEADS, *map(_cells, rows)])]
+        lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([HEADS, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"
             lines.append(f"best over all seeds: {first['best']}, mean {mean}, which is too high: these seeds chose it")
@@ -35,8 +34,3 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         return name, "-", "-", "-"
     score = interval_text(row["mean"], row["ci95_low"], row["ci95_high"])
     return name, row["first_half_choice"], row["second_half_choice"], score
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.errors import InvalidInput, callback_failed, first_line
-from valueshare.schema import Invalid, read_object
+from valueshare.runs.provenance import stored_provenance
 
 KEY = "callbacks"  # in provenance.json
 MOST = 16
@@ -37,12 +37,9 @@ def resolve_callbacks(given: Sequence[str | Function | Callback]) -> tuple[Callb
 
 def stored_callbacks(provenance: Path) -> list[str]:
     """The names of the callbacks of a run, from its `provenance.json`, which anybody may have written."""
-    try:
-        names = read_object(provenance).get(KEY, [])
-    except (OSError, Invalid):
-        return []
+    names = stored_provenance(provenance).get(KEY, [])
     if not isinstance(names, list) or len(names) > MOST:
-        raise InvalidInput(f"{provenance} is damaged ({KEY} is no short list of names): put it back, or delete it")
+        raise InvalidInput(f"{provenance} is damaged ({KEY} is not a short list of names): put it back, or delete it")
     for name in names:
         _check_name(name)
     return names
@@ -85,7 +82,7 @@ def _resolved(given: str | Function | Callback) -> Callback:
             "module on PYTHONPATH"
         ) from error
     if not callable(function):
-        raise InvalidInput(f"callback = {given!r} is no function: name a function of (records, run)")
+        raise InvalidInput(f"callback = {given!r} is not a function: name a function of (records, run)")
     return Callback(given, function, is_stored=True)
 
 

@@ -89,7 +89,7 @@ def remove_leftovers(target: Path) -> None:
     A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where
     the target is a link, this is done beside the folder that it points to.
     """
-    remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is no error here
+    remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is not an error here
 
 
 def remove_leftovers_beside(target: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from valueshare.analysis.aggregate import mean_intervals
+from valueshare.analysis.intervals import mean_intervals
 from valueshare.errors import InvalidInput
 from valueshare.files import remove_leftovers
 from valueshare.records import EVALUATIONS, write_table

@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from valueshare.errors import InvalidInput
-from valueshare.extras import install_command
+from valueshare.extras import importing
 from valueshare.records import TENSORBOARD
 from valueshare.runs.variants import label, variant_columns
 
@@ -16,12 +15,8 @@ MEASURES = ("score", "train_score", "overestimation", "action_gap", "relative_ac
 
 def require_tensorboard() -> Any:
     """The class that writes events, from an optional dependency."""
-    try:
+    with importing("TensorBoard", "tensorboard", ", or leave out --log tensorboard"):
         return import_module("torch.utils.tensorboard").SummaryWriter
-    except ImportError as missing:
-        raise InvalidInput(
-            f"TensorBoard is not installed: {install_command('tensorboard')}, or leave out --log tensorboard"
-        ) from missing
 
 
 class Events:

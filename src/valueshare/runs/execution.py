@@ -43,9 +43,9 @@ class ExecutionOptions(NamedTuple):
     should_stop: Callable[[], bool] | None = None  # called at every step
     groups: int | None = None  # of agents that step independently; None: chosen automatically
     launcher: LauncherOptions = LauncherOptions()
-    url: Url | None = None  # the address of the run, if its folder is a copy
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
     callbacks: Sequence[str | Function | Callback] | None = None
+    url: Url | None = None  # the address of the run, if its folder is a copy
 
     @property
     def resolved_callbacks(self) -> tuple[Callback, ...]:

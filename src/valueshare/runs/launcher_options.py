@@ -6,16 +6,15 @@ Nothing heavy is imported here: the command line reads it before it knows the co
 import math
 import re
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
 from valueshare.runs.storage.locations import Location
+from valueshare.setting import counted, number
 
 _MOST_SHARDS = 100_000
-_LEAST = {"workers": 0, "ray_cpus": 0, "ray_retries": 0, "population_agents": 0}
 
 
 class Shard(NamedTuple):
@@ -52,13 +51,8 @@ class LauncherOptions:
     def __post_init__(self) -> None:
         if self.launcher not in ("local", "ray"):
             raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
-        for name, least in _LEAST.items():
-            value, option = getattr(self, name), name.replace("_", "-")
-            if not isinstance(value, Integral):
-                raise InvalidInput(f"{option} = {value!r}: write a number")
-            if value < least:
-                wanted = "0" if name == "ray_retries" else "1, or 0 for an automatic choice"
-                raise InvalidInput(f"{option} = {value}: write a number >= {wanted}")
+        for name in ("workers", "ray_cpus", "ray_retries", "population_agents"):
+            counted(name.replace("_", "-"), getattr(self, name), least=0)
         if not isinstance(self.shard, str):
             raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
         if self.workers > 1 and self.launcher != "local":
@@ -66,9 +60,7 @@ class LauncherOptions:
                 f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
                 "task already; leave it out"
             )
-        if not isinstance(self.ray_gpus, Real):
-            raise InvalidInput(f"ray-gpus = {self.ray_gpus!r}: write a number")
-        if not (0 < self.ray_gpus < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
+        if not (0 < number("ray-gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
             raise InvalidInput(f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
         if self.launcher != "ray":
             self._refuse_ray_options()

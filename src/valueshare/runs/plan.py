@@ -140,7 +140,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 
 def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by the population's name; 0 is no limit.
+    """The plan with at most so many agents per population, or by the population's name; 0: no limit.
 
     A finer split that the plan has already stays.
     """
@@ -165,8 +165,8 @@ def extended(plan: Plan, steps: int) -> Plan:
     return replace(
         plan,
         settings={
-            env: replace(own, steps=steps, step_size_steps=own.step_size_steps or _schedule_steps(own))
-            for env, own in plan.settings.items()
+            env: replace(settings, steps=steps, step_size_steps=settings.step_size_steps or _schedule_steps(settings))
+            for env, settings in plan.settings.items()
         },
         extended_from={
             env: (*plan.extended_from.get(env, ()), settings.steps) for env, settings in plan.settings.items()

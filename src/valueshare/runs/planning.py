@@ -17,7 +17,7 @@ from valueshare.envs.gymnax_names import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
-from valueshare.population.agents import agent_table, check_agents, check_seeds, listed, listed_seeds
+from valueshare.population.agents import agent_table, check_agents, check_seeds, listed
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import our_name
@@ -26,8 +26,6 @@ from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, T
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
 from valueshare.text import exact, how_many, ranges
-
-_QUANTILE_SETTINGS = ("quantiles", "target_quantiles", "acting_quantiles", "kappa")
 
 
 def make_plan(
@@ -72,7 +70,8 @@ def make_plan(
         seeds = range(first_seed, first_seed + seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    seeds = [whole("seeds", seed) for seed in listed_seeds(seeds)]  # NumPy's too
+    numbers: list[Any] = listed(seeds, "seeds")
+    seeds = [whole("seeds", number) for number in numbers]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
@@ -109,10 +108,10 @@ def _environment(
 
     Pong becomes ALE/Pong-v5, and its protocol is always named.
     """
-    found = environment_spec(env, backend)
-    name = found.name if found.backend == "ale" else env
+    env_spec = environment_spec(env, backend)
+    name = env_spec.name if env_spec.backend == "ale" else env
     preset = overridden(preset_for(name, algorithms), given)
-    if found.backend == "ale":
+    if env_spec.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
         if given.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
             raise InvalidInput(
@@ -121,7 +120,7 @@ def _environment(
             )
         settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
         preset = preset._replace(settings=settings)
-    spec = environment_spec(name, found.backend, preset.settings.atari_protocol)
+    spec = environment_spec(name, env_spec.backend, preset.settings.atari_protocol)
     check_evaluation(preset.settings, spec)
     return preset, replace(spec, name=name)
 
@@ -158,15 +157,15 @@ def described(plan: Plan) -> list[str]:
     specs = plan.populations.values()
     lines = []
     for label in dict.fromkeys(spec.label for spec in specs):
-        own = [spec for spec in specs if spec.label == label]
-        agents = how_many(sum(spec.agents.height for spec in own), "agent")
-        count = how_many(len(own), "population")
-        steps = how_many(own[0].settings.steps, "step")
+        same_label = [spec for spec in specs if spec.label == label]
+        agents = how_many(sum(spec.agents.height for spec in same_label), "agent")
+        count = how_many(len(same_label), "population")
+        steps = how_many(same_label[0].settings.steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
-        if own[0].settings.never_learns:
+        if same_label[0].settings.never_learns:
             lines.append(
                 f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
-                f"update_interval the first update is after step {own[0].settings.first_update:,}"
+                f"update_interval the first update is after step {same_label[0].settings.first_update:,}"
             )
     agents = how_many(plan.agents.height, "agent")
     in_all = how_many(sum(spec.agent_steps for spec in specs), "agent-step")
@@ -177,32 +176,30 @@ def in_full(plan: Plan) -> list[str]:
     """A plan with every setting that applies, as options of the command line, by environment."""
     lines = described(plan)
     for env, settings in plan.settings.items():
-        own = plan.agents.filter(pl.col("env") == env)
+        agents = plan.agents.filter(pl.col("env") == env)
         names = ("algorithm", "k", *PER_AGENT)
-        values: dict[str, Any] = {name: own[name].unique(maintain_order=True).to_list() for name in names}
-        seeds = own["seed"].unique().sort().to_list()
+        values: dict[str, Any] = {name: agents[name].unique(maintain_order=True).to_list() for name in names}
+        seeds = agents["seed"].unique().sort().to_list()
         # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
-        complete = own.height == len(seeds) * own.drop("agent", "seed").unique().height
+        complete = agents.height == len(seeds) * agents.drop("agent", "seed").unique().height
         described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
         if described_by_options:
             values |= {"seeds": len(seeds), "first_seed": seeds[0]}
         values |= settings.to_json()
-        unused = _unused_settings(settings, own["algorithm"].unique(), plan.device)
+        unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
         options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
         lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
         if not described_by_options:
-            lines.append(f"  {own.height} of these agents, with seeds {ranges(own['seed'])}")
+            lines.append(f"  {agents.height} of these agents, with seeds {ranges(agents['seed'])}")
     return lines
 
 
 def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:
     """The settings that a run with these settings and algorithms does not read."""
-    used = [ALGORITHMS[name] for name in algorithms]
+    used = set(algorithms)
     unused = {
-        "k": not any(algorithm.uses_k for algorithm in used),
-        "beta": not any(algorithm.uses_beta for algorithm in used),
-        **dict.fromkeys(_QUANTILE_SETTINGS, not any(algorithm.quantile_counts.learn for algorithm in used)),
-        "loss": all(algorithm.quantile_counts.learn for algorithm in used),  # theirs is the quantile Huber loss
+        **{name: not used & set(readers) for name, readers in _readers().items()},
+        "loss": all(ALGORITHMS[name].quantile_counts.learn for name in used),  # theirs is the quantile Huber loss
         "adam_betas": settings.optimizer != "adam",
         "rmsprop_decay": settings.optimizer != "rmsprop",
         "eval_episodes": settings.eval_episodes == 0,
@@ -281,20 +278,24 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
 
 def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], given: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
-    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
-    readers_of = {
-        "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
-        "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
-        **dict.fromkeys(_QUANTILE_SETTINGS, with_quantiles),
-    }
     values = given | {"k": [one for one in k if one != 0]}
-    for name, readers in readers_of.items():
+    for name, readers in _readers().items():
         shown = ", ".join(f"{one}" for one in listed(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
             raise InvalidInput(
                 f"{name} = {shown}: only {', '.join(readers)} {have} it; train {them}, or leave {name} out"
             )
+
+
+def _readers() -> dict[str, list[str]]:
+    """The algorithms that read a setting, by its name; settings that all of them read are left out."""
+    with_quantiles = [name for name, algorithm in ALGORITHMS.items() if algorithm.quantile_counts.learn]
+    return {
+        "k": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_k],
+        "beta": [name for name, algorithm in ALGORITHMS.items() if algorithm.uses_beta],
+        **dict.fromkeys(("quantiles", "target_quantiles", "acting_quantiles", "kappa"), with_quantiles),
+    }
 
 
 def _factory_name(network: NetworkFactory) -> str:

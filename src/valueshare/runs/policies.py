@@ -1,39 +1,70 @@
-"""Trained agents of a run folder as policies."""
+"""Trained agents of a run folder: their weights, and policies made of them."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from torch import Tensor
 
 from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
+from valueshare.population.checkpoints.files import CheckpointPaths
+from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
+from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import make_population
 from valueshare.runs.plan import Plan
-from valueshare.runs.run_folder import open_plan, read_weights
+from valueshare.runs.run_folder import open_plan
+from valueshare.runs.storage.locations import Location
 
 
-def read_policy(folder: Path, agent: int, network: NetworkFactory | None = None) -> Policy:
+def read_policy(
+    folder: Path,
+    agent: int,
+    network: NetworkFactory | None = None,
+    before_import: Callable[[Sequence[str]], None] = announce_imports,
+) -> Policy:
     """An agent of the run in a folder, as of its last finished phase.
 
-    `network` is the run's own factory, if it has one. A line is printed before a module that the run names is imported.
+    `network` is the run's own factory, if it has one. `before_import` gets the name of the environment before a module
+    that it names is imported: a line is printed.
     """
     plan = open_plan(folder)
-    part = next((part for part in plan.populations.values() if agent in part.agents["agent"]), None)
-    if part is None:
-        numbers = plan.agents["agent"].to_list()
-        raise InvalidInput(
-            f"there is no agent {agent} in {folder}: its agents are {min(numbers)} to "
-            f"{max(numbers)}, see agents.parquet there"
-        )
+    spec = population_of(plan, agent, folder)
     check_own_network(folder, plan, network)
-    tensors, step = read_weights(folder, agent)
-    table = part.agents.filter(part.agents["agent"] == agent)
+    weights, step = read_weights(folder, agent)
+    table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
-    announce_imports([env])
-    spec = environment_spec(env, part.backend, part.settings.atari_protocol)
-    population = make_population(table, part.settings, spec, torch.device("cpu"), network)
-    return Policy(population, tensors, step)
+    before_import([env])
+    env_spec = environment_spec(env, spec.backend, spec.settings.atari_protocol)
+    population = make_population(table, spec.settings, env_spec, torch.device("cpu"), network)
+    return Policy(population, weights, step)
+
+
+def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
+    """The state dictionary of one agent's network as of its last finished phase, and the step of that."""
+    spec = population_of(open_plan(folder), agent, folder)
+    row = spec.agents["agent"].index_of(agent)
+    assert row is not None
+    newest = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
+    if newest is None:
+        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
+    return newest
+
+
+def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
+    """The population of an agent of the run at a location."""
+    for spec in plan.populations.values():
+        if agent in spec.agents["agent"]:
+            return spec
+    numbers = plan.agents["agent"].to_list()
+    raise InvalidInput(
+        f"there is no agent {agent} in {location}: its agents are {min(numbers)} to {max(numbers)}, see agents.parquet "
+        "there"
+    )
 
 
 def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
@@ -44,3 +75,14 @@ def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) 
             if plan.network is None
             else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
         )
+
+
+def _agent_weights(row: int, file: Path) -> tuple[dict[str, Tensor], int]:
+    with safe_open(file, "pt") as stored:  # reads this agent's slice alone
+        weights = {
+            name.removeprefix(prefix): stored.get_slice(name)[row]
+            for name in stored.keys()  # noqa: SIM118 (it is not a dictionary)
+            for prefix in ("online.parameters.", "online.buffers.")
+            if name.startswith(prefix)
+        }
+        return weights, int(stored.get_tensor("step"))

@@ -12,18 +12,10 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from valueshare.files import remove_leftovers, write_whole
-from valueshare.schema import Invalid, Progress, checked, read_object
+from valueshare.records import PROGRESS, read_progress
+from valueshare.schema import Progress
 
-PROGRESS = "progress"
 WRITE_SECONDS = 1.0
-
-
-def read_progress(folder: Path, population: str) -> Progress:
-    """The last progress that the population's worker wrote; all zero where there is none."""
-    try:
-        return checked(read_object(folder / PROGRESS / f"{population}.json"), Progress)
-    except (OSError, Invalid):
-        return Progress()
 
 
 def progress_lock(folder: Path, population: str) -> Path:
@@ -35,7 +27,8 @@ def progress_lock(folder: Path, population: str) -> Path:
 def rewind_progress(folder: Path, population: str, step: int, phases: int) -> None:
     """Write that so many phases are finished, of a run that was extended; its time and attempts stay."""
     before = read_progress(folder, population)
-    values = asdict(Progress(step, phases, before.seconds, before.attempts))
+    evaluations = tuple(one for one in before.evaluations if one[0] <= step)
+    values = asdict(Progress(step, phases, before.seconds, before.attempts, evaluations))
     (folder / PROGRESS).mkdir(exist_ok=True)
     write_whole(folder / PROGRESS / f"{population}.json", [json.dumps(values).encode()], synced=False)
 
@@ -55,18 +48,24 @@ class ProgressFile:
         self._clock = clock
         self._began = clock()
         self._due = self._began
-        self._phases = before.phases
+        self._phases, self._evaluations = before.phases, before.evaluations
         self.write(before.step)  # an attempt counts from its start
 
     def is_due(self) -> bool:
         return self._clock() >= self._due
 
-    def write(self, step: int, phases: int | None = None) -> None:
-        """Write the file whole, but not synced: readers find this version or the one before."""
+    def write(self, step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
+        """Write the file whole, but not synced: readers find this version or the one before.
+
+        `evaluated`: an evaluation at this step has just ended. One of an earlier attempt is replaced.
+        """
         if phases is not None:
             self._phases = phases
         now = self._clock()
         self._due = now + WRITE_SECONDS
         seconds = round(self._earlier + now - self._began, 3)
-        values = asdict(Progress(step, self._phases, seconds, self._attempt))
+        if evaluated:
+            earlier = (one for one in self._evaluations if one[0] < step)
+            self._evaluations = (*earlier, (step, seconds))
+        values = asdict(Progress(step, self._phases, seconds, self._attempt, self._evaluations))
         write_whole(self._path, [json.dumps(values).encode()], synced=False)

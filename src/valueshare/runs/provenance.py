@@ -9,9 +9,18 @@ from typing import Any
 
 from valueshare._version import __version__
 from valueshare.cores import available_cores
+from valueshare.schema import Invalid, read_object
 
 DEVIATIONS = "deviations"  # of a study from the paper, one sentence each, if any
 LIBRARIES = ("numpy", "numba", "polars", "torch", "gymnasium", "envpool", "ale-py", "jax", "gymnax", "matplotlib")
+
+
+def stored_provenance(file: Path) -> dict[str, Any]:
+    """The content of a run's `provenance.json`; empty where it cannot be read, since no number depends on it."""
+    try:
+        return read_object(file)
+    except (OSError, Invalid):
+        return {}
 
 
 def provenance(command: str) -> dict[str, Any]:
@@ -29,13 +38,13 @@ def provenance(command: str) -> dict[str, Any]:
 
 def library_versions() -> dict[str, str]:
     """Versions of the installed libraries, found without importing them."""
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def machine() -> dict[str, Any]:

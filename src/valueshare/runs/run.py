@@ -18,8 +18,8 @@ from valueshare.population.policy import Policy
 from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
 from valueshare.runs.evaluation_file import read_evaluations
-from valueshare.runs.policies import read_policy
-from valueshare.runs.run_folder import is_finished, open_plan, read_records, read_weights
+from valueshare.runs.policies import population_of, read_policy, read_weights
+from valueshare.runs.run_folder import is_finished, open_plan, read_records
 from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
@@ -57,17 +57,13 @@ class Run:
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
         agent = whole("agent", agent)
-        if isinstance(self.folder, Path):
-            return read_weights(self.folder, agent)[0]
-        with self._copied_weights(agent) as folder:
+        with self._with_weights(agent) as folder:
             return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
         """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
         agent = whole("agent", agent)
-        if isinstance(self.folder, Path):
-            return read_policy(self.folder, agent, network)
-        with self._copied_weights(agent) as folder:
+        with self._with_weights(agent) as folder:
             return read_policy(folder, agent, network)
 
     def best(
@@ -128,29 +124,25 @@ class Run:
         training. The weights are those of the last finished phase. `epsilon` and `episode_limit` are those of the run's
         own evaluations unless given; `device` "auto" is that of the run if it is here, else the CPU.
         """
-        own = EvaluationOptions(
+        options = EvaluationOptions(
             episodes, seeds_from, agents, epsilon, episode_limit, network, device, threads, progress
         )
-        return evaluate_run(self.folder, own).episodes
+        return evaluate_run(self.folder, options).episodes
 
     @property
     def evaluations(self) -> pl.DataFrame:
         """All episodes of `evaluate` so far, one row each."""
-        if isinstance(self.folder, Path):
-            return read_evaluations(self.folder, self.agents)
         with working_copy(self.folder) as copy:
             copy.pull(lambda name: name == EVALUATIONS)
             return read_evaluations(copy.folder, self.agents)
 
     @contextmanager
-    def _copied_weights(self, agent: int) -> Iterator[Path]:
-        """A copy of what one agent's weights need, of a run at an address."""
-        assert not isinstance(self.folder, Path)
+    def _with_weights(self, agent: int) -> Iterator[Path]:
+        """A folder with what reading one agent needs."""
         with working_copy(self.folder) as copy:
             copy.pull(lambda name: name in PLAN_FILES)
-            for spec in open_plan(copy.folder).populations.values():
-                if agent in spec.agents["agent"]:
-                    copy.pull_weights(spec.name)
+            if copy.is_remote:
+                copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
             yield copy.folder
 
 
@@ -171,7 +163,7 @@ def open_run(folder: str | Path) -> Run:
     """The run in a folder or at an address, with its records so far."""
     location = resolve_location(folder)
     with reading_copies([location]) as copies:
-        (own,) = copies.folders
-        plan = open_plan(own)
-        finished = is_finished(own, plan, copied=own != location)
-        return Run(location, plan.agents, read_records(own), finished)
+        (readable,) = copies.folders
+        plan = open_plan(readable)
+        finished = is_finished(readable, plan, copied=readable != location)
+        return Run(location, plan.agents, read_records(readable), finished)

@@ -19,47 +19,57 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import torch
-from safetensors import safe_open
-from torch import Tensor
 
 from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
-from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import CHECKPOINTS, EVALUATIONS, RECORDS, TENSORBOARD, read_tables
+from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import Callback
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
-from valueshare.runs.progress import PROGRESS, rewind_progress
-from valueshare.runs.provenance import DEVIATIONS, provenance
+from valueshare.runs.progress import rewind_progress
+from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import AGENTS, PROVENANCE
-from valueshare.schema import CONFIG, Invalid, check_format, read_config, read_object
+from valueshare.schema import CONFIG, Invalid, check_format, read_config
 
 # Everything that a run writes, at an address too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
 WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 
 
+class UsedOptions(NamedTuple):
+    """How a run is executed, for its `provenance.json`."""
+
+    resources: Mapping[str, Any]  # device, worker processes and whether it is compiled, as they were chosen
+    tensorboard: bool = False
+    callbacks: Sequence[Callback] = ()
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Options that a resumption has too, without being asked."""
+        names = [callback.name for callback in self.callbacks if callback.is_stored]
+        return ({"tensorboard": True} if self.tensorboard else {}) | ({CALLBACKS: names} if names else {})
+
+
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     """Refuse a folder that is not empty, and say what to do with the run in it.
 
-    How its populations are split is no setting. A copy of a remote run has no states.
+    How its populations are split is not a setting. A copy of a remote run has no states.
     """
     stored = read_config(folder, skip_damaged=True)
     if stored is None:
@@ -89,26 +99,19 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
 
 @contextmanager
 def created(
-    folder: Path,
-    plan: Plan,
-    command: str,
-    resources: Mapping[str, Any],
-    tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
-    deviations: Sequence[str] = (),
+    folder: Path, plan: Plan, command: str, used: UsedOptions, deviations: Sequence[str] = ()
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
     It appears whole or not at all, and is locked before it appears: no other process can resume it before its first
-    step. `provenance.json` has `tensorboard` and the names of `callbacks` for a later resume, and `deviations` from the
-    paper for its report.
+    step. `provenance.json` has `deviations` from the paper for its report.
     """
     with ExitStack() as stack:
         with results_folder(folder, config(plan)) as staging:
             plan.agents.write_parquet(staging / AGENTS)
             (staging / RECORDS).mkdir()
             (staging / CHECKPOINTS).mkdir()
-            about = {**_origin(command, resources), **_kept(tensorboard, callbacks), "resumed": []}
+            about = {**_origin(command, used), **used.kept, "resumed": []}
             if deviations:
                 about[DEVIATIONS] = list(deviations)
             write_json(staging / PROVENANCE, about)
@@ -148,61 +151,42 @@ def open_plan(folder: Path) -> Plan:
     return plan
 
 
-def note_resumption(
-    folder: Path,
-    command: str,
-    resources: Mapping[str, Any],
-    tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
-) -> None:
+def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
     """Add to `provenance.json` that the run resumes, on which machine and with which versions."""
     remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
-    _add_to_provenance(folder, "resumed", _origin(command, resources), _kept(tensorboard, callbacks))
+    _add_to_provenance(folder, "resumed", _origin(command, used), used)
 
 
-def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], used: UsedOptions) -> None:
     """Add an entry to a list; a file that cannot be read is started anew, since no number depends on it."""
-    try:
-        stored = {"resumed": [], **read_object(folder / PROVENANCE)}
-        before = list(stored.get(name, ()))
-    except (OSError, Invalid, TypeError):
-        stored, before = {"resumed": []}, []
-    write_json(folder / PROVENANCE, {**stored, **kept, name: [*before, entry]})
+    stored = {"resumed": [], **stored_provenance(folder / PROVENANCE)}
+    before = stored.get(name, [])
+    entries = [*before, entry] if isinstance(before, list) else [entry]
+    write_json(folder / PROVENANCE, {**stored, **used.kept, name: entries})
 
 
 def stored_workers(folder: Path) -> int:
-    """The worker processes that last trained this run; 0: not known, or more than the cores of a smaller machine.
-
-    A file that cannot be read is none: no number depends on it.
-    """
+    """The worker processes that last trained this run; 0: not known, or more than the cores of a smaller machine."""
+    stored = stored_provenance(folder / PROVENANCE)
     try:
-        stored = read_object(folder / PROVENANCE)
         every = [stored, *stored["resumed"], *stored.get("extended", [])]
         last = sorted(every, key=lambda one: str(one.get("started")))[-1]
         used, cores = last["resources"], last["machine"]["cores"]
         workers, here = 0 if "launcher" in used else used["workers"], available_cores()
         possible = type(workers) is int and workers > 0 and (workers <= here or cores <= here)
-    except (OSError, Invalid, AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         return 0
     return workers if possible else 0
 
 
-def write_extension(
-    folder: Path,
-    plan: Plan,
-    command: str,
-    resources: Mapping[str, Any],
-    tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
-) -> None:
+def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -> None:
     """Replace `config.json` by that of the extended plan, and add the extension to `provenance.json`.
 
     The caller holds the folder's lock. From here on, the run is an unfinished one.
     """
     steps = {env: {"from": plan.extended_from[env][-1], "to": own.steps} for env, own in plan.settings.items()}
     remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
-    entry = {"steps": steps, **_origin(command, resources)}
-    _add_to_provenance(folder, "extended", entry, _kept(tensorboard, callbacks))
+    _add_to_provenance(folder, "extended", {"steps": steps, **_origin(command, used)}, used)
     write_json(folder / CONFIG, config(plan))
     for spec in plan.populations.values():
         interval = spec.settings.checkpoint_interval
@@ -212,10 +196,7 @@ def write_extension(
 
 def has_events(folder: Path) -> bool:
     """Whether this run writes TensorBoard events, since it began or was resumed."""
-    try:
-        return bool(read_object(folder / PROVENANCE)["tensorboard"])
-    except (OSError, Invalid, KeyError):
-        return False
+    return bool(stored_provenance(folder / PROVENANCE).get("tensorboard"))
 
 
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
@@ -262,42 +243,10 @@ def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:
     return pl.concat([records_schema().to_frame(), *tables]).sort("agent", "step")
 
 
-def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
-    """The state dictionary of one agent's network as of its last finished phase, and the step of that."""
-    for spec in open_plan(folder).populations.values():
-        row = spec.agents["agent"].index_of(agent)
-        if row is None:
-            continue
-        found = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
-        if found is None:
-            raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-        return found
-    raise InvalidInput(f"there is no agent {agent} in {folder}: see its {AGENTS}")
-
-
-def _agent_weights(row: int, file: Path) -> tuple[dict[str, Tensor], int]:
-    prefixes = ("online.parameters.", "online.buffers.")
-    with safe_open(file, "pt") as stored:  # reads this agent's slice alone
-        weights = {
-            name.removeprefix(prefix): stored.get_slice(name)[row]
-            for name in stored.keys()  # noqa: SIM118 (it is no dictionary)
-            for prefix in prefixes
-            if name.startswith(prefix)
-        }
-        return weights, int(stored.get_tensor("step"))
-
-
-def _kept(tensorboard: bool, callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """Options that a resumption has too, without being asked."""
-    names = [callback.name for callback in callbacks if callback.is_stored]
-    return ({"tensorboard": True} if tensorboard else {}) | ({CALLBACKS: names} if names else {})
-
-
-def _origin(command: str, resources: Mapping[str, Any]) -> dict[str, Any]:
-    """`resources` are the device, the worker processes and whether it is compiled, as they were chosen."""
+def _origin(command: str, used: UsedOptions) -> dict[str, Any]:
     about = provenance(command)
-    about["started"], device = about.pop("finished"), resources.get("device", "cpu")
-    about["resources"] = dict(resources)
+    about["started"], device = about.pop("finished"), used.resources.get("device", "cpu")
+    about["resources"] = dict(used.resources)
     if device.startswith("cuda") and torch.cuda.is_available():  # a cluster's driver may have none
         about["machine"]["gpu"] = torch.cuda.get_device_name(device)
     return about

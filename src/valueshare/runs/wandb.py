@@ -14,12 +14,12 @@ from typing import Any
 import polars as pl
 
 from valueshare.errors import InvalidInput, first_line
-from valueshare.extras import install_command
+from valueshare.extras import importing
 from valueshare.files import checksum
 from valueshare.runs.events import curve_points
 from valueshare.runs.plan import Plan, config
+from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.storage.remote import PROVENANCE
-from valueshare.schema import Invalid, read_object
 
 PROJECT = "valueshare"  # unless WANDB_PROJECT names another
 STEP = "step"
@@ -27,12 +27,8 @@ STEP = "step"
 
 def require_wandb() -> Any:
     """The package, an optional dependency."""
-    try:
+    with importing("Weights & Biases", "wandb", ", or leave out --log wandb"):
         return import_module("wandb")
-    except ImportError as missing:
-        raise InvalidInput(
-            f"Weights & Biases is not installed: {install_command('wandb')}, or leave out --log wandb"
-        ) from missing
 
 
 class WandbLog:
@@ -82,8 +78,5 @@ class WandbLog:
 
 def run_id(folder: Path, settings: dict[str, Any]) -> str:
     """The name by which a resumed or extended run is the same: of its table of agents, and when it was started."""
-    try:
-        started = read_object(folder / PROVENANCE).get("started")
-    except (OSError, Invalid):
-        started = None
+    started = stored_provenance(folder / PROVENANCE).get("started")
     return checksum(json.dumps([settings["agents"], started]).encode()).hexdigest()[:16]

@@ -22,7 +22,7 @@ def check_learners(
     check_once("k", ks)
     check_once("step size", step_sizes)
     for k in ks:
-        condition_number(k)  # refuses what is no k
+        condition_number(k)  # refuses an invalid k
     for step_size in step_sizes:
         if not 0.0 < step_size <= 1.0:
             raise InvalidInput(f"step size {step_size:g}: it lies in (0, 1]")

@@ -51,7 +51,7 @@ def sweep(
         (16, 14)
     """
     if not isinstance(mdp, FiniteMDP):
-        raise InvalidInput(f"{mdp!r} is no FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
+        raise InvalidInput(f"{mdp!r} is not a FiniteMDP: make one, say FiniteMDP.from_gymnasium(id)")
     if not isinstance(steps, int | np.integer):
         raise InvalidInput(f"steps = {steps}: write a whole number")
     ks, step_sizes = ([float(value) for value in np.atleast_1d(values)] for values in (k, step_size))

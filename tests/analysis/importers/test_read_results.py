@@ -67,6 +67,17 @@ def test_a_run_folder(tmp_path: Path) -> None:
     assert source.config["kind"] == "training"
 
 
+def test_a_run_folder_has_the_time_of_its_evaluations_where_it_is_known(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    assert "seconds" not in read_results(run).table.columns
+    (run / "progress").mkdir()
+    (run / "progress" / "population-0.json").write_text('{"evaluations": [[10, 2.5], [10, 2.5], [20, 9.0]]}')
+    table = read_results(run).table
+    assert table.select("agent", "step", "seconds").rows() == [(0, 0, 0.0), (0, 10, 2.5), (1, 0, 0.0), (1, 10, 2.5)]
+    (run / "progress" / "population-0.json").write_text('{"evaluations": [[20, 9.0]]}')  # of a run that was resumed
+    assert read_results(run).table["seconds"].to_list() == [0.0, None, 0.0, None]
+
+
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 def test_provenance_with_what_json_cannot_say_is_not_used(tmp_path: Path, number: str) -> None:
     run = run_folder(tmp_path / "run")
@@ -280,7 +291,7 @@ def test_rows_of_tables_that_have_no_lines(tmp_path: Path) -> None:
 def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> None:
     assert f"{tmp_path} holds no records" in refused(tmp_path)
     assert "does not exist" in refused(tmp_path / "nothing")
-    assert "is no file of results" in refused(text("hello", "notes.txt"))
+    assert "is not a file of results" in refused(text("hello", "notes.txt"))
     with pytest.raises(InvalidInput, match="no results are given"):
         read_results([])
 
@@ -394,7 +405,7 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
         assert f"{file}: timesteps are int64 and results " in refused(file)
     with file.open("wb") as handle:
         np.save(handle, steps)
-    assert f"{file} is no evaluations.npz: it holds one array" in refused(file)
+    assert f"{file} is not an evaluations.npz: it holds one array" in refused(file)
     file.write_bytes(b"PK\x03\x04 and nothing more")
     assert f"{file} cannot be read" in refused(file)
 

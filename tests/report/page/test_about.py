@@ -2,7 +2,8 @@
 
 from synthetic import TWO, data_of
 
-from valueshare.report.page.about import agent_rows, short_names, shortened, subtitle, title
+from valueshare.report.notes import short_names, shortened
+from valueshare.report.page.about import agent_rows, subtitle, title
 
 
 def test_the_title_and_lead_count_what_there_is() -> None:

@@ -160,7 +160,8 @@ def test_bands_are_drawn_around_their_curves(tmp_path: Path, visit: Visiting) ->
     assert [text for text in seen.said if "getImageData" not in text] == []  # but for this test's
 
 
-def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: Path, width: int) -> None:
     """DQN takes one hour for 10 steps, and IB-DQN(4) half of it."""
     rows = [
         {
@@ -178,17 +179,23 @@ def test_the_x_axis_is_wall_clock_where_it_is_known(visit: Visiting, tmp_path: P
     ]
     file = tmp_path / "x.html"
     file.write_text(results_page(Results(pl.DataFrame(rows), (), ()), resamples=200))
-    seen = visit().open(file)
+    seen = visit(viewport={"width": width, "height": 800}).open(file)
     assert seen.chart("[...u.data[0]]") == [0, 10, 20]
     seen.page.locator("#panel-clock").check()
     assert seen.chart("[...u.data[0]]") == pytest.approx([0, 0.5, 1, 2], abs=1e-4)
-    assert seen.chart("u.axes[0].label") == "wall clock (hours)"
+    assert seen.chart("u.axes[0].label") == "hours of training (whole population)"
     assert seen.curves() == [pytest.approx([0.5, None, 10.5, 20.5]), pytest.approx([0.5, 10.5, 20.5, None])]
     seen.page.locator("#panel-plot").focus()
     for key in ("Home", "ArrowRight", "ArrowRight"):
         seen.page.keyboard.press(key)
     assert "At 1 hours" in seen.page.inner_text(".readout").replace("1.00", "1")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == width
     assert seen.said == []
+    without = Results(pl.DataFrame(rows).drop("seconds"), (), ())
+    file.write_text(results_page(without, resamples=200))
+    seen.page.reload()  # with the wall clock in the address
+    assert not seen.page.locator("#panel-clock").is_visible()
+    assert seen.chart("[...u.data[0], u.axes[0].label]") == [0, 10, 20, "timesteps"]
 
 
 def test_the_mouse_and_the_arrows_read_values(small: Path, visit: Visiting) -> None:

@@ -1,7 +1,6 @@
 """The packed curves of the panel, against arithmetic that can be followed by hand."""
 
 import base64
-import itertools
 
 import numpy as np
 import polars as pl
@@ -10,7 +9,7 @@ from synthetic import RESAMPLES, TWO, data_of, synthetic_results, tidy
 
 from valueshare.analysis.importers.results import Results
 from valueshare.report.data import report_data
-from valueshare.report.page.curve_data import NONE, curve_data, exact_ends, quantised
+from valueshare.report.page.curve_data import NONE, curve_data, quantised
 
 
 def test_numbers_are_packed_to_a_scale_of_their_own() -> None:
@@ -26,18 +25,6 @@ def test_packed_numbers_come_back_within_half_a_step() -> None:
     row = np.random.default_rng(0).normal(0, 1e6, 500)
     codes, low, unit = quantised(row)
     assert np.abs(low + unit * codes - row).max() <= unit / 2 * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_the_exact_interval_is_that_of_all_resamples(n: int) -> None:
-    values = np.random.default_rng(n).normal(size=(6, n))
-    low, high = exact_ends(values)
-    for row, a, b in zip(values, low, high, strict=True):
-        # All n^n ordered resamples, each as likely as another; no weights, no multisets.
-        means = np.sort([np.mean(drawn) for drawn in itertools.product(row, repeat=n)])
-        for share, end in ((0.025, a), (0.975, b)):
-            first = int(np.ceil(share * len(means) - 1e-9)) - 1  # the first that reaches the share
-            assert end == pytest.approx(means[max(first, 0)])
 
 
 def decoded(data: dict[str, object], curve: list[int], row: int, length: int) -> list[float]:

@@ -1,6 +1,5 @@
 """Watching a run: served to this machine alone, renewed when a phase ends, ended by Ctrl-C."""
 
-import http.client
 import json
 import os
 import shutil
@@ -9,16 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from served import ask, end_phase, make_run, running
 
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
+from valueshare.report.data import report_data
 from valueshare.report.figure_registry import drawn_from
 from valueshare.report.page.live import Follower, View, fingerprint, live_page, progress
 from valueshare.report.page.results import Live
@@ -26,33 +26,6 @@ from valueshare.report.page.server import response, server
 from valueshare.schema import body_checksum
 
 Visiting = Callable[..., Any]
-STEPS = 30
-
-
-def make_run(folder: Path, env: str = "Here", phases: int = 1) -> Path:
-    """A run folder of two k and two seeds, with the records of some phases of three."""
-    (folder / "records").mkdir(parents=True)
-    agents = [
-        {"agent": 2 * i + seed, "env": env, "algorithm": "ib-dqn", "k": k, "seed": seed}
-        for i, k in enumerate((0.0, 4.0))
-        for seed in (0, 1)
-    ]
-    pl.DataFrame(agents).write_parquet(folder / "agents.parquet")
-    settings = {env: {"steps": STEPS, "optimizer": "adam"}}
-    (folder / "config.json").write_text(json.dumps({"settings": settings}))
-    (folder / "provenance.json").write_text(json.dumps({"command": "valueshare train --env Here"}))
-    for phase in range(phases):
-        end_phase(folder, phase)
-    return folder
-
-
-def end_phase(folder: Path, phase: int) -> None:
-    """Records at steps 10, 20, 30, as a run writes them: whole, under another name first."""
-    step = 10 * (phase + 1)
-    rows = [{"agent": agent, "step": step, "score": float(agent * step)} for agent in range(4)]
-    partial = folder / "records" / f"p-{phase}.parquet.partial"
-    pl.DataFrame(rows).write_parquet(partial)
-    partial.rename(partial.with_suffix(""))
 
 
 @pytest.fixture
@@ -72,34 +45,12 @@ def test_a_run_of_a_newer_version_is_refused_before_anything_is_served(tmp_path:
 Served = tuple[Follower, int]
 
 
-@contextmanager
-def running(follower: Follower) -> Iterator[int]:
-    """The page of a follower that looks when it is told to; its port."""
-    with server(lambda: follower.view) as serving:
-        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield serving.socket.getsockname()[1]
-        finally:
-            serving.shutdown()
-            thread.join()
-
-
 @pytest.fixture
 def served(run: Path) -> Iterator[Served]:
     follower = Follower([run], resamples=100)
     follower.refresh()
     with running(follower) as port:
         yield follower, port
-
-
-def ask(port: int, path: str = "/", method: str = "GET", **headers: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request(method, path, headers=headers)
-    response = connection.getresponse()
-    body = response.read()
-    connection.close()
-    return response, body
 
 
 def test_the_page_is_served_with_its_version(served: Served) -> None:
@@ -268,7 +219,7 @@ def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
         ["env", "algorithm", "k", "seed", "step", "score"], orient="row",
     )  # fmt: skip
     results = Results(table.with_columns(overestimation=pl.col("score")), (), ())
-    assert 'id="figure-learning-curves"' in live_page(results, Live("1", "Under way."), 50)
+    assert 'id="figure-learning-curves"' in live_page(results, Live("1", "Under way."), report_data(results, 50))
     (drawn,) = drawn_from(results, ["learning-curves"], resamples=50)
     assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
 
@@ -280,6 +231,22 @@ def test_the_fingerprint_sees_records_and_no_states(run: Path) -> None:
     assert fingerprint([run]) == before
     end_phase(run, 1)
     assert fingerprint([run]) != before
+
+
+def test_the_time_of_an_evaluation_that_comes_later_is_shown(run: Path) -> None:
+    """The progress file is written last, and every second: only its evaluations count."""
+    follower = Follower([run], resamples=50)
+    follower.refresh()
+    progress = run / "progress" / "p.json"
+    progress.parent.mkdir()
+    progress.write_text('{"seconds": 3.0}')
+    follower.refresh()
+    assert b'"clock":[' not in follower.view.content
+    progress.write_text('{"seconds": 4.0}')
+    assert not follower.refresh()
+    progress.write_text('{"seconds": 4.0, "evaluations": [[10, 4.0]]}')
+    assert follower.refresh()
+    assert b'"clock":[' in follower.view.content
 
 
 def test_the_page_follows_the_run_and_keeps_choices(run: Path, served: Served, visit: Visiting) -> None:
@@ -322,19 +289,20 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
 COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
-def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
+@pytest.mark.parametrize("options", ["", ", no_clips=True"])
+def test_ctrl_c_ends_it_cleanly(run: Path, options: str) -> None:
     other = shutil.copytree(run, run.with_name("other"))
     config = json.loads((other / "config.json").read_text().replace("Here", "There"))
     (other / "config.json").write_text(json.dumps(config))
     agents = pl.read_parquet(other / "agents.parquet").with_columns(env=pl.lit("There"))
     agents.write_parquet(other / "agents.parquet")
-    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0)"]
+    words = [sys.executable, "-c", f"{COMMAND}watch(tuple(map(Path, sys.argv[1:])), port=0{options})"]
     with subprocess.Popen(
         [*words, str(run), str(other)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(run.parent)},
         # A shell has its background jobs ignore Ctrl-C, and their children with them.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
@@ -344,10 +312,12 @@ def test_ctrl_c_ends_it_cleanly(run: Path) -> None:
         port = int(line.split(":")[2].split("/")[0])
         assert line == f"http://127.0.0.1:{port}/ shows {run} and 1 more; Ctrl-C ends it\n"
         assert ask(port, "/state.json")[0].status == 200
+        assert len(list(run.parent.glob("valueshare-clips-*"))) == (0 if options else 1)
         process.send_signal(signal.SIGINT)
         try:
             assert process.wait(timeout=120) == 0
         finally:
             process.kill()  # or leaving this block would wait for ever
+        assert not list(run.parent.glob("valueshare-clips-*"))
         assert process.stdout.read() == ""
         assert process.stderr.read() == "stopped\n"

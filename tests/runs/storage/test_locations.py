@@ -24,11 +24,10 @@ def test_where_a_run_can_be() -> None:
         assert resolve_location(Path(text)) == resolve_location(text)
     for text, message in (
         ("s3://", "no location of a run: write s3://BUCKET/RUN"),
-        ("s3:///a", "s3:///a is no location of a run: write s3://BUCKET/RUN"),
-        ("sftp:///a", "sftp:///a is no location of a run: write sftp://HOST/RUN"),
-        ("sftp://me:hunter2@/a", "sftp:///a is no location of a run: write sftp://HOST/RUN"),
-        ("sftp://:21/a", "sftp://:21/a is no location of a run: write sftp://HOST/RUN"),
-        ("ftp://me:hunter2@host/a", "ftp:// cannot hold a run"),
+        ("s3:///a", "s3:///a is not a location of a run: write s3://BUCKET/RUN"),
+        ("sftp:///a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
+        ("sftp://me:hunter2@/a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
+        ("sftp://:21/a", "sftp://:21/a is not a location of a run: write sftp://HOST/RUN"),
         ("simplecache::s3://bucket/a", "one address, not a chain"),
         ("s3://bucket/a?token=hunter2", "continues with"),
     ):

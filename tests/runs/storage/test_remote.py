@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from valueshare.errors import InvalidInput
-from valueshare.runs.progress import read_progress
+from valueshare.records import read_progress
 from valueshare.runs.storage.locations import Url
 from valueshare.runs.storage.remote import Copy, is_small
 from valueshare.runs.storage.stores import Store, Unreachable

@@ -270,7 +270,7 @@ def test_processes_and_shards(small: list[str], uninterrupted: Path, tmp_path: P
     for path in (out / "report.json", out / "report.html"):
         assert str(copies) not in path.read_text()
     code, _, err = cli("report", url, "--out", "s3://bucket/a")
-    assert (code, "is no folder: choose another --out" in err) == (2, True)
+    assert (code, "is not a folder: choose another --out" in err) == (2, True)
     with pytest.raises(InvalidInput, match="memory:// is of one process alone"):
         valueshare.train("CartPole-v1", out="memory://a/run", launcher=LauncherOptions(workers=2))
     assert left(copies) == []
@@ -344,6 +344,8 @@ def test_studies_at_an_address(tmp_path: Path, cli: Cli, copies: Path) -> None:
     code, out, err = cli("reproduce", "lunarlander", "--scale", "smoke", "--out", f"{url}/lander")
     assert (code, err) == (0, "")
     assert f"{url}/lander/report/report.html: all of it as one page" in out
+    code, out, err = cli("reproduce", "lunarlander", "--scale", "smoke", "--out", f"{url}/lander")
+    assert (code, err, f"this run is finished: {url}/lander\n" in out) == (0, "", True)
     there = tmp_path / "studies"
     assert (there / "lander" / "report" / "report.html").stat().st_size > 1_000
     assert (there / "lander" / "report" / "figures" / "sensitivity.png").stat().st_size > 1_000
@@ -354,9 +356,9 @@ def test_studies_at_an_address(tmp_path: Path, cli: Cli, copies: Path) -> None:
     assert cli(*grid, "--out", f"{url}/whole")[0] == 0
     assert "are there already" in cli(*grid, "--out", f"{url}/whole").out
     assert cli("report", f"{url}/shards", "--out", tmp_path / "report")[0] == 0
-    runs = Path("records") / "runs.parquet"
-    whole = pl.read_parquet(there / "whole" / runs)
-    assert pl.read_parquet(tmp_path / "report" / runs).equals(whole, null_equal=True)
+    norms = Path("tables") / "norms.parquet"
+    whole = pl.read_parquet(there / "whole" / "report" / norms)
+    assert pl.read_parquet(tmp_path / "report" / norms).equals(whole, null_equal=True)
     for path in [*there.rglob("*.json"), *tmp_path.glob("report/*.json")]:
         assert str(copies) not in path.read_text()
     assert left(copies) == []

@@ -102,13 +102,13 @@ def test_a_host_that_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> No
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr("fsspec.core.url_to_fs", unknown)
-    start = "sftp://nowhere/a is no location of a run"
+    start = "sftp://nowhere/a is not a location of a run"
     with pytest.raises(InvalidInput, match=f"^{start}: name or service not known$"):
         Store(Url("sftp://me:hunter2@nowhere/a"))
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInput, match="x is no location of a run: Protocol not known"):
+    with pytest.raises(InvalidInput, match="x is not a location of a run: Protocol not known"):
         Store(Url("nothere://x"))
     if find_spec("s3fs") is None:
         with pytest.raises(InvalidInput, match="s3:// has no driver here: Install s3fs"):

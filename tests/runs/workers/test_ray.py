@@ -22,11 +22,12 @@ from valueshare.extras import install_command
 from valueshare.population import memory
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.phase import records_schema
+from valueshare.records import read_progress
 from valueshare.runs import locks
 from valueshare.runs.execution import Callbacks, ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
-from valueshare.runs.progress import ProgressFile, read_progress
+from valueshare.runs.progress import ProgressFile, rewind_progress
 from valueshare.runs.workers import cluster, ray, tasks
 from valueshare.runs.workers.cluster import Node, Slot, slot_of
 from valueshare.runs.workers.tasks import Task, relay_progress
@@ -113,6 +114,24 @@ def test_progress_counts_every_attempt(tmp_path: Path) -> None:
     assert read_progress(tmp_path, "a") == Progress(200, 2, 20.0, 2)  # 14 s and 6 s
     (tmp_path / "progress" / "a.json").write_text("{")
     assert read_progress(tmp_path, "a") == Progress()
+
+
+def test_evaluations_have_the_time_of_all_sessions_and_not_the_time_between(tmp_path: Path) -> None:
+    clock = Clock()
+    first = ProgressFile(tmp_path, "a", clock)
+    clock.now = 10.0
+    first.write(100, 1, evaluated=True)
+    clock.now = 12.0
+    first.write(150, 2)  # a phase without an evaluation
+    clock.now = 15.0
+    first.write(200, 3, evaluated=True)  # whose checkpoint is lost
+    clock.now = 1_000.0  # nothing runs: not counted
+    second = ProgressFile(tmp_path, "a", clock)
+    clock.now = 1_004.0
+    second.write(200, 3, evaluated=True)
+    assert read_progress(tmp_path, "a").evaluations == ((100, 10.0), (200, 15.0 + 4.0))
+    rewind_progress(tmp_path, "a", 150, 2)
+    assert read_progress(tmp_path, "a") == Progress(150, 2, 19.0, 2, ((100, 10.0),))
 
 
 def test_the_driver_passes_on_what_workers_write(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from valueshare import starting
 from valueshare.cli import arguments
 from valueshare.experiments.atari import atari_study
 from valueshare.experiments.atari_options import AtariOptions
+from valueshare.records import read_progress
 from valueshare.runs.execution import ExecutionOptions
-from valueshare.runs.progress import read_progress
 
 pytestmark = [
     pytest.mark.slow,
@@ -188,7 +188,7 @@ def test_a_worker_that_is_lost_too_often_is_reported_and_the_rest_goes_on(
     )
     assert read_progress(folder, "population-0").step == 3_000
     assert not valueshare.open_run(folder).finished
-    assert cli("resume", folder)[0] == 0  # here: the launcher is no part of a run
+    assert cli("resume", folder)[0] == 0  # here: the launcher is not part of a run
     assert_same_end(folder, long_run)
 
 
@@ -327,7 +327,7 @@ def test_an_atari_study(on_ray: tuple[str, ...], tmp_path: Path, cli: Cli) -> No
         eval_timesteps=100,
         replay_capacity=200,
     )
-    for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs:
+    for name, plan in atari_study("atari57", options, algorithms=("dqn", "dueling-dqn")).runs.items():
         here = starting.start(plan, tmp_path / "here" / name, "", ExecutionOptions(progress=False))
         there = valueshare.open_run(tmp_path / "there" / name)
         assert there.records.equals(here.records)
@@ -357,8 +357,8 @@ def test_the_tabular_sweep_with_a_node_killed(
     ray_cluster.remove_node(doomed, allow_graceful=False)
     _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
-    for name in ("runs", "norms"):
-        here, there = (pl.read_parquet(tmp_path / place / "records" / f"{name}.parquet") for place in ("here", "there"))
+    for name in ("records/runs.parquet", "report/tables/norms.parquet"):
+        here, there = (pl.read_parquet(tmp_path / place / name) for place in ("here", "there"))
         assert here.height > 0
         assert there.equals(here)
 

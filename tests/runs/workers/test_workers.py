@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import valueshare
+from valueshare.records import read_progress
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.progress import read_progress
 from valueshare.runs.storage.copies import finished_phases
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -153,7 +153,7 @@ def test_a_driver_that_is_killed_takes_its_workers_with_it(
     process.kill()
     assert gone(workers, seconds=60)
     assert not valueshare.open_run(folder).finished
-    assert cli("resume", folder)[0] == 0  # here: how many workers there were is no part of a run
+    assert cli("resume", folder)[0] == 0  # here: how many workers there were is not part of a run
     assert_same_agents(folder, long_run)
 
 

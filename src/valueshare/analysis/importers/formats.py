@@ -70,7 +70,7 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     config = read_config(folder)
     limit = SizeLimit() if limit is None else limit
     agents = read_agents(folder, limit)
-    tables = [table for table in read_tables(folder, limit=limit) if not table.is_empty()]
+    tables = [table for table in read_tables(folder, limit=limit, seconds=True) if not table.is_empty()]
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
     records = pl.concat(tables, how="diagonal_relaxed")
@@ -80,7 +80,7 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     ):
         for column in needed:
             if column not in table.columns:
-                raise InvalidInput(f"{folder / name} has no column {column!r}: it is no run's")
+                raise InvalidInput(f"{folder / name} has no column {column!r}: it is not of a run")
     unknown = records.join(agents, on="agent", how="anti").height
     if unknown:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
@@ -121,7 +121,7 @@ def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:
     except InvalidInput:
         raise
     except KeyError as error:
-        raise InvalidInput(f"{file} has no array {short(error)}: it is no evaluations.npz") from error
+        raise InvalidInput(f"{file} has no array {short(error)}: it is not an evaluations.npz") from error
     except (OSError, ValueError, EOFError, BadZipFile, NotImplementedError, zlib.error) as error:
         raise InvalidInput(f"{file} cannot be read: {short(error)}") from error
     if steps.dtype.kind not in "iuf" or results.dtype.kind not in "iuf":

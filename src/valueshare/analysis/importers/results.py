@@ -58,14 +58,19 @@ class Results(NamedTuple):
 
 
 def read_results(
-    paths: str | Path | Iterable[str | Path], metric: str = "score", *, max_result_size: int | str | None = None
+    paths: str | Path | Iterable[str | Path],
+    metric: str = "score",
+    *,
+    max_result_size: int | str | None = None,
+    repeated: bool = False,
 ) -> Results:
     """Read run folders and files, or folders of them, into one tidy table.
 
     Reads this package's run folders, finished or not; tidy CSV and Parquet (`environment, algorithm, seed, step,
     score`, and `k`, `optimizer` and other metrics where there are any); PFRL's `scores.txt`; Stable-Baselines3's
     `evaluations.npz`, without pickle. `metric` must be there. Sizes are read from the files' metadata first; more than
-    `max_result_size` (bytes, or a size like "4GB"; None: 2 GB) is refused.
+    `max_result_size` (bytes, or a size like "4GB"; None: 2 GB) is refused. An agent with the same settings and seed in
+    two of them is refused too, unless agents may be `repeated`: their column `source` tells them apart.
     """
     limit = SizeLimit(max_result_size)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -87,9 +92,9 @@ def read_results(
         about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     _one_protocol(about)
     shards = _shards(about)
-    notes += [*_other_settings(about), *_missing_shards(shards)]
     whole = pl.concat(tables, how="diagonal_relaxed")
-    _each_once(whole)
+    _each_once(whole, repeated=repeated)
+    notes += [*_other_settings(about, apart=not repeats(whole).is_empty()), *_missing_shards(shards)]
     _one_table(shards)
     if whole[metric].is_null().all():
         names = str(found[0]) if len(found) == 1 else f"{found[0]} and {len(found) - 1} more"
@@ -105,7 +110,7 @@ def _sources(path: Path) -> list[Path]:
         if path.name in FILES or path.suffix in TABLES:
             return [path]
         kinds = ", ".join((*FILES, *TABLES))
-        raise InvalidInput(f"{path} is no file of results: give a run folder, or one of {kinds}")
+        raise InvalidInput(f"{path} is not a file of results: give a run folder, or one of {kinds}")
     if not path.is_dir():
         raise InvalidInput(f"{path} does not exist: give a run folder or a file of results")
     if (path / "agents.parquet").is_file():
@@ -199,9 +204,10 @@ def _one_protocol(about: Sequence[Source]) -> None:
                 )
 
 
-def _other_settings(about: Sequence[Source]) -> list[str]:
+def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
     """Runs of one environment that were trained with different settings: noted, not refused."""
     notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
+    group = "each is a group" if apart else "where algorithm and k are the same, they count as one group"
     for source in about:
         for env, own in source.settings.items():
             path, known = first.setdefault(env, (source.path, own))
@@ -210,8 +216,7 @@ def _other_settings(about: Sequence[Source]) -> list[str]:
             if own != known:
                 notes.append(
                     f"{source.path} was trained with other settings on {env} than {path} "
-                    f"({_differs(own, known)}): where algorithm and k are the same, they count "
-                    "as one group"
+                    f"({_differs(own, known)}): {group}"
                 )
     return notes
 
@@ -224,13 +229,24 @@ def _differs(one: Any, other: Any) -> str:
     return f"{json.dumps(one)}, not {json.dumps(other)}"
 
 
-def _each_once(table: pl.DataFrame) -> None:
-    keys = [name for name in (*RUN, "step") if name in table.columns and name != "optimizer"]
+def repeats(table: pl.DataFrame, *within: str) -> pl.DataFrame:
+    """The rows of agents that are there more than once, or more than once within groups."""
+    keys = [*within, *_identity(table)]
     twice = pl.struct(keys).is_duplicated()
     if "optimizer" in table.columns:  # an unknown one may be any
         alike = pl.struct(*keys, "optimizer").is_duplicated()
         twice &= alike | pl.col("optimizer").is_null().any().over(keys)
-    again = table.filter(twice).sort(keys)
+    return table.filter(twice)
+
+
+def _identity(table: pl.DataFrame) -> list[str]:
+    return [name for name in (*RUN, "step") if name in table.columns and name != "optimizer"]
+
+
+def _each_once(table: pl.DataFrame, *, repeated: bool) -> None:
+    """Refuse agents that are there twice; where they may be `repeated`, those that are twice in one source."""
+    keys = _identity(table)
+    again = repeats(table, *(("source",) if repeated else ())).sort(keys)
     if again.is_empty():
         return
     row = again.row(0, named=True)

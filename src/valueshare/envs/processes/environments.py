@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.children import Child
-from valueshare.envs.base import Actions, EnvironmentSpec, Seeds, StepResult, as_keys
+from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys
 from valueshare.envs.processes import child
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.envs.step_arrays import StepArrays
@@ -21,7 +21,7 @@ PATIENCE = 0.1  # seconds between checks that the process is alive
 END_SECONDS = 5.0  # for steps under way, when something has failed
 
 
-class EnvironmentProcess:
+class EnvironmentProcess(Environments):
     """E environments that step whenever actions are in the memory that both processes share.
 
     Whoever writes them there by other means than `send` adds to `requested`.
@@ -79,10 +79,6 @@ class EnvironmentProcess:
         final[step.ended] = step.final_observation[step.ended]
         truncated = step.ended & ~step.terminated
         return StepResult(step.observation, step.reward, step.terminated, truncated, final)
-
-    def step(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> StepResult:
-        self.send(actions, active)
-        return self.receive()
 
     def wait(self, steps: int, poll: Callable[[], None] = lambda: None) -> None:
         """Until `steps` steps are made and counted (see `requested`); calls `poll` now and then."""

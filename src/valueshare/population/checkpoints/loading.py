@@ -3,11 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import polars as pl
-from safetensors.torch import load_file
-from torch import Tensor
+from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import (
@@ -24,54 +20,27 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class StoredSegment(NamedTuple):
-    """The transitions that a phase added to replay."""
-
-    columns: dict[str, Tensor]
-    frames: list[Path]  # files of packed frames, to be loaded one at a time
-
-
-class Checkpoint(NamedTuple):
-    """A population as it was after `phase`."""
-
-    phase: int
-    state: dict[str, Tensor]
-    segments: list[StoredSegment]  # of replay, oldest first
-    records: list[pl.DataFrame]  # of all phases so far
-
-
 class EarlierEnd(Exception):
     """A checkpoint is the end of a run that was extended since."""
 
 
-def load_latest(
+def latest_checkpoint(
     paths: CheckpointPaths, fingerprint: Mapping[str, Any], extended_from: Sequence[int] = ()
-) -> Checkpoint | None:
-    """The newest checkpoint whose every checksum is right; None where there is none at all.
+) -> dict[str, Any] | None:
+    """The manifest of the newest checkpoint whose every checksum is right; None where there is none at all.
 
     The last phase of a run stores no replay. If the run was extended since, from one of these numbers of steps, that
     phase is run again from the checkpoint before it: it gives the same numbers, and all the steps of a phase.
     """
 
-    def load(body: dict[str, Any]) -> Checkpoint:
+    def verified(body: dict[str, Any]) -> dict[str, Any]:
         check_fingerprint(body["fingerprint"], fingerprint, extended_from)
         if is_earlier_end(body, fingerprint, extended_from):
             raise EarlierEnd
         verify_all(paths, body)
-        return Checkpoint(
-            phase=body["phase"],
-            state=load_file(paths.state(body["phase"])),
-            segments=[
-                StoredSegment(
-                    load_file(paths.checkpoints / segment["file"]),
-                    [paths.checkpoints / name for name in segment.get("frames", {})],
-                )
-                for segment in body["segments"]
-            ],
-            records=[pl.read_parquet(paths.root / "records" / name) for name in body["records"]],
-        )
+        return body
 
-    return _newest(paths, load)
+    return _newest(paths, verified)
 
 
 def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | None:

@@ -1,9 +1,7 @@
 """Saving: a finished phase is committed, and files that no checkpoint needs are deleted."""
 
-import io
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from valueshare.population.checkpoints.files import (
     phase_of,
     read_manifest,
 )
+from valueshare.records import write_table
 from valueshare.replay.packing import FrameFile
 from valueshare.schema import FORMAT, body_checksum
 
@@ -49,19 +48,6 @@ class Added(NamedTuple):
     frames: Iterable[FrameFile] = ()  # asked for a file when the one before it is on the disk
 
 
-class Saved(NamedTuple):
-    """The cost of a checkpoint."""
-
-    seconds: float
-    frame_bytes: int  # 0 where observations are no images
-    packed_bytes: int  # what they take on the disk
-
-    @property
-    def ratio(self) -> float:
-        """By how much frames shrank; 1 where there are none."""
-        return self.frame_bytes / self.packed_bytes if self.packed_bytes else 1.0
-
-
 def save(
     paths: CheckpointPaths,
     phase: int,
@@ -69,43 +55,34 @@ def save(
     state: Mapping[str, Tensor],
     records: pl.DataFrame,
     added: Added | None,
-) -> Saved:
+) -> None:
     """Commit a phase, then delete what neither it nor the checkpoint before it needs.
 
     `added` is None for the last phase of a run. Segments of replay that end before the oldest live
     transition are done with.
     """
-    began = time.perf_counter()
     refuse_links(paths.root, f"checkpoints/{paths.name}", f"records/{paths.records(phase).name}")
     with _all_or_nothing(paths, phase):
         before = _manifest_before(paths, phase)
         for directory in (paths.checkpoints, paths.root / "records"):
             directory.mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        records.write_parquet(buffer)
-        earlier_records = {} if before is None else before["records"]
+        earlier = {"records": {}, "segments": []} if before is None else before
         segments: list[dict[str, Any]] = []
-        frame_bytes = packed_bytes = 0
         if added is not None:
-            earlier = [] if before is None else before["segments"]
-            own, frame_bytes, packed_bytes = _write_replay(paths, phase, added)
-            segments = [*(s for s in earlier if s["end"] > added.oldest), own]
+            live = [segment for segment in earlier["segments"] if segment["end"] > added.oldest]
+            segments = [*live, _write_replay(paths, phase, added)]
         body = {
             "format": FORMAT,
             "phase": phase,
             "fingerprint": fingerprint,
             "state": {paths.state(phase).name: write_whole(paths.state(phase), safetensors_bytes(state))},
             "segments": segments,
-            "records": {
-                **earlier_records,
-                paths.records(phase).name: write_whole(paths.records(phase), [buffer.getbuffer()]),
-            },
+            "records": {**earlier["records"], paths.records(phase).name: write_table(paths.records(phase), records)},
         }
         text = json.dumps({"checksum": body_checksum(body), **body}, indent=1)
         write_whole(paths.manifest(phase), [text.encode()])
     kept = [manifest for manifest in (before, body) if manifest is not None]
     remove_files(paths.checkpoints, _unneeded(paths, kept))
-    return Saved(time.perf_counter() - began, frame_bytes, packed_bytes)
 
 
 def prepare(paths: CheckpointPaths) -> None:
@@ -147,18 +124,14 @@ def _manifest_before(paths: CheckpointPaths, phase: int) -> dict[str, Any] | Non
         ) from damage
 
 
-def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> tuple[dict[str, Any], int, int]:
-    """The manifest's entry for the segment; bytes of its frames, before packing and after."""
+def _write_replay(paths: CheckpointPaths, phase: int, added: Added) -> dict[str, Any]:
+    """The manifest's entry for the segment."""
     digest = write_whole(paths.replay(phase), safetensors_bytes(added.columns))
     frames: dict[str, str] = {}
-    frame_bytes = packed_bytes = 0
     for number, file in enumerate(added.frames):
-        path, tensors = paths.frames(phase, number), {"data": file.data, "chunks": file.chunks}
-        frames[path.name] = write_whole(path, safetensors_bytes(tensors))
-        frame_bytes += file.raw_bytes
-        packed_bytes += file.data.nbytes
-    own = {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
-    return own, frame_bytes, packed_bytes
+        path = paths.frames(phase, number)
+        frames[path.name] = write_whole(path, safetensors_bytes(file._asdict()))
+    return {"file": paths.replay(phase).name, "digest": digest, "end": added.end, "frames": frames}
 
 
 @contextmanager

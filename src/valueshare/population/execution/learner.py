@@ -16,15 +16,7 @@ import torch
 from valueshare.learning.randomness import integers
 from valueshare.population.execution.buffers import ShapeAndType, packed
 from valueshare.population.execution.cuda_graphs import GraphedStep, new_stream
-from valueshare.population.learn import (
-    copy_weights,
-    learn,
-    learn_from,
-    measure_values_on,
-    sample,
-    update_counter,
-    update_target,
-)
+from valueshare.population.learn import copy_weights, learn, sample, update_counter, update_target
 from valueshare.population.networks import Tensors
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
@@ -116,17 +108,10 @@ def make_learner(
                 staged.copy_(values)
 
     def learn_step() -> None:
-        if batch is None:
-            learn(population, state)
-        else:
-            learn_from(population, state, batch, step)
+        learn(population, state, batch, None if batch is None else step)
 
     def update_target_step() -> None:
-        if batch is not None and on_host:
-            copy_weights(online, state.target)
-            measure_values_on(population, state, batch)
-        else:
-            update_target(population, state, history)
+        update_target(population, state, history, batch if on_host else None)
 
     def sync_actor_step() -> None:
         copy_weights(online, actor)

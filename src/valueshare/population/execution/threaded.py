@@ -21,28 +21,14 @@ from valueshare.population.execution.groups import (
     send_actions,
     store_last_step,
 )
-from valueshare.population.execution.learner import Learner, is_due, update_due
+from valueshare.population.execution.learner import is_due, update_due
 from valueshare.population.loop import OnStep
-from valueshare.population.state import Population
 
 POLL_SECONDS = 0.1  # between checks for signals, which a lock alone would not let through
 
 
 class _Cancelled(Exception):
     """Another group has failed."""
-
-
-class Locks:
-    """Locks for work that only one group may do at a time."""
-
-    def __init__(self, population: Population, groups: int) -> None:
-        unlocked: AbstractContextManager[object] = nullcontext()
-        # On a CPU all groups compute with one module, which holds one group's weights at a time.
-        on_cpu = groups > 1 and population.device.type == "cpu"
-        self.computing = threading.Lock() if on_cpu else unlocked
-        # Gymnasium environments are third-party Python code, which may not be thread-safe.
-        third_party = groups > 1 and population.env.backend == "gymnasium"
-        self.stepping = threading.Lock() if third_party else unlocked
 
 
 class UpdateBarrier:
@@ -103,8 +89,15 @@ def run_threaded(
     grouped: GroupedPopulation, steps: range, streams: Streams, on_step: OnStep, episodes: TrainingEpisodes | None
 ) -> None:
     """The steps of all groups, after `streams.begin`; this thread alone calls `on_step`."""
-    population, learner = grouped.population, grouped.learner
-    settings = population.settings
+    population, learner, groups = grouped.population, grouped.learner, grouped.groups
+    settings, on_cpu = population.settings, population.device.type == "cpu"
+    # Sampling on the host takes a while, so it comes when the environments are running.
+    arrives_late = learner.sample_on_host is not None and population.device.type == "cuda"
+    # Work that only one group may do at a time. On a CPU all groups compute with one module, which holds one group's
+    # weights at a time. Gymnasium environments are third-party Python code, which may not be thread-safe.
+    unlocked: AbstractContextManager[object] = nullcontext()
+    computing = threading.Lock() if len(groups) > 1 and on_cpu else unlocked
+    stepping = threading.Lock() if len(groups) > 1 and population.env.backend == "gymnasium" else unlocked
 
     def update(t: int) -> None:
         with streams.joint():
@@ -113,67 +106,46 @@ def run_threaded(
                 learner.sync_actor()
             update_due(learner, settings, t, on_release=streams.release)
 
-    barrier = UpdateBarrier(len(grouped.groups), update)
-    locks = Locks(population, len(grouped.groups))
+    barrier = UpdateBarrier(len(groups), update)
     threads = torch.get_num_threads()
 
-    def run_one(group: Group, on_step: OnStep) -> None:
-        with streams.of(group):
-            _run_group(group, learner, steps, barrier, locks, on_step, episodes)
+    def run_group(group: Group, on_step: OnStep) -> None:
+        with computing:
+            choose_actions(group)
+        for t in steps:
+            due = is_due(settings, t)
+            on_step(t)
+            barrier.check()
+            if due and not arrives_late:
+                barrier.arrive(t)
+            send_actions(group)
+            if due and arrives_late:
+                barrier.arrive(t)
+            with stepping:
+                result = group.environments.receive()
+            group.buffers.fill(result)
+            if due:
+                barrier.wait(t)
+            with computing:
+                if t + 1 < steps.stop:
+                    choose_and_store(group)
+                else:
+                    store_last_step(group)
+            if episodes is not None:
+                episodes.step(group.agents, result)
 
     def run_in_thread(group: Group) -> None:
-        with barrier.cancel_on_failure():
-            if population.device.type == "cpu":
+        with barrier.cancel_on_failure(), streams.of(group):
+            if on_cpu:
                 torch.set_num_threads(threads)  # or sums would be divided differently
-            run_one(group, lambda step: None)
+            run_group(group, lambda step: None)
 
-    first, *others = grouped.groups
+    first, *others = groups
     pool = ThreadPoolExecutor(max(1, len(others)), "valueshare-group")
     with pool, barrier.cancel_on_failure():
         running = [pool.submit(run_in_thread, group) for group in others]
-        run_one(first, on_step)
+        with streams.of(first):
+            run_group(first, on_step)
         while wait(running, POLL_SECONDS).not_done:
             on_step(steps[-1])
     barrier.raise_failure()
-
-
-def _run_group(
-    group: Group,
-    learner: Learner,
-    steps: range,
-    barrier: UpdateBarrier,
-    locks: Locks,
-    on_step: OnStep,
-    episodes: TrainingEpisodes | None,
-) -> None:
-    """The steps of one group."""
-    buffers, population = group.buffers, group.population
-    # Sampling on the host takes a while, so it comes when the environments are running.
-    arrives_late = learner.sample_on_host is not None and population.device.type == "cuda"
-
-    def arrive(t: int) -> None:
-        if is_due(population.settings, t):
-            barrier.arrive(t)
-
-    with locks.computing:
-        choose_actions(group)
-    for t in steps:
-        on_step(t)
-        barrier.check()
-        if not arrives_late:
-            arrive(t)
-        send_actions(group)
-        if arrives_late:
-            arrive(t)
-        with locks.stepping:
-            result = group.environments.receive()
-        buffers.fill(result)
-        if is_due(population.settings, t):
-            barrier.wait(t)
-        with locks.computing:
-            if t + 1 < steps.stop:
-                choose_and_store(group)
-            else:
-                store_last_step(group)
-        if episodes is not None:
-            episodes.step(group.agents, result)

@@ -1,10 +1,8 @@
 """Figures of populations: a quantity against k, and learning curves.
 
-The tables are those of `valueshare.analysis.aggregate.mean_intervals`: `mean, ci95_low, ci95_high` beside `k`, and
+The tables are those of `valueshare.analysis.intervals.mean_intervals`: `mean, ci95_low, ci95_high` beside `k`, and
 beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed), nothing is shaded.
 """
-
-from collections.abc import Sequence
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -45,14 +43,6 @@ def against_k(table: pl.DataFrame, column: str) -> Figure:
     return figure
 
 
-def learning_curves(curves: pl.DataFrame, ks: Sequence[float] = ()) -> Figure:
-    """Evaluation scores along training, a line for each of these k; without any, for each of `curves_shown`."""
-    with style.house_style():
-        figure, (axes,) = _panels(1)
-        _draw_curves(axes, curves, ks)
-    return figure
-
-
 def curves_shown(table: pl.DataFrame) -> list[float]:
     """The k of the paper's choice that the table has; all of its own where it has fewer than three of them."""
     own = table["k"].unique().sort().to_list()
@@ -81,8 +71,8 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
     axes.set(xlabel=K_LABEL, ylabel=label)
 
 
-def _draw_curves(axes: Axes, curves: pl.DataFrame, ks: Sequence[float] = ()) -> None:
-    for k in ks or curves_shown(curves):
+def _draw_curves(axes: Axes, curves: pl.DataFrame) -> None:
+    for k in curves_shown(curves):
         line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
         look = style.look("ib-dqn", k)  # as in every other figure
         style.band(axes, line, "step", look.colour, BAND)

@@ -91,6 +91,7 @@ class Look(NamedTuple):
         return self.line == other.line and _apart(self.colour, other.colour) < LEAST_APART
 
 
+RUN = "run"  # in a name like a setting, and the last of them: one of several runs of the same agents
 _COLOURS = {
     "dqn": BLUE,
     "dueling-dqn": SKY,
@@ -102,7 +103,7 @@ _COLOURS = {
     "ib-iqn": INK,  # k = n
 }
 _AT_ONE = {"ib-dqn": ORANGE, "ib-double-dqn": "#C9A227", "ib-iqn": "#8A8A8A"}  # k = 1
-_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer'))})=\S+)+$")
+_SETTINGS = re.compile(rf"( ({'|'.join((*AGENT_SETTINGS, 'optimizer', RUN))})=\S+)+$")
 _OTHERS = ("#332288", "#117733", "#882255", "#999933", "#44AA99", "#AA4499", "#6699CC", "#661100")
 _SPARE = (*_OTHERS, "#EE3377", "#6A3D9A", "#B8860B", "#4D4D4D", "#00A2C7", "#7CB342")
 
@@ -116,7 +117,8 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     name, setting = split_settings(algorithm)
     label = algorithm_label(name, k, n)
     if setting:  # one of several that differ in it
-        label = f"{label} with {setting_text(setting)}"
+        swept, _, run = f" {setting}".partition(f" {RUN}=")
+        label += (f" with {setting_text(swept.strip())}" if swept else "") + (f", run {run}" if run else "")
     if setting or algorithm not in _COLOURS:
         colour = _OTHERS[crc32(algorithm.encode()) % len(_OTHERS)]
     elif algorithm not in _AT_ONE:
@@ -169,6 +171,12 @@ def split_settings(algorithm: str) -> tuple[str, str]:
     return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")
 
 
+def without_settings(algorithm: str) -> str:
+    """A name without the settings after it, but with its run."""
+    name, settings = split_settings(algorithm)
+    return " ".join([name, *(one for one in settings.split() if one.startswith(f"{RUN}="))])
+
+
 def setting_text(setting: str) -> str:
     """Settings of a name in words: step size 0.1 and beta 0.5."""
     return setting.replace(" ", " and ").replace("_", " ").replace("=", " ")
@@ -200,6 +208,13 @@ def draw_line(axes: Axes, x: pl.Series, y: Any, style: Look, label: str = "", **
     """A line in the look of its algorithm; a line of one point is drawn as a dot."""
     look: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "label": label or style.label}
     axes.plot(x, y, marker="o" if len(x) == 1 else "", **look, **more)
+
+
+def symlog_k_axis(axes: Axes, ks: list[float]) -> None:
+    """A symmetric log axis of k, linear up to the smallest k above 0, with every k written."""
+    axes.set_xscale("symlog", linthresh=min((k for k in ks if k > 0), default=1.0))
+    axes.set_xticks(ks, [f"{k:g}" for k in ks])
+    axes.minorticks_off()
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

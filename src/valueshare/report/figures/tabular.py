@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from valueshare.report.figures.style import BLUE, GREEN, GREY, RED, house_style
+from valueshare.report.figures.gains import Line, Panel, gain_panels
+from valueshare.report.figures.style import BLUE, GREEN, RED, Look, house_style, symlog_k_axis
 
 CASE = "step_reward"
 
@@ -18,29 +20,18 @@ def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str 
     One column per (title, table) pair, one row per case (step reward); the tables are those of
     `valueshare.analysis.tuned.tuned_increase`.
     """
-    cases = columns[0][1][CASE].unique(maintain_order=True).to_list()
-    regimes = sorted(columns[0][1]["regime"].unique())
-    colours = mpl.colormaps["viridis"]([0.85 * i / max(1, len(regimes) - 1) for i in range(len(regimes))])
-    with house_style():
-        figure = Figure(figsize=(3.6 * len(columns), 2.6 * len(cases)), layout="constrained")
-        grid = figure.subplots(len(cases), len(columns), sharex=True, sharey="row", squeeze=False)
-        for row, case in zip(grid, cases, strict=True):
-            for axes, (title, table) in zip(row, columns, strict=True):
-                axes.axhline(0, color=GREY, linewidth=0.8)
-                of_case = table.filter(pl.col(CASE).eq_missing(case))
-                for regime, colour in zip(regimes, colours, strict=True):
-                    line = of_case.filter(pl.col("regime") == regime).sort("k")
-                    style = {"color": colour, "label": f"{regime:,} timesteps"}
-                    axes.plot(line["k"], line["increase_percent"], marker="o", **style)
-                    ends = line["ci95_low"], line["ci95_high"]
-                    axes.fill_between(line["k"], *ends, color=colour, alpha=0.18, lw=0)
-                _k_axis(axes, of_case["k"].unique().sort().to_list())
-                axes.set_title(title if case is None else f"{case:g} per step · {title}")
-            row[0].set_ylabel(f"{measure}: increase over\nk = {min(of_case['k']):g}, in %")
-        for axes in grid[-1]:
-            axes.set_xlabel("mean-scaling coefficient k (symlog)")
-        grid[0, 0].legend(loc="upper left")
-    return figure
+    first = columns[0][1]
+    regimes = sorted(first["regime"].unique())
+    shades = mpl.colormaps["viridis"]([0.85 * i / max(1, len(regimes) - 1) for i in range(len(regimes))])
+    looks = [Look(f"{regime:,} timesteps", to_hex(shade)) for regime, shade in zip(regimes, shades, strict=True)]
+
+    def panel(case: float | None, title: str, table: pl.DataFrame) -> Panel:
+        own = table.filter(pl.col(CASE).eq_missing(case)).rename({"increase_percent": "gain"})
+        lines = [Line(look, own.filter(regime=regime)) for regime, look in zip(regimes, looks, strict=True)]
+        return Panel(title if case is None else f"{case:g} per step · {title}", lines)
+
+    rows = [[panel(case, *column) for column in columns] for case in first[CASE].unique(maintain_order=True)]
+    return gain_panels(rows, "k", f"{measure}: increase over\nk = {min(first['k']):g}, in %")
 
 
 def norm_reduction(norms: pl.DataFrame) -> Figure:
@@ -66,7 +57,7 @@ def norm_reduction(norms: pl.DataFrame) -> Figure:
                 axes.set(title=f"{prefix}k = {k:g}", xlabel="timesteps")
             last = of_case.filter(pl.col("step") == pl.col("step").max()).sort("k")
             _norm_lines(row[-1], last, "k", lines)
-            _k_axis(row[-1], ks[:1] + ks[1::2] if len(ks) > 6 else ks)  # a narrow panel
+            symlog_k_axis(row[-1], ks[:1] + ks[1::2] if len(ks) > 6 else ks)  # a narrow panel
             row[-1].set(title=f"{prefix}at the end", xlabel="k (symlog)")
             row[0].set_ylabel("mean norm over states")
             row[0].set_ylim(bottom=0)
@@ -80,10 +71,3 @@ def _norm_lines(axes: Axes, table: pl.DataFrame, x: str, lines: Sequence[tuple[s
         half = 1.96 * table[f"{column}_error"].fill_null(0)
         low, high = table[column] - half, table[column] + half
         axes.fill_between(table[x], low, high, color=colour, alpha=0.18, lw=0)
-
-
-def _k_axis(axes: Axes, ks: list[float]) -> None:
-    positive = [k for k in ks if k > 0]
-    axes.set_xscale("symlog", linthresh=min(positive, default=1.0))
-    axes.set_xticks(ks, [f"{k:g}" for k in ks])
-    axes.minorticks_off()

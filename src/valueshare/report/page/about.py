@@ -1,27 +1,26 @@
 """The runs of a report: agents, settings, machine, libraries, and the command to repeat them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from valueshare.analysis.aggregate import mean_intervals
 from valueshare.analysis.importers.results import Results, Source
-from valueshare.analysis.run_values import final_scores, run_auc
+from valueshare.analysis.intervals import mean_intervals
+from valueshare.analysis.run_values import diverged, final_scores, run_auc
 from valueshare.analysis.tidy import AGENT_SETTINGS
-from valueshare.report.data import ReportData, diverged
+from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game, millions, seed_count
 from valueshare.report.figures.style import look
-from valueshare.report.findings import Interval, number, written
+from valueshare.report.findings import ENDS, Interval
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
+from valueshare.report.page.tables import interval_cell
 from valueshare.report.tables import FINAL
 from valueshare.runs.provenance import DEVIATIONS
 from valueshare.text import how_many
 
-MADE_WITH = ("valueshare", "commit", "machine", "libraries")
 ORIGIN = ("valueshare", "commit", "python", "machine", "libraries", "started", "finished")
 SOURCES = {"run": "a run folder", "table": "a tidy table", "pfrl": "PFRL", "stable-baselines3": "Stable-Baselines3"}
 PROTOCOL = "atari_protocol"
@@ -52,23 +51,6 @@ def subtitle(data: ReportData) -> str:
     )
 
 
-def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """The shortest last components that tell folders apart: pages go to other people."""
-    longest = max((len(Path(path).parts) for path in paths), default=1)
-    for count in range(1, longest + 1):
-        names = {path: "/".join(Path(path).parts[-count:]) for path in paths}
-        if len(set(names.values())) == len(names):
-            return names
-    return {path: path for path in paths}
-
-
-def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
-    """Notes with the short names of folders in them."""
-    for path in sorted(names, key=len, reverse=True):
-        notes = [note.replace(path, names[path]) for note in notes]
-    return list(notes)
-
-
 def deviations(results: Results) -> list[str]:
     """Deviations from published settings, as the runs of a study have recorded them."""
     origins = (source.provenance or {} for source in results.about)
@@ -87,15 +69,6 @@ def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) ->
     every = elements.details("Every agent", name="every-agent", rows="agent-rows")
     reading = elements.paragraph(f"AUC: the mean of all evaluations. {FINAL}", "small")
     return [*parts, "<h3>The agents</h3>", reading, table, every]
-
-
-def made_section(
-    command: str, settings: Mapping[str, Any], origin: Mapping[str, Any], *before: str, name: str = ""
-) -> str:
-    """The section on how a study was made; `before` comes before its settings."""
-    about = {key: origin[key] for key in MADE_WITH if key in origin}
-    shown = elements.settings_table({**settings, **about})
-    return elements.section("How it was made", elements.code(command), *before, shown, name=name)
 
 
 def agent_rows(data: ReportData) -> dict[str, Any]:
@@ -139,29 +112,22 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
         "diverged": seed.filter(diverged(table)).n_unique(),
     }
     rows = table.group_by(by).agg(**counts)
+    mean = ("mean", *ENDS)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
-        interval = pl.concat_list("mean", "ci95_low", "ci95_high").alias(name)
-        rows = rows.join(means.select(*by, interval), on=by)
+        rows = rows.join(means.select(*by, pl.struct(mean).alias(name)), on=by)
     known = {tuple(row[name] for name in by): row for row in rows.to_dicts()}
     return [
         [
             *(Cell("", game(env)), v.look.label, Cell(f"{row['k_number']:g}", row["k_number"])),
-            *(row["seeds"], row["last"], _mean(*row["auc"]), _mean(*row["final"]), row["diverged"]),
+            *(row["seeds"], row["last"]),
+            *(interval_cell(Interval.of(row[name], mean), sign=False) for name in ("auc", "final")),
+            row["diverged"],
         ]
         for env in data.envs
         for v in data.variants
         if (row := known.get((env, v.algorithm, v.k))) is not None
     ]
-
-
-def _mean(mean: float | None, low: float | None, high: float | None) -> Cell:
-    if mean is None:
-        return Cell("–", None)
-    if low is None:
-        return Cell(number(mean), mean)
-    value, _, ends = written(Interval(mean, low, high), sign=False).partition(" ")
-    return Cell(f'<span class="number">{value}</span><small>{ends}</small>', mean)
 
 
 def _source(source: Source, name: str) -> list[str]:

@@ -7,9 +7,6 @@ nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
 import base64
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
-from itertools import combinations_with_replacement
-from math import factorial, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,22 +16,21 @@ from numpy.typing import NDArray
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.resampling import intervals
 from valueshare.analysis.scales import ScoreScale
+from valueshare.analysis.tidy import VARIANT
 from valueshare.report.data import ReportData
-from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import Variant, game
-from valueshare.report.figures.style import look, split_settings
-from valueshare.text import how_many, k_text
+from valueshare.report.figures.style import RUN
+from valueshare.report.page.curve_names import MAX_RUNS, Key, curve_names, single_runs
+from valueshare.text import how_many
 
 Floats = NDArray[np.float64]
-Runs = dict[tuple[str, float], Floats]  # of one metric and environment, by algorithm and k: [runs, steps]
+Agents = dict[Key, Floats]  # of one metric and environment: [agents, steps]
 
 NONE = 65_535
 LEVELS = 65_534
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
-EXACT = 6  # seeds up to which every resample is counted, and none is drawn
-MAX_SHOWN = 9  # lines at first; the others are a click away
-CLOCK = "seconds"  # the column of the time since the start of the run, where a table has it
+CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
 
 
@@ -48,14 +44,14 @@ class Packed(NamedTuple):
 class _Pack:
     """Rows of numbers, one after the other, each with its own scale."""
 
-    def __init__(self, who: Sequence[Variant]) -> None:
-        self.numbers = {(v.algorithm, v.k): number for number, v in enumerate(who)}
+    def __init__(self, who: Sequence[Key]) -> None:
+        self.numbers = {key: number for number, key in enumerate(who)}
         self.values: list[NDArray[np.uint16]] = []
         self.scales: list[tuple[float, float]] = []
         self.grids: list[list[int]] = []
         self.size = 0
 
-    def add(self, who: tuple[str, float], rows: Floats, count: str, seeds: int = 0) -> list[Any]:
+    def add(self, who: Key, rows: Floats, count: str, seeds: int = 0) -> list[Any]:
         """Add a curve, NaN where there is nothing: mean, low, high, and then its seeds.
 
         Returns the panel's entry: [variant, first row, its offset, "5 seeds", rows of seeds].
@@ -86,33 +82,39 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> Packed:
     The page shows the curves of the `first` ones before the reader chooses.
     """
     metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
-    pack, notes, views = _Pack(data.variants), list[str](), list[dict[str, Any]]()
+    of_env = {env: data.main.filter(pl.col("env") == env) for env in data.envs}
+    runs = {env: single_runs(data, rows) for env, rows in of_env.items()}
+    named = curve_names(data, first)
+    pack = _Pack(named.keys)
+    notes, views = list[str](), list[dict[str, Any]]()
     if data.scale is not None and len(data.envs) > 1:
         views.append(_all_games(data, data.scale, pack))
         notes.append(data.scale.note)
-    of_env = {env: data.main.filter(pl.col("env") == env) for env in data.envs}
     numbers = sum(
-        rows.select("algorithm", "k", "seed").n_unique() * rows["step"].n_unique() for rows in of_env.values()
+        rows.select("algorithm", "k", "seed").n_unique() * rows["step"].n_unique() * (2 if runs[env] else 1)
+        for env, rows in of_env.items()
     )
     # Metrics are in their order of interest: seeds of the first ones, as long as there is room.
     with_seeds = list(metrics)[: max(0, ROOM - pack.size) // max(1, numbers)]
     for env, rows in of_env.items():
         steps = rows["step"].unique().sort().to_list()
-        curves = {m: _env_curves(_runs(rows, m, steps), m in with_seeds, pack) for m in metrics}
+        curves = {m: _env_curves(_agents(rows, m, steps, runs[env]), m in with_seeds, pack) for m in metrics}
         kept = {metric: own for metric, own in curves.items() if own}
         views.append({"label": game(env), "env": env, "grid": pack.grid(steps), "curves": kept})
-        if CLOCK in rows.columns and (clock := _clock(_runs(rows, CLOCK, steps), pack)):
+        if CLOCK in rows.columns and (clock := _clock(_agents(rows, CLOCK, steps, runs[env]), pack)):
             views[-1]["clock"] = clock
+    if len(data.runs) > MAX_RUNS and not data.runs_apart:
+        notes.append(f"Curves of single runs are not in the page: there are {len(data.runs)}, and room for {MAX_RUNS}.")
     _number_equal_labels(views)
     if left := [label for name, label in metrics.items() if name not in with_seeds]:
         names = ", ".join(left)
         notes.append(f"The seeds of {names} are not in the page: they would make it large.")
     notes.append(
-        "Lines are means over seeds and bands 95 % bootstrap intervals of them (all resamples "
-        f"of up to {EXACT} seeds, {BAND_RESAMPLES:,} of more)."
+        f"Lines are means over seeds and bands 95 % bootstrap intervals of them ({BAND_RESAMPLES:,} resamples)."
     )
     packed = {
-        "variants": _variants(data, first),
+        "variants": named.variants,
+        "runs": [{"label": f"run {name}", "chip": name, "on": data.runs_apart} for name in data.runs],
         "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
         "grids": pack.grids,
         "views": views,
@@ -136,19 +138,22 @@ def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
     return codes, low, unit
 
 
-def _runs(rows: pl.DataFrame, metric: str, steps: Sequence[int]) -> Runs:
-    """The runs of one environment by algorithm and k, as [runs, steps], NaN for nothing."""
+def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequence[str] = ()) -> Agents:
+    """The agents of one environment by algorithm and k, NaN for nothing; and once more by run, for some runs."""
     who = ["algorithm", "k", "seed"]
     value = pl.col(metric).cast(pl.Float64)
     known = rows.select(*who, "step", pl.when(value.is_finite()).then(value).alias(metric))
     wide = known.pivot("step", index=who, values=metric, aggregate_function="last").sort(who)
-    return {
-        (algorithm, k): own.select(map(str, steps)).to_numpy()
-        for (algorithm, k), own in wide.partition_by("algorithm", "k", as_dict=True).items()
-    }
+    missing = (pl.lit(None, pl.Float64).alias(str(step)) for step in steps if str(step) not in wide.columns)
+    groups = wide.with_columns(missing).partition_by(VARIANT, as_dict=True).items()
+    found: Agents = {(algorithm, k): own.select(map(str, steps)).to_numpy() for (algorithm, k), own in groups}
+    for run in runs:
+        of_run = _agents(rows.filter(pl.col(RUN) == run), metric, steps)
+        found |= {(*who[:2], run): values for who, values in of_run.items()}
+    return found
 
 
-def _env_curves(found: Runs, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
+def _env_curves(found: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
     groups = {who: runs for who, runs in found.items() if np.isfinite(runs).any()}
     curves = []
@@ -158,7 +163,7 @@ def _env_curves(found: Runs, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     return sorted(curves)
 
 
-def _clock(found: Runs, pack: _Pack) -> list[list[Any]]:
+def _clock(found: Agents, pack: _Pack) -> list[list[Any]]:
     """The wall clock of each variant at each step, in seconds: the mean over the runs that have it."""
     curves = []
     for who, runs in found.items():
@@ -179,42 +184,13 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
         places = [counts == count for counts in known]
         values = np.concatenate([own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()])
         ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
-        if 1 < count <= EXACT:
-            ends = exact_ends(values)
-        elif count > EXACT:
-            sizes = np.array([count])
-            ends = intervals(values, sizes, "run_mean", resamples=BAND_RESAMPLES, seed=0)
+        if count > 1:
+            ends = intervals(values, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
         three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
         firsts = np.cumsum([there.sum() for there in places])[:-1]
         for band, there, own in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
             band[:, there] = own
     return bands
-
-
-def exact_ends(values: Floats) -> tuple[Floats, Floats]:
-    """The ends of 95 % bootstrap intervals of means, over all resamples there are.
-
-    n values have (2n-1 choose n) different resamples, 126 for n = 5, with multinomial probabilities: fewer than one
-    would draw. Shapes: [C, n] -> [C], [C].
-    """
-    counts, chances = _all_resamples(values.shape[1])
-    # No matrix product: on ones this small the threads of BLAS only wait for each other.
-    means = np.einsum("ci,ri->cr", values, counts / values.shape[1])  # [C, R]
-    order = np.argsort(means, axis=1)
-    ranked, below = np.take_along_axis(means, order, axis=1), np.cumsum(chances[order], axis=1)
-    last = len(counts) - 1
-    at = [(below < share).sum(axis=1).clip(max=last)[:, None] for share in (0.025, 0.975)]
-    low, high = (np.take_along_axis(ranked, index, axis=1)[:, 0] for index in at)
-    return low, high
-
-
-@cache
-def _all_resamples(n: int) -> tuple[Floats, Floats]:
-    """How often each of n is drawn in every different resample, and their chances: [R, n], [R]."""
-    drawn = list(combinations_with_replacement(range(n), n))
-    counts = [[own.count(i) for i in range(n)] for own in drawn]
-    ways = [factorial(n) / prod(factorial(count) for count in row) for row in counts]
-    return np.array(counts, np.float64), np.array(ways) / n**n
 
 
 def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, Any]:
@@ -236,25 +212,6 @@ def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, An
         "grid": pack.grid(steps),
         "curves": {"score": curves},
     }
-
-
-def _variants(data: ReportData, first: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Names and colours; on at first are the `first`; without any, all, or of many k the paper's choice."""
-    crowded = len(data.variants) > MAX_SHOWN
-    chosen = curves_shown(data.sweep)[:MAX_SHOWN]
-    return [
-        {
-            "label": variant.look.label,
-            "group": look(variant.algorithm, None).label,
-            "chip": f"k = {k_text(variant.k)}" if variant.k else look(split_settings(variant.algorithm)[0]).label,
-            "colour": variant.look.colour,
-            "dash": variant.look.pattern,
-            "on": variant in first
-            if first
-            else not crowded or (variant.algorithm == data.swept and variant.k in chosen),
-        }
-        for variant in data.variants
-    ]
 
 
 def _number_equal_labels(views: list[dict[str, Any]]) -> None:

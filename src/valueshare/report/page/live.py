@@ -15,9 +15,12 @@ import polars as pl
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
-from valueshare.report.data import report_data
+from valueshare.records import PROGRESS, read_progress
+from valueshare.report.data import ReportData, report_data
 from valueshare.report.figure_registry import FIGURES, drawn_from
-from valueshare.report.page.results import Live, results_page, waiting_page
+from valueshare.report.findings import Verdict, find_verdict
+from valueshare.report.page.clips import Clip, Clips
+from valueshare.report.page.results import Live, headline, results_page, waiting_page
 from valueshare.result_files import read_parquet
 from valueshare.schema import read_config
 
@@ -29,10 +32,11 @@ SHARE = 0.2  # of a core, at most, is spent on pages
 
 
 class View(NamedTuple):
-    """A page and its version."""
+    """A page and its version, and a clip to show in it."""
 
     version: str
     content: bytes
+    clip: Clip | None = None
 
 
 class Follower:
@@ -46,29 +50,34 @@ class Follower:
         fetch: Callable[[], None] = lambda: None,
         named: Callable[[str], str] = lambda text: text,
         limit: str | None = None,
+        clips: Clips | None = None,
     ) -> None:
         """`fetch` is called before every check; `named` replaces a copy's folder by its address.
 
-        Results that take more memory than `limit` (None: 2 GB) are refused.
+        Results that take more memory than `limit` (None: 2 GB) are refused. `clips` renders those of the newest agents.
         """
         self.paths = check(paths)
         self.resamples = resamples
-        self.fetch, self.named, self.limit = fetch, named, limit
+        self.fetch, self.named, self.limit, self.clips = fetch, named, limit, clips
         self.seen = ""
         self.view = self._waiting("0", "Reading the records.")
 
     def follow(self, stop: Event) -> None:
         """Check until `stop` is set; after a page, wait in proportion to the time it took."""
+        due = 0.0
         while not stop.is_set():
             began = time.monotonic()
             try:
-                self.refresh()
+                if began >= due:
+                    self.refresh()
+                self.show_clip()
             except Exception as error:  # the page before it stays, and the next phase may fix it
                 print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
                 return
-            took = time.monotonic() - began
-            stop.wait(max(POLL_SECONDS, took * (1 / SHARE - 1)))
+            if began >= due:
+                due = began + (time.monotonic() - began) / SHARE
+            stop.wait(POLL_SECONDS)
 
     def refresh(self) -> bool:
         """Build the page again if the runs' files have changed; returns whether they have."""
@@ -78,14 +87,24 @@ class Follower:
             return False
         self.seen = now
         try:
-            results = read_results(self.paths, max_result_size=self.limit)
+            results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
             return True
-        done = progress(results)
-        text = live_page(results, Live(now, _message(self.paths, done), done), self.resamples)
-        self.view = View(now, text.encode())
+        done, data = progress(results), report_data(results, self.resamples)
+        verdict = find_verdict(data)
+        text = live_page(results, Live(now, _message(self.paths, done), done), data, verdict)
+        self.view = View(now, text.encode(), self.view.clip)
+        if self.clips is not None:
+            first = headline(verdict)
+            self.clips.want(results, data, data.variants[0] if first is None else first.x)
         return True
+
+    def show_clip(self) -> None:
+        """Show the newest clip that is ready, if there are any."""
+        if self.clips is not None:
+            self.clips.poll()
+            self.view = self.view._replace(clip=self.clips.now)
 
     def _waiting(self, version: str, message: str, title: str = "Reading the records") -> View:
         """A page without results, which asks for the next one as the others do."""
@@ -107,9 +126,9 @@ def check(paths: Sequence[Path]) -> list[Path]:
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """A checksum of names, sizes and times of the files of records, and of manifests.
+    """A checksum of names, sizes and times of files of records and manifests, and of the number of timed evaluations.
 
-    A phase counts when its manifest is there, which comes after its records.
+    A phase counts when its manifest is there, which comes after its records. The time of its evaluation comes last.
     """
     found = []
     for path in paths:
@@ -121,16 +140,18 @@ def fingerprint(paths: Sequence[Path]) -> str:
                 except FileNotFoundError:
                     continue  # being replaced: the next check sees its successor
                 found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
+            elif file.parent.name == PROGRESS and file.suffix == ".json":  # written every second
+                found.append(f"{file} {len(read_progress(file.parents[1], file.stem).evaluations)}")
     return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
 
 
-def live_page(results: Results, live: Live, resamples: int = RESAMPLES) -> str:
+def live_page(results: Results, live: Live, data: ReportData, verdict: Verdict | None = None) -> str:
     """The page of `valueshare report` for the records so far, without figures that need more."""
-    pictures, data = [], report_data(results, resamples)
+    pictures = []
     for name in FIGURES:
         with suppress(InvalidInput):
             pictures += [one.picture() for one in drawn_from(results, [name], data=data)]
-    return results_page(results, pictures, resamples=resamples, data=data, live=live)
+    return results_page(results, pictures, data=data, verdict=verdict, live=live)
 
 
 def progress(results: Results) -> float | None:

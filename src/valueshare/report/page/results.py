@@ -9,9 +9,9 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, in_numbers
-from valueshare.report.notes import one_per_kind
+from valueshare.report.notes import one_per_kind, short_names, shortened
 from valueshare.report.page import elements
-from valueshare.report.page.about import about_parts, agent_rows, short_names, shortened, subtitle, title
+from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
 from valueshare.report.page.curve_data import curve_data
 from valueshare.report.page.elements import Picture
 from valueshare.report.page.tables import by_environment, findings, score_tables, tuned_tables

@@ -26,7 +26,7 @@ HEADERS = {
 
 
 def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
-    """A server of the newest view at /, and of its version at /state.json; not yet running."""
+    """A server of the newest view at /, its version at /state.json, and its clip; not yet running."""
 
     # http.server takes classes: these two are the only ones of the package with such parents.
     class Handler(BaseHTTPRequestHandler):
@@ -59,7 +59,7 @@ def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A browser that closed the connection early is no error."""
+            """A browser that closed the connection early is not an error."""
 
     if not 0 <= port <= 65_535:
         raise InvalidInput(f"--port {port}: write a number from 0 to 65535; 0 is any free one")
@@ -77,7 +77,10 @@ def response(path: str, hosts: list[str], port: int, view: View) -> tuple[int, s
     if where == "/":
         return HTTPStatus.OK, "text/html; charset=utf-8", view.content
     if where == "/state.json":
-        return HTTPStatus.OK, "application/json", json.dumps({"version": view.version}).encode()
+        shown = {} if view.clip is None else {"clip": {"number": view.clip.number, "text": view.clip.text}}
+        return HTTPStatus.OK, "application/json", json.dumps({"version": view.version, **shown}).encode()
+    if view.clip is not None and view.clip.number and where == f"/clip-{view.clip.number}.mp4":
+        return HTTPStatus.OK, "video/mp4", view.clip.content
     if where == "/favicon.ico":
         return HTTPStatus.NO_CONTENT, "image/x-icon", b""
     return HTTPStatus.NOT_FOUND, "text/plain", b"there is one page here: /\n"

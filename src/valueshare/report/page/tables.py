@@ -11,7 +11,7 @@ from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import Comparison, Interval, number, odds, sentence, sides, written
+from valueshare.report.findings import ENDS, Comparison, Interval, number, odds, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
@@ -59,8 +59,8 @@ def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
     envs = sorted({env for one in found for env in one.envs["env"]}, key=lambda e: game(e).lower())
     if len(envs) < 2:
         return []
-    known = [{row["env"]: row for row in one.envs.to_dicts()} for one in found]
-    rows = [[Cell("", game(env)), *(_difference(own.get(env)) for own in known)] for env in envs]
+    known = [{row["env"]: Interval.of(row, ("difference", *ENDS)) for row in one.envs.to_dicts()} for one in found]
+    rows = [[Cell("", game(env)), *(interval_cell(own.get(env), marked=True) for own in known)] for env in envs]
     columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in found)]
     text = (
         f"Difference of the mean {data.auc_name} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
@@ -79,11 +79,10 @@ def tuned_tables(found: Sequence[HeldOutChoice]) -> list[str]:
         rows = []
         for row in one.table.to_dicts():
             settings = (Cell(_or_dash(row[column], plain_number), row[column]) for column in (name, *CHOICES))
-            difference = Cell("–") if row[name] == smallest else _with_interval(row, DIFFERENCE, sign=True)
+            difference = Cell("–") if row[name] == smallest else interval_cell(Interval.of(row, DIFFERENCE))
             at_plain = Cell(_or_dash(row["mean_at_plain"], number), row["mean_at_plain"])
-            rows.append(
-                [*settings, _with_interval(row, MEAN, sign=False), difference, at_plain, row["runs"], row["failed"]]
-            )
+            score = interval_cell(Interval.of(row, MEAN), sign=False)
+            rows.append([*settings, score, difference, at_plain, row["runs"], row["failed"]])
         caption = f"{one.grid.title}: the best {second} of each {first}"
         reading = elements.paragraph(" ".join(tuned_text.reading(one)), "small")
         table = elements.table(headings, rows, name=f"tuned-{place}", caption=caption)
@@ -178,27 +177,19 @@ def _axis(scale: tuple[float, float], label: str) -> str:
     return f'<svg aria-hidden="true">{"".join(parts)}</svg>{html.escape(label)}'
 
 
-def _difference(row: dict[str, Any] | None) -> Cell:
-    if row is None:
+def interval_cell(found: Interval | None, *, sign: bool = True, marked: bool = False) -> Cell:
+    """A number above its interval; `marked` says whether the interval lies above 0 or below."""
+    if found is None:
         return Cell("–", None)
-    interval = Interval(row["difference"], row["ci95_low"], row["ci95_high"])
-    way = interval.clear_of(0.0)
-    value, _, ends = written(interval).partition(" ")
-    markup = (
-        f'<span class="number {CLASSES[way]}">{MARKS[way]} {html.escape(value)}</span>'
-        f"<small>{html.escape(ends)}</small>"
-    )
-    return Cell(markup, interval.value)
+    way = found.clear_of(0.0) if marked else 0
+    value, _, ends = written(found, sign=sign).partition(" ")
+    name, text = f"number {CLASSES[way]}".rstrip(), f"{MARKS[way]} {value}".lstrip()
+    return Cell(f'<span class="{name}">{text}</span><small>{ends}</small>', found.value)
 
 
 def _score(score: float | None, best: bool) -> Cell:
     text = _or_dash(score, number)
     return Cell(f"<b>{text}</b>" if best else text, score)
-
-
-def _with_interval(row: dict[str, Any], names: Sequence[str], *, sign: bool) -> Cell:
-    found = tuned_text.interval(row, names)
-    return Cell("–") if found is None else Cell(f'<span class="number">{written(found, sign=sign)}</span>', found.value)
 
 
 def _or_dash(value: float | None, written: Callable[[float], str]) -> str:

@@ -2,12 +2,13 @@
 
 import base64
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.results import Results
+from valueshare.analysis.importers.results import Results, Source
 from valueshare.report.data import ReportData
 from valueshare.text import how_many
 
@@ -27,10 +28,8 @@ class Videos(NamedTuple):
 def find_videos(results: Results, data: ReportData, room: int = ROOM) -> Videos:
     """The videos in the run folders of results, each with the environment and the curve of its agent."""
     numbers = {(v.algorithm, v.k): index for index, v in enumerate(data.variants)}
-    videos, left, first = list[dict[str, Any]](), 0, 0
-    for source in results.about:
-        # Agents of several sources are numbered one source after the other.
-        own = results.table.filter(pl.col("source") == source.path)["agent"]
+    videos, left = list[dict[str, Any]](), 0
+    for source, first in numbered_sources(results):
         for file, agent, suffix in _files(Path(source.path)) if source.kind == "run" else ():
             rows = data.main.filter(pl.col("agent") == first + agent)
             if rows.is_empty():
@@ -44,9 +43,17 @@ def find_videos(results: Results, data: ReportData, room: int = ROOM) -> Videos:
             label = f"{data.variants[variant].look.label}, seed {seed} (agent {agent})"
             content = f"data:{TYPES[suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
             videos.append({"env": env, "variant": variant, "label": label, "src": content})
-        first = max([first - 1, *own]) + 1
     note = f"{how_many(left, 'video')} of agents are not in the page: together they would make it large."
     return Videos(videos, (note,) if left else ())
+
+
+def numbered_sources(results: Results) -> Iterator[tuple[Source, int]]:
+    """Every source, and the number of its agent 0: agents are numbered one source after the other."""
+    first = 0
+    for source in results.about:
+        yield source, first
+        own = results.table.filter(pl.col("source") == source.path)["agent"]
+        first = max([first - 1, *own]) + 1
 
 
 def _files(folder: Path) -> list[tuple[Path, int, str]]:

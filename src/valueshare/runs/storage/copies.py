@@ -17,7 +17,7 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.records import CHECKPOINTS
 from valueshare.runs.locks import LOCK, is_taken, locked
 from valueshare.runs.storage.leases import LEASE
-from valueshare.runs.storage.locations import Location, Url
+from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import FIRST_SENT, Copy, is_manifest, is_small
 from valueshare.runs.storage.stores import Store
 from valueshare.schema import CONFIG, Invalid, json_object, read_config
@@ -27,14 +27,17 @@ YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 
 
 @contextmanager
-def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
-    """An empty copy, removed when the context ends; its folder does not exist yet.
+def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
+    """A folder as it is; of an address an empty copy, removed when the context ends. Its folder does not exist yet.
 
     Errors name the address in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
     and the error names its folder.
     """
+    if isinstance(location, Path):
+        yield Copy(location, None)
+        return
     with _own_folder() as parent:
-        copy = Copy(parent / (url.name or "run"), url)
+        copy = Copy(parent / (location.name or "run"), location)
         try:
             yield copy
         except InvalidInput as error:
@@ -50,8 +53,8 @@ def working_copy(url: Url, *, keep: bool = False) -> Iterator[Copy]:
 class ReadingCopies:
     """Folders with the files that reading some runs needs; local runs are read in place."""
 
-    def __init__(self, folders: Sequence[Path], copies: Sequence[Copy]) -> None:
-        self.folders, self._copies = folders, copies
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        self.folders, self._copies = [copy.folder for copy in copies], copies
         self._due = 0.0
 
     def fetch(self, every: float = 0.0) -> None:
@@ -74,10 +77,7 @@ class ReadingCopies:
 def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
     """Folders to read runs from, local or remote."""
     with ExitStack() as stack:
-        found = [each if isinstance(each, Path) else stack.enter_context(working_copy(each)) for each in locations]
-        copies = [each for each in found if isinstance(each, Copy)]
-        folders = [each.folder if isinstance(each, Copy) else each for each in found]
-        reading = ReadingCopies(folders, copies)
+        reading = ReadingCopies([stack.enter_context(working_copy(location)) for location in locations])
         reading.fetch()
         yield reading
 
@@ -85,9 +85,6 @@ def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
 @contextmanager
 def synced_folder(location: Location) -> Iterator[Path]:
     """A folder with the small files of a run; new files are uploaded when the context ends well."""
-    if isinstance(location, Path):
-        yield location
-        return
     with working_copy(location) as copy:
         copy.pull(is_small)
         yield copy.folder
@@ -118,20 +115,20 @@ def finished_phases(location: Location) -> str:
 
 
 def check_free(copy: Copy) -> None:
-    """Refuse an address with files that are no run; download the small files of a run there.
+    """Refuse an address with files that are not a run; download the small files of a run there.
 
-    Files that a driver sends before the configuration are no run yet: it may have been killed then.
+    Files that a driver sends before the configuration are not a run yet: it may have been killed then.
     """
-    names = copy.store.sizes()
+    names = copy.store.sizes() if copy.is_remote else {}
     if CONFIG in names:
         copy.pull(is_small)
     elif any(name not in (LEASE, *FIRST_SENT) and not name.startswith(".") for name in names):
         raise InvalidInput(f"{copy.url} holds something else than a run: {OTHER_OUT}")
 
 
-def check_unfilled(copy: Copy | None) -> None:
+def check_unfilled(copy: Copy) -> None:
     """Refuse an address where another process has put a run since; call with its lease held."""
-    if copy is not None and stored_config(copy.url) is not None:
+    if copy.url is not None and stored_config(copy.url) is not None:
         raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
 
 
@@ -172,4 +169,4 @@ def _kept(folder: Path) -> Path:
 
 
 def _renamed(text: str, copy: Copy) -> str:
-    return copy.url.scrubbed(text.replace(str(copy.folder), str(copy.url)))
+    return text if copy.url is None else copy.url.scrubbed(text.replace(str(copy.folder), str(copy.url)))

@@ -44,7 +44,7 @@ class Lease:
         return stored is not None and stored.token == self._token
 
     def renew(self) -> None:
-        """Write the lease again; a store that fails for a moment is no error."""
+        """Write the lease again; a store that fails for a moment is not an error."""
         with suppress(Unreachable):
             if self.is_own():
                 self.write()

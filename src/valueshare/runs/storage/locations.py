@@ -14,7 +14,6 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive of
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")  # CONTAINER@ACCOUNT: no secret before the @
 _HOSTS = ("sftp", "ssh", "smb", "http", "https", "webhdfs")  # addresses that need a host
 BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "oss", "oci", "r2", *_CONTAINERS)  # or a bucket
-_REFUSED = ("ftp",)  # fsspec reports a lost connection as a missing file
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +65,7 @@ def resolve_location(folder: str | Path | Url) -> Location:
     if isinstance(folder, Url):
         return folder
     if not isinstance(folder, str | Path):
-        raise InvalidInput(f"{folder!r} is no location of a run: write a folder or an address")
+        raise InvalidInput(f"{folder!r} is not a location of a run: write a folder or an address")
     text = str(folder)
     if "::" in text and ":/" in text:
         raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")
@@ -80,8 +79,6 @@ def resolve_location(folder: str | Path | Url) -> Location:
         rest = "/" + rest.lstrip("/")
     elif rest.startswith("/"):  # the second slash; after a third one there is no host
         rest = rest[1:]
-    if scheme in _REFUSED:
-        raise InvalidInput(f"{scheme}:// cannot hold a run, as lost connections go unnoticed there")
     url = Url(f"{scheme}://{rest.rstrip('/')}")
     if "?" in rest or "#" in rest:
         shown = str(url).partition("?")[0].partition("#")[0]
@@ -92,5 +89,5 @@ def resolve_location(folder: str | Path | Url) -> Location:
     first = "HOST" if scheme in _HOSTS else "BUCKET"
     host = rest.partition("/")[0].rpartition("@")[2].partition(":")[0]
     if not rest.strip("/") or (not host and scheme in (*_HOSTS, *BUCKETS)):
-        raise InvalidInput(f"{url} is no location of a run: write {scheme}://{first}/RUN")
+        raise InvalidInput(f"{url} is not a location of a run: write {scheme}://{first}/RUN")
     return url

@@ -1,7 +1,8 @@
 """A run at an address: a working copy on the local disk, kept in sync with the store.
 
 A phase is finished when its manifest is at the address, which is sent after the files it names. The process that runs a
-population has a copy of it: the driver with the local launcher, and each worker of a cluster its own.
+population has a copy of it: the driver with the local launcher, and each worker of a cluster its own. The copy of a run
+in a folder is that folder: nothing is sent or fetched.
 """
 
 import json
@@ -9,13 +10,14 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from valueshare.errors import InvalidInput
 from valueshare.files import write_whole
 from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
-from valueshare.runs.progress import PROGRESS, read_progress
-from valueshare.runs.storage.locations import Url
+from valueshare.records import PROGRESS, read_progress
+from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import Store, Unreachable
 from valueshare.schema import CONFIG
 
@@ -48,17 +50,33 @@ def is_manifest(name: str) -> bool:
 
 
 class Copy:
-    """A folder, and the files of it that the store at an address has."""
+    """A folder, and the files of it that the store at an address has; without an address, the folder alone."""
 
-    def __init__(self, folder: Path, url: Url) -> None:
+    def __init__(self, folder: Path, url: Url | None) -> None:
         self.folder, self.url = folder, url
-        self.store = Store(url)
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
         self._seen: dict[str, tuple[int, str]] = {}  # stamps of files at the address when they were downloaded
         self._due = 0.0
 
+    @cached_property
+    def store(self) -> Store:
+        """The files at the address, if there is one."""
+        assert self.url is not None
+        return Store(self.url)
+
+    @property
+    def is_remote(self) -> bool:
+        return self.url is not None
+
+    @property
+    def location(self) -> Location:
+        """Where the run is."""
+        return self.folder if self.url is None else self.url
+
     def pull(self, wanted: Wanted) -> None:
         """Download the wanted files that are missing or different here."""
+        if self.url is None:
+            return
         for name, stamp in self.store.stamps().items():
             if wanted(name) and _PLAIN.fullmatch(name):
                 path, seen = self.folder / name, self._seen.get(name, stamp)
@@ -71,6 +89,8 @@ class Copy:
 
         A run does not exist before its configuration is there, nor a phase before its manifest.
         """
+        if self.url is None:
+            return
         here = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*")]
         new = [name for name in here if wanted(name) and self._is_new(name)]
         for name in sorted(new, key=lambda name: (name == CONFIG, is_manifest(name), name)):
@@ -101,6 +121,8 @@ class Copy:
         A worker that was given up for lost and still runs deletes nothing that a later phase needs: files that its own
         phase does not need, later ones do not need either.
         """
+        if self.url is None:
+            return
         own, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
         mark.parent.mkdir(exist_ok=True)
         mark.touch()  # the parent process may have to report it
@@ -118,7 +140,7 @@ class Copy:
     def push_progress(self, population: str) -> None:
         """Upload progress every few seconds; failures are ignored, as it is for displays."""
         now = time.monotonic()
-        if now < self._due:
+        if self.url is None or now < self._due:
             return
         self._due = now + PROGRESS_SECONDS
         with suppress(OSError):
@@ -128,7 +150,7 @@ class Copy:
     def pull_progress(self, *, at_once: bool = False) -> None:
         """Download progress of all populations, and the records of phases that ended since."""
         now = time.monotonic()
-        if now < self._due and not at_once:
+        if self.url is None or (now < self._due and not at_once):
             return
         self._due = now + PROGRESS_SECONDS
         with suppress(Unreachable):  # the next attempt may succeed

@@ -14,7 +14,7 @@ from threading import local
 from typing import Any, TypeVar
 
 from valueshare.errors import InvalidInput, first_line
-from valueshare.extras import install_command
+from valueshare.extras import importing
 from valueshare.files import refuse_links, temporary_file
 from valueshare.runs.storage.locations import BUCKETS, Url
 
@@ -41,14 +41,16 @@ class Store:
 
     def __init__(self, url: Url) -> None:
         self.url = url
-        self._fsspec, self._of_thread = _require_fsspec(), local()
+        with importing("fsspec", "remote", ", and the protocol's own driver, like s3fs; or write a folder"):
+            self._core = import_module("fsspec.core")
+        self._of_thread = local()
         try:
             _ = self._files
         except ImportError as missing:  # fsspec says which package is missing
             reason = url.scrubbed(first_line(missing)).rstrip(".")
             raise InvalidInput(f"{url.scheme}:// has no driver here: {reason}") from None
         except Exception as error:
-            raise InvalidInput(f"{url} is no location of a run: {_reason(url, error)}") from None
+            raise InvalidInput(f"{url} is not a location of a run: {_reason(url, error)}") from None
 
     def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
@@ -87,7 +89,7 @@ class Store:
         return False
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is gone already is no error."""
+        """Delete a file; one that is gone already is not an error."""
         self._refuse_links(name)
         with suppress(_Missing):
             self._tried(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
@@ -99,7 +101,7 @@ class Store:
             options: dict[str, Any] = {"auto_mkdir": True} if self.url.scheme == "local" else {}
             if hasattr(self._of_thread, "failed"):  # fsspec would return the same one again
                 options["skip_instance_cache"] = True
-            found, root = self._fsspec.core.url_to_fs(self.url.full, **options)
+            found, root = self._core.url_to_fs(self.url.full, **options)
             self._of_thread.files, self._root = found, str(root).rstrip("/")
         return self._of_thread.files
 
@@ -177,7 +179,8 @@ class Store:
             try:
                 return do()
             except Exception as error:
-                if not _is_final(error):
+                is_final = isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
+                if not is_final:
                     self._disconnect()
                     if pause is not None:
                         time.sleep(pause)
@@ -196,24 +199,9 @@ def _has_own_find(files: Any) -> bool:
     return any(search is not None and search.__module__ not in ("fsspec.spec", "fsspec.asyn") for search in searches)
 
 
-def _is_final(error: Exception) -> bool:
-    return isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
-
-
 def _reason(url: Url, error: BaseException) -> str:
     number = getattr(error, "errno", None)
     if isinstance(error, OSError) and number:  # name servers have numbers below 0
         text = os.strerror(number) if number > 0 else url.scrubbed(str(error.strerror))
         return text.lower()
     return url.scrubbed(first_line(error))
-
-
-def _require_fsspec() -> Any:
-    try:
-        import_module("fsspec.core")
-        return import_module("fsspec")
-    except ImportError as missing:
-        raise InvalidInput(
-            f"addresses of stores need fsspec: {install_command('remote')}, and the protocol's own driver, like s3fs; "
-            "or write a folder"
-        ) from missing

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from valueshare._version import __version__
 from valueshare.errors import OTHER_OUT, InvalidInput, first_line
-from valueshare.extras import install_command
+from valueshare.extras import importing
 from valueshare.files import reason, remove_files
 from valueshare.runs.directory import UNNAMED, UNNAMED_FOLDER
 from valueshare.runs.launcher_options import LauncherOptions
@@ -64,7 +64,8 @@ class Slot(NamedTuple):
 @contextmanager
 def joined(options: LauncherOptions) -> Iterator[Any]:
     """Ray, connected to the cluster; an earlier connection is used and kept."""
-    ray = _require_ray()
+    with importing("Ray", "ray", ", or write --launcher local"):
+        ray = import_module("ray")
     if ray.is_initialized():
         yield ray
         return
@@ -167,14 +168,14 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
         with suppress(OSError):
             marker.unlink()
     for key, words in (("seen", "see"), ("writable", "write to")):
-        unable = [node.address for node, found in replies if not found[key]]
+        unable = [node.address for node, reply in replies if not reply[key]]
         if unable:
             raise InvalidInput(
                 f"{len(unable)} of {len(replies)} nodes cannot {words} {above} ({unable[0]}, say): "
                 "choose an --out on a filesystem that all nodes have mounted"
             )
     _check_versions(replies)
-    if not all(found["locked"] for _, found in replies):
+    if not all(reply["locked"] for _, reply in replies):
         return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
     return None
 
@@ -191,17 +192,17 @@ def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
     finally:
         with suppress(Unreachable):
             store.delete(name)
-    unable = [f"{node.address}: {found['reason']}" for node, found in replies if found["reason"]]
+    unable = [f"{node.address}: {reply['reason']}" for node, reply in replies if reply["reason"]]
     if unable:
         raise InvalidInput(f"{len(unable)} of {len(replies)} nodes cannot use {url} ({unable[0]})")
     _check_versions(replies)
 
 
 def _check_versions(replies: Sequence[tuple[Node, dict[str, Any]]]) -> None:
-    for node, found in replies:
-        if found["valueshare"] != __version__:
+    for node, reply in replies:
+        if reply["valueshare"] != __version__:
             raise InvalidInput(
-                f"{node.address} has valueshare {found['valueshare']}, and this is {__version__}: install the same "
+                f"{node.address} has valueshare {reply['valueshare']}, and this is {__version__}: install the same "
                 "version on all nodes"
             )
 
@@ -241,30 +242,23 @@ def reason_of(error: BaseException) -> str:
     return first_line(cause if isinstance(cause, BaseException) else error)
 
 
-def _require_ray() -> Any:
-    try:
-        return import_module("ray")
-    except ImportError as missing:
-        raise InvalidInput(f"Ray is not installed: {install_command('ray')}, or write --launcher local") from missing
-
-
 def _check_reachable(address: str) -> None:
     """Refuse an address without a cluster within seconds.
 
     Ray itself tries for minutes, and its failures may end the process; so another process asks.
     """
     none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its --ray-address HOST:PORT"
-    given = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
-    if given != "auto":
-        host, _, port = given.rpartition(":")
+    resolved = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
+    if resolved != "auto":
+        host, _, port = resolved.rpartition(":")
         if not host or not port.isdecimal() or "/" in host:
-            raise InvalidInput(f"ray-address = {given!r}: write auto or HOST:PORT")
+            raise InvalidInput(f"ray-address = {resolved!r}: write auto or HOST:PORT")
         try:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except (OSError, OverflowError) as error:
             raise InvalidInput(none) from error
     words = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
-    words += [] if given == "auto" else ["--address", given]
+    words += [] if resolved == "auto" else ["--address", resolved]
     try:
         asked = subprocess.run(
             words, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL

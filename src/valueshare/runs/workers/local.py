@@ -17,10 +17,10 @@ from valueshare.host_memory import is_out_of_memory
 from valueshare.population import memory
 from valueshare.population.network_check import check_network
 from valueshare.population.train import checked_device
+from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.progress import read_progress
 from valueshare.runs.run_folder import is_population_finished
 from valueshare.runs.shards import balanced, length, longest_first
 from valueshare.runs.storage.copies import finished_phases
@@ -86,18 +86,18 @@ class ProcessLauncher(Launcher):
 
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of the largest populations together, each in its own process."""
-        given = f"workers = {self._workers}"
+        option = f"workers = {self._workers}"
         if plan.network is not None:
-            raise InvalidInput(f"{given}: a network of one's own trains in this process alone; leave it out")
+            raise InvalidInput(f"{option}: a network of one's own trains in this process alone; leave it out")
         if execution.callbacks:
             raise InvalidInput(
-                f"{given}: callbacks are called in the one process that trains; "
+                f"{option}: callbacks are called in the one process that trains; "
                 "leave out --workers, or write --no-callbacks"
             )
         device = checked_device(plan.device)
         if device.type != "cpu":
             raise InvalidInput(
-                f"{given}: on a GPU one population is one batched program already; leave it out, or write device cpu"
+                f"{option}: on a GPU one population is one batched program already; leave it out, or write device cpu"
             )
         _check_environments(plan)
         needs = checked_needs(plan, execution)
@@ -107,13 +107,13 @@ class ProcessLauncher(Launcher):
         wanted, free = sum(largest), memory.free_bytes(device)
         if free is not None and wanted > memory.USABLE * free:
             raise memory.DoesNotFit(
-                f"{given}: populations side by side need {memory.shown(wanted)} of memory and {memory.shown(free)} are "
-                "free; write fewer, or a smaller population-agents or replay-capacity"
+                f"{option}: populations side by side need {memory.shown(wanted)} of memory and {memory.shown(free)} "
+                "are free; write fewer, or a smaller population-agents or replay-capacity"
             )
-        known = "unknown" if free is None else memory.shown(free)
+        shown_free = "unknown" if free is None else memory.shown(free)
         count = how_many(len(largest), "population") + (" at once" if len(largest) > 1 else "")
         each = memory.shown(memory.PROCESS_BYTES)
-        return f"{memory.shown(wanted)} needed by {count} ({each} for each process), {known} free"
+        return f"{memory.shown(wanted)} needed by {count} ({each} for each process), {shown_free} free"
 
     def split(self, plan: Plan) -> Plan:
         """Split populations that are too large to keep all workers busy to the end."""
@@ -160,8 +160,8 @@ def _outcome(process: Child) -> Outcome:
 
 def _check_environments(plan: Plan) -> None:
     """Refuse environments that only this process has registered with Gymnasium."""
-    own = [env for env, backend in plan.backends.items() if backend == "gymnasium"]
-    names = [env for env in own if ":" not in env]  # with a module, which registers them
+    registered = [env for env, backend in plan.backends.items() if backend == "gymnasium"]
+    names = [env for env in registered if ":" not in env]  # with a module, which registers them
     if not names:
         return
     command = [sys.executable, "-P", "-c", _UNKNOWN, *names]

@@ -18,10 +18,10 @@ from valueshare.errors import InvalidInput
 from valueshare.population import memory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import check_replay_device
+from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome, checked_needs
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import Plan, split
-from valueshare.runs.progress import read_progress
 from valueshare.runs.shards import end_times, longest_first
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.remote import Copy, is_small
@@ -160,12 +160,11 @@ class RayLauncher(Launcher):
             tasks[placed.remote(task.to_json())] = name
         before = {name: read_progress(folder, name) for name in specs}
         progress, noted = dict(before), dict.fromkeys(specs, 0)
-        copy = Copy(folder, url) if url else None
+        copy = Copy(folder, url)
         try:
             while tasks:
                 done, _ = ray.wait(list(tasks), timeout=POLL_SECONDS)
-                if copy is not None:
-                    copy.pull_progress(at_once=bool(done))
+                copy.pull_progress(at_once=bool(done))
                 for name in tasks.values():
                     progress[name] = relay_progress(folder, specs[name], progress[name], callbacks)
                     lost = progress[name].attempts - before[name].attempts - 1
@@ -178,8 +177,7 @@ class RayLauncher(Launcher):
                     break
         finally:
             self._cancel(list(tasks))
-        if copy is not None:
-            copy.pull(is_small)
+        copy.pull(is_small)
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
         spent = sum(read_progress(folder, name).seconds for name in plan.populations)

@@ -19,10 +19,11 @@ from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
+from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks
 from valueshare.runs.locks import Taken, locked
 from valueshare.runs.plan import Plan, config, from_config
-from valueshare.runs.progress import ProgressFile, progress_lock, read_progress
+from valueshare.runs.progress import ProgressFile, progress_lock
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Url
@@ -67,74 +68,61 @@ def run_population(
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
     Addresses have no locks: both would write the same bytes there.
     """
-    copies: AbstractContextManager[Copy | None] = nullcontext()
-    if task.url is not None:
-        copies = nullcontext(Copy(Path(task.folder), task.url)) if task.folder else working_copy(task.url)
-    with copies as copy:
-        folder = Path(task.folder) if copy is None else copy.folder
-        if copy is not None and plan is None:
+    with _copy_of(task) as copy:
+        folder = copy.folder
+        if plan is None:
             copy.pull(lambda name: name in PLAN_FILES)
         check_links(folder)  # on a cluster, the driver's check was on another machine
         plan = open_plan(folder) if plan is None else plan
         spec = plan.populations[task.population]
+
+        def write_progress(step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
+            progress.write(step, phases, evaluated=evaluated)
+            copy.push_progress(spec.name)
+
+        def on_step(step: int) -> None:
+            if progress.is_due() or callbacks.is_due():
+                callbacks.on_step(spec.name, step)
+                if progress.is_due():
+                    write_progress(step)
+
+        def on_phase(report: PhaseReport) -> None:
+            copy.push_population(spec.name)
+            write_progress(report.step, report.phase + 1, evaluated=not report.records.is_empty())
+            callbacks.on_phase(spec.name, report.step, report.records)
+
         try:
             with locked(progress_lock(folder, spec.name), LOCK_WAIT_SECONDS):
-                if copy is not None:
-                    copy.pull_population(spec.name, spec.last_phase)
+                copy.pull_population(spec.name, spec.last_phase)
                 if is_population_finished(folder, spec):
                     return True
-                if copy is not None:
-                    copy.pull_population(spec.name)
-                return _train(task, spec, folder, copy, callbacks, network, compiled=bool(plan.compiled))
+                copy.pull_population(spec.name)
+                progress = ProgressFile(folder, spec.name)
+                return train_population(
+                    spec.agents,
+                    spec.settings,
+                    network=network,
+                    directory=folder,
+                    name=spec.name,
+                    device=task.device,
+                    compiled=bool(plan.compiled),
+                    backend=spec.backend,
+                    threads=task.threads,
+                    groups=None if task.groups is None else min(task.groups, spec.agents.height),
+                    on_phase=on_phase,
+                    should_stop=callbacks.should_stop,
+                    on_step=on_step,
+                    extended_from=spec.extended_from,
+                ).finished
         except Taken as error:
             raise InvalidInput(f"{spec.name} of {folder} is being trained by another process: let it end") from error
 
 
-def _train(
-    task: Task,
-    spec: PopulationSpec,
-    folder: Path,
-    copy: Copy | None,
-    callbacks: Callbacks,
-    network: NetworkFactory | None,
-    *,
-    compiled: bool,
-) -> bool:
-    progress = ProgressFile(folder, spec.name)
-
-    def write_progress(step: int, phases: int | None = None) -> None:
-        progress.write(step, phases)
-        if copy is not None:
-            copy.push_progress(spec.name)
-
-    def on_step(step: int) -> None:
-        if progress.is_due() or callbacks.is_due():
-            callbacks.on_step(spec.name, step)
-            if progress.is_due():
-                write_progress(step)
-
-    def on_phase(report: PhaseReport) -> None:
-        if copy is not None:
-            copy.push_population(spec.name)
-        write_progress(report.step, report.phase + 1)
-        callbacks.on_phase(spec.name, report.step, report.records)
-
-    return train_population(
-        spec.agents,
-        spec.settings,
-        network=network,
-        directory=folder,
-        name=spec.name,
-        device=task.device,
-        compiled=compiled,
-        backend=spec.backend,
-        threads=task.threads,
-        groups=None if task.groups is None else min(task.groups, spec.agents.height),
-        on_phase=on_phase,
-        should_stop=callbacks.should_stop,
-        on_step=on_step,
-        extended_from=spec.extended_from,
-    ).finished
+def _copy_of(task: Task) -> AbstractContextManager[Copy]:
+    """The folder that a task names, or a new copy of the run at its address."""
+    if task.url is not None and not task.folder:
+        return working_copy(task.url)
+    return nullcontext(Copy(Path(task.folder), task.url))
 
 
 def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:

@@ -36,15 +36,15 @@ def probe_storage(text: str) -> str:
     """Whether this machine can use the location at which the driver has made a file."""
     from valueshare.runs.locks import is_taken
 
-    asked = json.loads(text)
-    found: dict[str, object] = {"valueshare": __version__}
-    if "url" in asked:
-        return json.dumps({**found, "reason": _unreachable(**asked)})
-    path = Path(asked["path"])
-    found["seen"] = path.is_file()
-    found["writable"] = os.access(path.parent, os.W_OK)
-    found["locked"] = path.is_file() and is_taken(path)
-    return json.dumps(found)
+    request = json.loads(text)
+    reply: dict[str, object] = {"valueshare": __version__}
+    if "url" in request:
+        return json.dumps({**reply, "reason": _unreachable(**request)})
+    path = Path(request["path"])
+    reply["seen"] = path.is_file()
+    reply["writable"] = os.access(path.parent, os.W_OK)
+    reply["locked"] = path.is_file() and is_taken(path)
+    return json.dumps(reply)
 
 
 def _unreachable(url: str, name: str) -> str:

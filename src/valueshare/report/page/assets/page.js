@@ -173,12 +173,33 @@
     scrollTo({ top, behavior: "instant" });
     document.dispatchEvent(new Event("valueshare:data"));
   }
+  /* A clip of the newest agent beside the curves, or a line on why there is none. */
+  async function showClip(clip) {
+    const place = document.getElementById("clip"), shown = JSON.stringify(clip);
+    if (!place || !clip || place.dataset.shown === shown) return;
+    const { element } = valueshare, figure = element("figure", "", { class: "video" });
+    if (clip.number) {
+      const answer = await fetch(`clip-${clip.number}.mp4`, { cache: "no-store" });
+      if (!answer.ok) return;  /* there is a newer one */
+      const reader = new FileReader(), read = new Promise((done) => { reader.onload = done; });
+      reader.readAsDataURL(await answer.blob());
+      await read;
+      const video = element("video", "", { src: reader.result, controls: "", loop: "", "aria-label": clip.text });
+      video.muted = true;
+      video.autoplay = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+      figure.append(video);
+    }
+    figure.append(element("figcaption", clip.text));
+    place.replaceChildren(figure);
+    place.dataset.shown = shown;
+  }
   async function follow() {
     try {
       if (!document.hidden) {
         const answer = await fetch("state.json", { cache: "no-store" });
         const state = await answer.json();
         if (String(state.version) !== live.dataset.version) await refresh();
+        await showClip(state.clip);
         live.classList.remove("ended");
       }
     } catch {

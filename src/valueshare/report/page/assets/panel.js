@@ -30,6 +30,16 @@
   }
   /* ---- choices ---- */
   const isOn = (variant) => variant.on ? !state.off.has(variant.label) : state.on.has(variant.label);
+  /* The runs of a view that can be ticked: several, or none. */
+  function runsOf(view) {
+    const runs = new Set(Object.values(view.curves).flat().map((curve) => data.variants[curve[0]].run));
+    const found = data.runs.filter((_, i) => runs.has(i));
+    return found.length > 1 ? found : [];
+  }
+  const isChosen = (variant) => isOn(data.variants[variant.of] || variant);
+  /* A curve of one run is shown if that run is ticked; one of all runs together, if none is. */
+  const isShown = (variant, runs) => isChosen(variant) &&
+    (variant.run === undefined ? !runs.some(isOn) : !runs.length || isOn(data.runs[variant.run]));
   function choose(variant, wanted) {
     (wanted ? state.off : state.on).delete(variant.label);
     if (wanted !== variant.on) (wanted ? state.on : state.off).add(variant.label);
@@ -69,11 +79,13 @@
     part("view-field").hidden = data.views.length < 2;
     part("clock-field").hidden = !view.clock;
     part("smooth-field").hidden = data.grids[view.grid].length < 20;
-    const groups = [...Map.groupBy(data.variants, (variant) => variant.group)];
+    const runs = runsOf(view), variants = data.variants.filter((variant) => variant.of === undefined);
+    const groups = [...Map.groupBy(variants, (variant) => variant.group)];
     const single = groups.filter(([, own]) => own.length === 1).map(([, own]) => own[0]);
     const sets = groups.filter(([, own]) => own.length > 1);
     const focused = document.activeElement && document.activeElement.dataset.key;
     chips.replaceChildren(
+      ...(runs.length ? [chipSet(runs[0].on ? "Runs" : "Single runs", runs, "chip")] : []),
       ...(single.length ? [chipSet("Algorithm", single, "label")] : []),
       ...sets.map(([name, own]) => chipSet(name, own, "chip")));
     const again = focused && chips.querySelector(`[data-key="${CSS.escape(focused)}"]`);
@@ -87,7 +99,7 @@
       const input = element("input", "", { type: "checkbox", "data-key": variant.label });
       input.checked = isOn(variant);
       input.addEventListener("change", () => { choose(variant, input.checked); redraw(); });
-      chip.append(input, swatch(variant), element("span", variant[text]));
+      chip.append(input, ...(variant.colour ? [swatch(variant)] : []), element("span", variant[text]));
       set.append(chip);
     }
     if (variants.length > 2) {
@@ -107,8 +119,9 @@
     const isClock = state.clock && view.clock, length = steps.length;
     const times = new Map((isClock || []).map((entry) => [entry[0], row(entry, 0, length, 0)]));
     const [unit, size] = CLOCKS.findLast(([, own]) => own <= Math.max(1, ...[...times.values()].flat())) || CLOCKS[0];
+    const runs = runsOf(view);
     const curves = (view.curves[state.metric] || [])
-      .filter((curve) => isOn(data.variants[curve[0]]) && (!isClock || times.has(curve[0])))
+      .filter((curve) => isShown(data.variants[curve[0]], runs) && (!isClock || times.has(curve[0])))
       .map((curve) => {
         const xs = isClock ? times.get(curve[0]) : steps, known = xs.map((_, i) => i).filter((i) => xs[i] !== null);
         const kept = (index) => { const own = row(curve, index, length); return known.map((i) => own[i]); };
@@ -116,7 +129,7 @@
           xs: known.map((i) => (isClock ? xs[i] / size : xs[i])), mean: kept(0), low: kept(1), high: kept(2),
           seeds: state.seeds ? Array.from({ length: curve[4] }, (_, i) => kept(3 + i)) : [] };
       });
-    return { view, curves, x: isClock ? `wall clock (${unit})` : "timesteps", unit: isClock ? unit : "timesteps" };
+    return { view, curves, x: isClock ? `${unit} of training (whole population)` : "timesteps", unit: isClock ? unit : "timesteps" };
   }
   function redraw() {
     fillChoices();
@@ -143,7 +156,7 @@
   /* The videos of the agents whose curves are shown; those that are there already play on. */
   function showVideos(env) {
     const there = new Map([...part("videos").children].map((figure) => [figure.firstChild.src, figure]));
-    const found = data.videos.filter((own) => own.env === env && isOn(data.variants[own.variant]));
+    const found = data.videos.filter((own) => own.env === env && isChosen(data.variants[own.variant]));
     part("videos").replaceChildren(...found.map(({ src, label }) => {
       const figure = element("figure", "", { class: "video" }), isImage = src.startsWith("data:image/");
       figure.append(isImage ? element("img", "", { src, alt: label })

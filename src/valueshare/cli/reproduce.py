@@ -1,0 +1,234 @@
+"""The studies of deep Q-learners: LunarLander, MinAtar and Atari games."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from valueshare.cli.arguments import GROUPS, LOCAL, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
+from valueshare.cli.atari_plan import announce_atari
+from valueshare.cli.study import StudyExecution, reproduce
+from valueshare.cli.training import training_library
+from valueshare.errors import InvalidInput
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.runs.launcher_options import LauncherOptions
+
+if TYPE_CHECKING:
+    from valueshare.experiments.lunarlander import LunarLanderName
+
+
+@dataclass(frozen=True)
+class StudyArguments:
+    """Options of LunarLander and MinAtar studies, besides their scale."""
+
+    eval_episodes: int | None = None
+    """Episodes per evaluation; left out: the scale's own."""
+    seeds: int | None = None
+    """Agents per combination; left out: the scale's own."""
+    out: Out = None
+    """Folder of run, figures and report; left out: results/STUDY-SCALE."""
+    device: Device = "auto"
+    compile: AutoCompile = None
+    tf32: Tf32 = False
+    threads: Threads = 0
+    plan: Annotated[bool, Parameter(group=GROUPS["execution"])] = False
+    """Print all settings and the memory needed, without running anything."""
+
+    @property
+    def of_study(self) -> dict[str, Any]:
+        """Those that the study itself takes."""
+        numbers = {"eval_episodes": self.eval_episodes, "seeds": self.seeds, "tf32": self.tf32}
+        return {**numbers, "device": self.device, "compiled": self.compile}
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Those that the command of the study needs, to make the same results."""
+        device = None if self.device == "auto" else self.device
+        counts = {"device": device, "eval_episodes": self.eval_episodes, "seeds": self.seeds}
+        return {**counts, "compile": self.compile, "tf32": self.tf32 or None}
+
+    @property
+    def running(self) -> StudyExecution:
+        return StudyExecution(self.out, self.plan, threads=self.threads)
+
+
+Arguments = Annotated[StudyArguments, Parameter(name="*")]
+AtariArguments = Annotated[AtariOptions, Parameter(name="*")]
+ExecutionArguments = Annotated[StudyExecution, Parameter(name="*", group=GROUPS["execution"])]
+Coefficients = Annotated[tuple[float, ...], Parameter(group=GROUPS["algorithm"])]
+DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
+
+
+def reproduce_lunarlander(
+    *,
+    scale: Literal["smoke", "small", "paper"] = "small",
+    given: Arguments = DEFAULT,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
+
+    To resume a stopped run, give the same command again.
+
+    Args:
+        scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
+    """
+    _reproduce_lunarlander("lunarlander", scale, given, launcher)
+
+
+def reproduce_lunarlander_step_size(
+    *,
+    scale: Literal["smoke", "small", "full"] = "small",
+    given: Arguments = DEFAULT,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
+
+    Step sizes are chosen on half of the seeds and scored on the other half. To resume a stopped run, give the same
+    command again.
+
+    Args:
+        scale: smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step sizes x 30 seeds,
+            needs a GPU.
+    """
+    _reproduce_lunarlander("lunarlander-step-size", scale, given, launcher)
+
+
+def reproduce_lunarlander_actions(
+    *,
+    scale: Literal["smoke", "small", "full"] = "small",
+    given: Arguments = DEFAULT,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """Our own study beside the paper's: LunarLander's continuous engines in 9, 49 and 225 bins.
+
+    DQN, IB-DQN(1), IB-DQN(n) and Dueling DQN, each at its best step size, chosen on half of the seeds and scored on
+    the other half. To resume a stopped run, give the same command again.
+
+    Args:
+        scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
+    """
+    _reproduce_lunarlander("lunarlander-actions", scale, given, launcher)
+
+
+def _reproduce_lunarlander(
+    name: "LunarLanderName", scale: str, given: StudyArguments, launcher: LauncherOptions
+) -> None:
+    training_library()
+    from valueshare.experiments.lunarlander import lunarlander_study
+
+    reproduce(lunarlander_study(name, scale, **given.of_study), given.running, launcher, given.changed)
+
+
+def reproduce_minatar(
+    *,
+    scale: Literal["smoke", "small", "full"] = "small",
+    games: tuple[str, ...] = (),
+    algorithms: tuple[str, ...] = (),
+    step_size: tuple[float, ...] = (),
+    first_seed: int = 0,
+    steps: int | None = None,
+    given: Arguments = DEFAULT,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """Our own study beside the paper's: its agents and Double DQN on the five games of MinAtar.
+
+    DQN, Double DQN, Dueling DQN, IB-DQN(1), IB-DQN(n), RDQ, IQN and IB-IQN(n), with settings of the literature. To
+    resume a stopped run, give the same command again.
+
+    Args:
+        scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
+        games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, or the scale's own.
+        algorithms: Algorithms of the study, like ib-dqn; left out: all.
+        step_size: Step sizes, each of which is run with every algorithm; left out: 0.00025, as in Dopamine.
+        first_seed: First seed. To choose step sizes, use seeds that you do not report.
+        steps: Environment steps per agent; left out: the scale's own.
+    """
+    training_library("jax")
+    from valueshare.experiments.minatar import minatar_study
+
+    options: dict[str, Any] = {"games": games, "algorithms": algorithms, "step_size": step_size}
+    options |= {"first_seed": first_seed, "steps": steps}
+    study = minatar_study(scale, **options, **given.of_study)
+    changed = {name: value for name, value in options.items() if value}
+    reproduce(study, given.running, launcher, {**changed, **given.changed})
+
+
+def reproduce_atari57(
+    *,
+    algorithms: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = (),
+    k: Coefficients = (),
+    study: AtariArguments = ATARI,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """The paper's main result: algorithms with the layer and without, on Atari games.
+
+    To resume a stopped study, give the same command again.
+
+    Args:
+        algorithms: Left out: dqn and ib-dqn; at the paper's scale also dueling-dqn, rdq, iqn and ib-iqn.
+        k: Coefficients of the ib- algorithms; left out: the number of actions; for ib-dqn at the paper's scale also 1.
+    """
+    _reproduce_atari("atari57", study, running, launcher, algorithms=algorithms, k=k)
+
+
+def reproduce_atari_sensitivity(
+    *,
+    k: Coefficients = (),
+    study: AtariArguments = ATARI,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """IB-DQN against k on NameThisGame, DemonAttack and StarGunner.
+
+    Args:
+        k: Left out: 0, 1, 32, 64, ..., 1024; fewer at the smaller scales.
+    """
+    _reproduce_atari("atari-sensitivity", study, running, launcher, k=k)
+
+
+def reproduce_atari_rmsprop(
+    *, study: AtariArguments = ATARI, running: ExecutionArguments = HERE, launcher: LauncherArguments = LOCAL
+) -> None:
+    """DQN and IB-DQN(n) with centred RMSprop and the Huber loss, on 55 games."""
+    _reproduce_atari("atari-rmsprop", study, running, launcher)
+
+
+def reproduce_atari_rdq_beta(
+    *,
+    beta: Coefficients = (),
+    study: AtariArguments = ATARI,
+    running: ExecutionArguments = HERE,
+    launcher: LauncherArguments = LOCAL,
+) -> None:
+    """RDQ with several weights of its penalty, on the validation games of Atari-5.
+
+    Args:
+        beta: Left out: 0.00001, 0.0001, ..., 0.1, around the paper's 0.001.
+    """
+    _reproduce_atari("atari-rdq-beta", study, running, launcher, beta=beta)
+
+
+def _reproduce_atari(
+    name: str,
+    options: AtariOptions,
+    running: StudyExecution,
+    launcher: LauncherOptions,
+    **given: Sequence[str] | Sequence[float],
+) -> None:
+    training_library("atari")
+    from valueshare.experiments.atari import atari_study
+
+    if running.rate is not None and not 0 < running.rate < math.inf:
+        raise InvalidInput(f"rate = {running.rate:g}: write agent-steps per second, or leave it out")
+    if running.rate is not None and launcher.launcher == "ray":
+        raise InvalidInput("--rate is of one machine: leave it out, on Ray speeds are measured")
+    if running.groups < 0:
+        raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
+    study = atari_study(name, options, **given)  # type: ignore[arg-type]
+    usual = asdict(ATARI)
+    changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
+    reproduce(study, running, launcher, {**changed, **given}, partial(announce_atari, running))

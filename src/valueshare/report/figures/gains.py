@@ -1,0 +1,54 @@
+"""The gain over the learner without shared value, against k or against the number of actions."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from valueshare.report.figures.style import GREY, Look, band, house_style, symlog_k_axis
+
+
+class Line(NamedTuple):
+    """A learner at every x: `gain, ci95_low, ci95_high` beside x, nulls where it has no gain."""
+
+    look: Look
+    table: pl.DataFrame
+
+
+class Panel(NamedTuple):
+    """Lines that share axes."""
+
+    title: str
+    lines: Sequence[Line]
+
+
+def gain_panels(rows: Sequence[Sequence[Panel]], x: Literal["k", "actions"], label: str) -> Figure:
+    """Rows of panels with a logarithmic axis of x; `label` says what is gained, over what."""
+    width = 3.6 if x == "k" else 2.6
+    with house_style():
+        figure = Figure(figsize=(max(4.2, width * len(rows[0])), 2.7 * len(rows)), layout="constrained")
+        grid = figure.subplots(len(rows), len(rows[0]), sharex=True, sharey="row", squeeze=False)
+        for axes_row, row in zip(grid, rows, strict=True):
+            for axes, panel in zip(axes_row, row, strict=True):
+                axes.axhline(0, color=GREY, linewidth=0.8)
+                for look, table in panel.lines:
+                    line = table.sort(x)
+                    band(axes, line, x, look.colour, 0.18)
+                    axes.plot(
+                        line[x], line["gain"], marker="o", color=look.colour, linestyle=look.line, label=look.label
+                    )
+                axes.set_title(panel.title)
+                values = sorted({value for line in panel.lines for value in line.table[x]})
+                if x == "k":
+                    symlog_k_axis(axes, values)
+                    continue
+                shown = values if len(values) < 6 else values[::2]  # a narrow panel
+                axes.set_xscale("log", base=2)
+                axes.set_xticks(shown, [f"{count:,}" for count in shown])
+                axes.minorticks_off()
+            axes_row[0].set_ylabel(label)
+        for axes in grid[-1]:
+            axes.set_xlabel("mean-scaling coefficient k (symlog)" if x == "k" else "number of actions n (log)")
+        grid[0, 0].legend(loc="best" if x == "actions" else "upper left")
+    return figure

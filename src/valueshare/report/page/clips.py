@@ -1,0 +1,132 @@
+"""Clips of the newest agents for a page that is served, rendered one at a time in a process of low priority."""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.importers.results import Results
+from valueshare.children import Child
+from valueshare.extras import install_command
+from valueshare.records import CHECKPOINTS
+from valueshare.report.data import ReportData
+from valueshare.report.figures.series import Variant, game
+from valueshare.report.findings import number
+from valueshare.report.page.videos import numbered_sources
+
+RENDERER = "valueshare.video.clip"
+NEEDED = ("torch", "av")
+MAX_SECONDS = 300.0  # until a process that renders is ended
+
+
+class Clip(NamedTuple):
+    """A clip, or a line on why there is none."""
+
+    text: str
+    number: int = 0  # of the clip; 0: there is none
+    content: bytes = b""
+
+
+class Best(NamedTuple):
+    """The agent with the highest score in its last evaluation."""
+
+    folder: str
+    agent: int  # its number there
+    env: str
+    text: str
+
+
+class Clips:
+    """The clip of the newest best agent: `want` is called with new results, and `poll` every second or so."""
+
+    def __init__(self, named: Callable[[str], str] = lambda text: text) -> None:
+        """`named` replaces a copy's folder by its address."""
+        self.now: Clip | None = None
+        self._named = named
+        self._folder = tempfile.TemporaryDirectory(prefix="valueshare-clips-", ignore_cleanup_errors=True)
+        self._rows: dict[str, int] = {}  # evaluations by environment, when the last agent was chosen
+        self._wanted: Best | None = None
+        self._last: Best | None = None  # that was rendered, or is being
+        self._child: Child | None = None
+        self._due = 0.0
+
+    def want(self, results: Results, data: ReportData, variant: Variant) -> None:
+        """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations."""
+        rows = _playable(results, variant.rows(data.main))
+        if rows.is_empty():
+            return
+        counts = dict(rows["env"].value_counts(sort=True).iter_rows())
+        env = max(counts, key=lambda env: counts[env] - self._rows.get(env, 0))
+        self._rows = counts
+        last = rows.filter(env=env).sort("step").group_by("agent").last()
+        best = last.sort("score", "agent", descending=[True, False]).row(0, named=True)
+        first = next(first for source, first in numbered_sources(results) if source.path == best["source"])
+        agent = best["agent"] - first
+        scored = f"score {number(best['score'])} at step {best['step']:,}"
+        found = Best(best["source"], agent, env, f"{variant.look.label} on {game(env)}, agent {agent}: {scored}")
+        if reason := self._obstacle(found):
+            self.now = Clip(f"No clip: {reason}")
+        elif found != self._last:
+            self._wanted = found
+
+    def poll(self) -> None:
+        """Take over a clip that is ready, and start to render the next one."""
+        if self._child is not None:
+            if not self._child.has_ended() and time.monotonic() < self._due:
+                return
+            self._finish(self._child)
+        if self._wanted is not None:
+            self._last, self._wanted = self._wanted, None
+            request = {"folder": self._last.folder, "agent": self._last.agent, "video": str(self._file)}
+            self._child, self._due = Child(RENDERER, json.dumps(request)), time.monotonic() + MAX_SECONDS
+
+    def close(self) -> None:
+        """End the process that renders, and remove its folder."""
+        self._wanted = None
+        if self._child is not None:
+            self._child.kill()
+            self._child.close()
+        self._folder.cleanup()
+
+    @property
+    def _file(self) -> Path:
+        return Path(self._folder.name) / "clip.mp4"
+
+    def _finish(self, child: Child) -> None:
+        reason = child.result().reason if child.has_ended() else f"rendering took longer than {MAX_SECONDS:.0f} s"
+        child.kill()
+        child.close()
+        self._child = None
+        assert self._last is not None
+        with suppress(OSError):
+            content = self._file.read_bytes()
+            self._file.unlink()
+            self.now = Clip(self._last.text, 1 if self.now is None else self.now.number + 1, content)
+            return
+        if self.now is None or not self.now.number:  # else the clip before it stays
+            self.now = Clip(self._named(f"No clip: {reason}"))
+
+    def _obstacle(self, best: Best) -> str:
+        """Why there can be no clip; empty if there can."""
+        module, colon, _ = best.env.partition(":")
+        if colon:
+            return f"{best.env} needs the module {module}, which is not imported for a page; use valueshare play"
+        if self._named(best.folder) != best.folder:
+            return "the weights of a run at an address are not copied"
+        if any(find_spec(name) is None for name in NEEDED):
+            return f"it needs PyTorch and PyAV; {install_command('train', 'video')}"
+        return ""
+
+
+def _playable(results: Results, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with a score of runs that have checkpoints."""
+    runs = [s.path for s in results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
+    if not runs:
+        return rows.clear()
+    return rows.filter(pl.col("source").is_in(runs), pl.col("score").is_not_null())

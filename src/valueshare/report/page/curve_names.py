@@ -1,0 +1,88 @@
+"""Names, colours and choices of the panel's curves: of algorithms, and of algorithms in single runs.
+
+An entry of the panel is a curve, a choice, or both. One without `of` is a choice, shown as a checkbox; a curve with
+`of` is shown if that choice is on. A curve with `run` is shown if that run is ticked too; one without, if no run is.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from valueshare.analysis.tidy import VARIANT
+from valueshare.report.data import ReportData
+from valueshare.report.figures.curves import curves_shown
+from valueshare.report.figures.series import Variant, find_variants
+from valueshare.report.figures.style import RUN, Look, look, split_settings, told_apart
+from valueshare.text import k_text
+
+Key = tuple[str, float] | tuple[str, float, str]  # algorithm and k, of all runs together or of one run
+MAX_SHOWN = 9  # lines at first; the others are a click away
+MAX_RUNS = 24  # that can be compared one by one
+
+
+class CurveNames(NamedTuple):
+    """The entries of the panel; the first of them are those of curves, in the order of their keys."""
+
+    keys: list[Key]
+    variants: list[dict[str, Any]]
+
+
+def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
+    """The runs of one environment that have curves of their own beside those of all runs together."""
+    if not data.runs or data.runs_apart or len(data.runs) > MAX_RUNS:
+        return []
+    names = rows[RUN].unique().sort().to_list()
+    return names if len(names) > 1 else []
+
+
+def curve_names(data: ReportData, first: Sequence[Variant]) -> CurveNames:
+    """The page shows the curves of the `first` ones before the reader chooses; without any, all or the paper's."""
+    keys: list[Key] = [(variant.algorithm, variant.k) for variant in data.variants]
+    if not data.runs or (len(data.runs) > MAX_RUNS and not data.runs_apart):
+        return CurveNames(keys, _choices(data, data.variants, first))
+    of_run = set(data.main.select(*VARIANT, RUN).unique().iter_rows())
+    if data.runs_apart:
+        names = pl.col("algorithm").map_elements(_whole, return_dtype=pl.String)
+        whole = find_variants(data.main.with_columns(names), data.n)
+        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(whole)}
+        run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
+        curves = []
+        for v in data.variants:
+            curves.append({**_line(v.look), "of": places[_whole(v.algorithm), v.k], "run": run[v.algorithm, v.k]})
+        shown = [v for v in whole if any((v.algorithm, v.k) == (_whole(one.algorithm), one.k) for one in first)]
+        # Every run has its own colours: those of choices would be none of them.
+        choices = [choice | {"colour": ""} for choice in _choices(data, whole, shown)]
+        return CurveNames(keys, [*curves, *choices])
+    singles, looks = list[dict[str, Any]](), list[Look]()
+    for number, name in enumerate(data.runs):
+        for place, variant in enumerate(data.variants):
+            if (variant.algorithm, variant.k, name) in of_run:
+                own = variant.look._replace(label=f"{variant.look.label}, run {name}")
+                looks.append(told_apart(own, f"{variant.algorithm} {RUN}={name}", looks))
+                keys.append((variant.algorithm, variant.k, name))
+                singles.append({**_line(looks[-1]), "of": place, "run": number})
+    return CurveNames(keys, [*_choices(data, data.variants, first), *singles])
+
+
+def _whole(algorithm: str) -> str:
+    """The name of an algorithm without that of a run."""
+    return algorithm.partition(f" {RUN}=")[0]
+
+
+def _line(own: Look) -> dict[str, Any]:
+    return {"label": own.label, "colour": own.colour, "dash": own.pattern}
+
+
+def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:
+    crowded = len(variants) > MAX_SHOWN
+    swept, chosen = _whole(data.swept), curves_shown(data.sweep)[:MAX_SHOWN]
+    return [
+        {
+            **_line(variant.look),
+            "group": look(variant.algorithm, None).label,
+            "chip": f"k = {k_text(variant.k)}" if variant.k else look(split_settings(variant.algorithm)[0]).label,
+            "on": variant in first if first else not crowded or (variant.algorithm == swept and variant.k in chosen),
+        }
+        for variant in variants
+    ]
