@@ -321,7 +321,7 @@ def test_the_plan_of_a_study_runs_nothing(
         ("/proc/nope", "cannot write to /proc/nope: no folder .* there; choose another --out"),
         ("/proc/nope/deeper", "cannot write to /proc/nope/deeper: "),
         ("", "'' is not a folder: write its name, like runs/first"),
-        ("full", "full holds something else than results"),
+        ("full", "full holds something other than results"),
         (".", "holds the folder you are in"),
         ("new/" + "n" * 300, "file name too long"),
     ],

@@ -135,7 +135,7 @@ def test_what_only_this_process_can_do_stays_in_it() -> None:
         assert isinstance(made.launcher, LocalLauncher)
         assert reason in made.resources.line
     two = LauncherOptions(workers=2)
-    with pytest.raises(InvalidInput, match="a network of one's own trains in this process alone"):
+    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
         valueshare.train("CartPole-v1", network=network, launcher=two, progress=False)
 
 

@@ -92,7 +92,7 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
     arrays = []
     with open_regular(file) as opened:
         if opened.read(len(ARRAY)) == ARRAY:
-            raise InvalidInput(f"{file} is not a {file.name}: it holds one array")
+            raise InvalidInput(f"{file} is not an NPZ archive: it holds one array")
     with open_regular(file) as opened, zipfile.ZipFile(opened) as archive:
         for name in names:
             member = archive.getinfo(f"{name}.npy")

@@ -162,7 +162,7 @@ def json_object(content: bytes, *, finite: bool = True) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """A number; NaN and infinity are none in JSON, though Python would read and write them."""
+    """A number; NaN and infinity are not valid JSON, though Python would read and write them."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a number")

@@ -233,7 +233,7 @@ def _launch(
         begin()
         return launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
-        raise InvalidInput("memory:// is of one process alone: leave out workers")
+        raise InvalidInput("memory:// exists only in this process: leave out workers")
     with leased(copy.store, lambda line: say(console, line)) as lease:
         begin()
         copy.push()

@@ -77,7 +77,7 @@ def test_memory_is_that_of_all_workers(cli: Cli) -> None:
 
 def test_options_that_do_not_go_together(tmp_path: Path, cli: Cli) -> None:
     for words, message in (
-        (["--launcher", "ray", "--rate", "5"], "--rate is of one machine: leave it out"),
+        (["--launcher", "ray", "--rate", "5"], "--rate is the speed of one machine: leave it out"),
         (["--shard", "0/3"], "shards are counted from 1"),
         (["--shard", "1/9"], "the table has 4 agents; write at most so many shards"),
     ):

@@ -130,7 +130,7 @@ def test_a_gpu_that_is_not_here_is_said_before_other_settings(
     [
         ("a file", "is a file: choose another --out"),
         ("a file/run", "cannot write to a file/run: not a directory"),
-        ("full", "full holds something else than results"),
+        ("full", "full holds something other than results"),
         (".", "holds the folder you are in"),
         ("", "'' is not a folder: write its name, like runs/first"),
         ("/proc/run", "cannot write to /proc/run: no folder can be made there; choose another"),

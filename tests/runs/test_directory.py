@@ -181,7 +181,7 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path: Path, overwrite: 
     if config is not None:
         (target / CONFIG).write_text(config)
     before = tree(tmp_path)
-    with pytest.raises(InvalidInput, match="holds something else than results of this kind"):
+    with pytest.raises(InvalidInput, match="holds something other than results of this kind"):
         write(target, overwrite=overwrite)
     assert tree(tmp_path) == before
 

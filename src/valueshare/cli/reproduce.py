@@ -225,7 +225,7 @@ def _reproduce_atari(
     if running.rate is not None and not 0 < running.rate < math.inf:
         raise InvalidInput(f"rate = {running.rate:g}: write agent-steps per second, or leave it out")
     if running.rate is not None and launcher.launcher == "ray":
-        raise InvalidInput("--rate is of one machine: leave it out, on Ray speeds are measured")
+        raise InvalidInput("--rate is the speed of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 0:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
     study = atari_study(name, options, **given)  # type: ignore[arg-type]

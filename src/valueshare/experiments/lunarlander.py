@@ -128,7 +128,7 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> list[str]:
         sentences.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
     if len(step_sizes) > 1:
         sentences.append(f"{len(step_sizes)} step sizes instead of {agent_settings.step_size:g} alone")
-    fewest = min(agents.group_by("k", "step_size").len()["len"])
+    fewest = min(agents.group_by("env", "algorithm", "k", "step_size").len()["len"])
     if fewest != PAPER_SEEDS:
         sentences.append(f"{how_many(fewest, 'seed')} instead of {PAPER_SEEDS}")
     phase = f"{settings.checkpoint_interval:,} steps, at the end of a phase"

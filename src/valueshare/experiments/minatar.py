@@ -28,6 +28,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
 
 GAMES = MINATAR_GAMES
+EPSILON_STEPS = 100_000  # of Young and Tian (2019)
 AGENTS = (
     ("dqn", 0.0),
     ("double-dqn", 0.0),
@@ -102,12 +103,14 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
     """Where a run departs from Dopamine's MinAtar agents, in sentences."""
     ignored = ("steps", "checkpoint_interval", "eval_interval", "eval_episodes", "eval_envs", "eval_episode_limit")
     published, agent_settings = minatar()
+    step_size, epsilon_steps = f"{agent_settings.step_size:g}", agents["epsilon_steps"][0]
     step_sizes = ", ".join(f"{size:g}" for size in agents["step_size"].unique().sort())
+    other_epsilon = f"epsilon falls over {epsilon_steps:,} steps; {EPSILON_STEPS:,} in Young and Tian"
     return (
         *changed_settings(published, settings, ignored),
-        *([] if step_sizes == f"{agent_settings.step_size:g}" else [f"step size {step_sizes} instead of 0.00025"]),
+        *([] if step_sizes == step_size else [f"step size {step_sizes} instead of {step_size}"]),
         "the network and the Huber loss are those of Young and Tian (2019)",
-        f"epsilon falls over {agents['epsilon_steps'][0]:,} steps; 100,000 in Young and Tian",
+        *([] if epsilon_steps == EPSILON_STEPS else [other_epsilon]),
         "the end of Freeway, after 2,501 steps, is truncation, and a terminal state in MinAtar",
         "the target network is copied before the update of the same step",
         "an episode is truncated after 10,000 steps, and at the end of a phase, which makes a run resumable",

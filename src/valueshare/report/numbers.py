@@ -13,7 +13,7 @@ from valueshare.report.swept_settings import HeldOutChoice, settings_map
 
 METRICS = ("score", "overestimation", "relative_action_gap")
 EVALUATION = (
-    *("env", "algorithm", "k", *AGENT_SETTINGS, "optimizer", "seed", "agent", "step", "episodes"),
+    *("env", "algorithm", "k", *AGENT_SETTINGS, "optimizer", "seed", "agent", "step", "seconds", "episodes"),
     *(*METRICS, "diverged_at"),
 )
 

@@ -39,7 +39,7 @@ SMALLER = (
 BY_ACTIONS = ("action_copies", "k")  # settings that depend on the number of actions
 READING = (
     HALVES.format(first="k", second="step size"),
-    "Every held-out increase moves with the luck of the two choices for the smallest k, which no interval holds.",
+    "Every held-out increase moves with the luck of the two choices for the smallest k, which no interval covers.",
     f"{INTERVALS} They are of the ratio of two means.",
     (
         "A run diverged if a TD error went past 1e100 or a norm overflowed. The records mark these runs, "

@@ -165,7 +165,7 @@ def _check_target(target: Path, config: dict[str, Any], overwrite: bool) -> None
         return
     stored = read_config(target, skip_damaged=True) or {}
     if "valueshare" not in stored or stored.get("kind") != config.get("kind"):
-        raise InvalidInput(f"{target} holds something else than results of this kind: {OTHER_OUT}")
+        raise InvalidInput(f"{target} holds something other than results of this kind: {OTHER_OUT}")
     if not overwrite:
         raise InvalidInput(f"{target} holds results of other settings: {OTHER_OUT}, or add --overwrite")
 

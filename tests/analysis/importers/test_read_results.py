@@ -74,6 +74,11 @@ def test_a_run_folder_has_the_time_of_its_evaluations_where_it_is_known(tmp_path
     (run / "progress" / "population-0.json").write_text('{"evaluations": [[10, 2.5], [10, 2.5], [20, 9.0]]}')
     table = read_results(run).table
     assert table.select("agent", "step", "seconds").rows() == [(0, 0, 0.0), (0, 10, 2.5), (1, 0, 0.0), (1, 10, 2.5)]
+    table.write_csv(tmp_path / "again.csv")
+    assert read_results(tmp_path / "again.csv").table["seconds"].to_list() == table["seconds"].to_list()
+    table.with_columns(seconds=-1.0).write_csv(tmp_path / "again.csv")
+    with pytest.raises(InvalidInput, match=r"line 2: seconds is -1.0, not a finite number >= 0"):
+        read_results(tmp_path / "again.csv")
     (run / "progress" / "population-0.json").write_text('{"evaluations": [[20, 9.0]]}')  # of a run that was resumed
     assert read_results(run).table["seconds"].to_list() == [0.0, None, 0.0, None]
 
@@ -405,7 +410,7 @@ def test_pickles_and_other_archives(tmp_path: Path) -> None:
         assert f"{file}: timesteps are int64 and results " in refused(file)
     with file.open("wb") as handle:
         np.save(handle, steps)
-    assert f"{file} is not an evaluations.npz: it holds one array" in refused(file)
+    assert f"{file} is not an NPZ archive: it holds one array" in refused(file)
     file.write_bytes(b"PK\x03\x04 and nothing more")
     assert f"{file} cannot be read" in refused(file)
 

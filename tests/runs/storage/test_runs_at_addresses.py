@@ -78,7 +78,7 @@ def test_the_same_end_as_in_a_folder(
     for words, message in (
         ([*small, "--out", url], f"{url} holds this run, finished: to repeat it, choose another --out"),
         ([*small, "--seeds", "3", "--out", url], f"{url} holds a run with other settings"),
-        ([*small, "--out", f"local://{tmp_path}"], "holds something else than a run"),
+        ([*small, "--out", f"local://{tmp_path}"], "holds something other than a run"),
         (["resume", f"{url}/nowhere"], f"there is no training run in {url}/nowhere"),
         (["report", f"{url}/nowhere"], f"{url}/nowhere does not exist"),
     ):
@@ -271,7 +271,7 @@ def test_processes_and_shards(small: list[str], uninterrupted: Path, tmp_path: P
         assert str(copies) not in path.read_text()
     code, _, err = cli("report", url, "--out", "s3://bucket/a")
     assert (code, "is not a folder: choose another --out" in err) == (2, True)
-    with pytest.raises(InvalidInput, match="memory:// is of one process alone"):
+    with pytest.raises(InvalidInput, match="memory:// exists only in this process"):
         valueshare.train("CartPole-v1", out="memory://a/run", launcher=LauncherOptions(workers=2))
     assert left(copies) == []
 

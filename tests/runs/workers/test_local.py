@@ -91,7 +91,7 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "--workers" in refused(*TRAIN, "--workers", "two")
     assert "is for the local launcher" in refused(*TRAIN, *TWO, "--launcher", "ray")
     assert "leave out --workers" in refused("tabular", *TWO)
-    with pytest.raises(InvalidInput, match="a network of one's own trains in this process alone"):
+    with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
         valueshare.train("CartPole-v1", network=network, launcher=LauncherOptions(workers=2))
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(
         *("train", "--env", "tests/Own-v0", "--eval-episode-limit", "10", *TWO)

@@ -39,7 +39,7 @@ def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
 def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The columns in their types; k is 0 where there is none. Bad cells are refused."""
     types: dict[str, Any] = {**REQUIRED, "k": pl.Float64, **dict.fromkeys(METRICS, pl.Float64)}
-    types |= {"optimizer": pl.String, **dict.fromkeys(AGENT_SETTINGS, pl.Float64)}
+    types |= {"optimizer": pl.String, "seconds": pl.Float64, **dict.fromkeys(AGENT_SETTINGS, pl.Float64)}
     if "k" not in table.columns:
         table = table.with_columns(k=pl.lit(0.0))
     for name in (name for name in types if name in table.columns):
@@ -58,6 +58,9 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     k, score = table["k"], table["score"]
     _refuse(file, table["step"], table["step"] < 0, "not a number >= 0")
     _refuse(file, k, ~k.is_finite() | (k < 0), "not a finite number >= 0")
+    if "seconds" in table.columns:
+        seconds = table["seconds"]
+        _refuse(file, seconds, ~seconds.is_finite() | (seconds < 0), "not a finite number >= 0")
     _refuse(file, score, ~score.is_finite(), "not finite: where no episode finished, leave the cell empty")
     _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
     return table

@@ -123,7 +123,7 @@ def check_free(copy: Copy) -> None:
     if CONFIG in names:
         copy.pull(is_small)
     elif any(name not in (LEASE, *FIRST_SENT) and not name.startswith(".") for name in names):
-        raise InvalidInput(f"{copy.url} holds something else than a run: {OTHER_OUT}")
+        raise InvalidInput(f"{copy.url} holds something other than a run: {OTHER_OUT}")
 
 
 def check_unfilled(copy: Copy) -> None:

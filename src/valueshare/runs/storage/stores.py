@@ -164,7 +164,7 @@ class Store:
                 if folder == root:
                     return {}
                 # It was there a moment ago: the next attempt sees what became of it.
-                raise ConnectionError("a folder went while it was listed") from error
+                raise ConnectionError("a folder was deleted while it was listed") from error
             for about in listed:
                 path = about["name"].rstrip("/")
                 if about["type"] != "directory":

@@ -88,7 +88,7 @@ class ProcessLauncher(Launcher):
         """The memory is that of the largest populations together, each in its own process."""
         option = f"workers = {self._workers}"
         if plan.network is not None:
-            raise InvalidInput(f"{option}: a network of one's own trains in this process alone; leave it out")
+            raise InvalidInput(f"{option}: a network of your own trains in this process only; leave it out")
         if execution.callbacks:
             raise InvalidInput(
                 f"{option}: callbacks are called in the one process that trains; "

@@ -68,7 +68,7 @@ class RayLauncher(Launcher):
     def check(self, plan: Plan, execution: ExecutionOptions) -> str:
         """The memory is that of one population."""
         if plan.network is not None:
-            raise InvalidInput("a network of one's own trains in this process alone: write launcher local")
+            raise InvalidInput("a network of your own trains in this process only: write launcher local")
         if execution.callbacks:
             raise InvalidInput("callbacks are called in the one process that trains: write launcher local")
         device = _device(plan)
