@@ -1,5 +1,6 @@
 """Starting and resuming the run of a plan: checks, the folder or address, the launcher, and what is printed."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -146,7 +147,10 @@ def resume_run(
         finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
         if steps is not None:
             if not finished:
-                raise InvalidInput(f"the run in {location} is not finished: valueshare resume {location} first")
+                resume = f"valueshare resume {shlex.quote(str(location))}"
+                raise InvalidInput(
+                    f"the run in {location} is not finished: let it end, or if it was stopped, {resume} first"
+                )
             before, plan = config(plan), extended(plan, steps)
             say(console, *_schedule_notes(plan))
         elif finished:

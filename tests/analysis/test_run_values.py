@@ -7,6 +7,7 @@ import pytest
 
 from valueshare import InvalidInput
 from valueshare.analysis import bootstrap_interval, final_scores, run_auc
+from valueshare.analysis.run_values import at_shared_steps
 
 Tidy = Callable[..., pl.DataFrame]
 
@@ -111,3 +112,22 @@ def test_a_step_at_which_nobody_has_a_value_is_no_point() -> None:
     # An action gap does not exist before training: step 0 is null for all, and costs nobody theirs.
     rows = [(0, 0, None), (0, 10, 1.0), (0, 20, 3.0), (1, 0, None), (1, 10, 2.0), (1, 20, 2.0)]
     assert run_auc(records(rows)).table["score"].to_list() == [2.0, 2.0]
+
+
+def test_runs_with_other_evaluation_intervals_are_compared_where_all_were_evaluated() -> None:
+    """Evaluated every 10 or 20 steps; the third run has not got as far, and the other game has one interval."""
+    runs = {
+        ("A", 0): range(0, 41, 10),
+        ("A", 1): range(0, 41, 20),
+        ("A", 2): range(0, 21, 20),
+        ("B", 0): range(0, 31, 10),
+    }
+    rows = [
+        {"env": env, "algorithm": "dqn", "seed": seed, "step": step}
+        for (env, seed), own in runs.items()
+        for step in own
+    ]
+    kept = at_shared_steps(pl.DataFrame(rows)).group_by("env", "seed", maintain_order=True).agg("step")
+    assert kept["step"].to_list() == [[0, 20, 40], [0, 20, 40], [0, 20], [0, 10, 20, 30]]
+    nothing = pl.DataFrame(rows[:1] + rows[1:2] + [dict(rows[0], seed=1), dict(rows[0], seed=1, step=15)])
+    assert at_shared_steps(nothing).equals(nothing)  # nothing is shared after step 0

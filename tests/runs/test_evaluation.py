@@ -62,7 +62,7 @@ def test_returns_are_those_of_a_plain_loop_on_the_same_seeds(run: Run) -> None:
 def test_episodes_are_added_and_those_of_the_same_seeds_are_replaced(run: Run) -> None:
     (run.folder / "evaluations.parquet").unlink(missing_ok=True)  # type: ignore[union-attr]
     assert run.evaluations.height == 0
-    one = run.evaluate(episodes=4, seeds_from=0, agents=[1], progress=False)
+    one = run.evaluate(episodes=4, seeds_from=0, agents=1, progress=False)
     both = run.evaluate(episodes=4, seeds_from=2, agents=[1, 2], progress=False)
     assert run.evaluations.select("agent", "seed").rows() == [
         *((1, seed) for seed in range(6)),

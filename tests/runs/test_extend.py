@@ -81,7 +81,7 @@ def test_an_extended_run_resumes_after_it_was_stopped(
     stopped = valueshare.extend(own, steps=240, progress=False, should_stop=should_stop)
     assert not stopped.finished
     assert valueshare.open_run(own).agent(0).steps >= 130  # the weights are there all the time
-    with pytest.raises(InvalidInput, match="is not finished: valueshare resume"):
+    with pytest.raises(InvalidInput, match="is not finished: let it end, or if it was stopped, valueshare resume"):
         valueshare.extend(own, steps=300, progress=False)
     assert valueshare.resume(own, progress=False).finished
     assert_same_end(own, long)

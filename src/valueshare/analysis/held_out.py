@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from valueshare.analysis.run_values import final_scores, run_auc, with_divergence
+from valueshare.analysis.run_values import at_shared_steps, final_scores, run_auc, with_divergence
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, named, require
 from valueshare.analysis.tuned import CHOICES, MEAN, tuned_scores
@@ -23,7 +23,8 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
     """The settings with the highest mean score in each environment, of all algorithms together and of each of them.
 
     Takes tidy results: a row per run and evaluation. The score of a run is its AUC, the mean over its evaluations, or
-    the mean of its last three ("final"). Returns a row per environment and algorithm (null: all of them):
+    the mean of its last three ("final"); where evaluation intervals differ, over those that all runs have. Returns a
+    row per environment and algorithm (null: all of them):
 
     - `first_half_choice, second_half_choice`: the settings with the highest mean on the lower half of the seeds, and on
       the upper half;
@@ -37,7 +38,7 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
         raise InvalidInput(f"metric = {metric!r}: write one of {', '.join(METRICS)}")
     require(table, "env", "algorithm", "k", "seed", "step", "score")
     columns = [name for name in ("algorithm", "k", *AGENT_SETTINGS, "optimizer") if name in table.columns]
-    runs = with_divergence(METRICS[metric](table).table, table)
+    runs = with_divergence(METRICS[metric](at_shared_steps(table)).table, table)
     rows = [row for own in runs.partition_by("env", maintain_order=True) for row in _rows(own, columns, resamples)]
     texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES), pl.String), dict.fromkeys(MEAN, pl.Float64)
     counts = dict.fromkeys(("seeds", "settings", "failed"), pl.Int64)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import polars as pl
 from matplotlib.figure import Figure
 
-from valueshare.analysis.run_values import run_auc, with_divergence
+from valueshare.analysis.run_values import at_shared_steps, run_auc, with_divergence
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
@@ -76,7 +76,7 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     identity = [name for name in RUN if name in own.columns]
     scored, wanted = scored.with_columns(k="k_number"), own.select(identity).unique()
     found = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
-    values = with_divergence(run_auc(found, column).table, found)
+    values = with_divergence(run_auc(at_shared_steps(found), column).table, found)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 

@@ -47,7 +47,7 @@ class EvaluationOptions:
 
     episodes: int = 100  # per agent
     seeds_from: int = 10_000  # the first environment seed
-    agents: Iterable[int] | None = None  # None: all
+    agents: int | Iterable[int] | None = None  # None: all
     epsilon: float | None = None  # None: that of the run's evaluations
     episode_limit: int | None = None  # None: that of the run's evaluations, or the environment's own
     network: NetworkFactory | None = None  # the run's own factory, if it has one
@@ -216,10 +216,10 @@ def _played(
     return pl.DataFrame(columns, schema=SCHEMA).with_columns(pl.col("overestimation").fill_nan(None))
 
 
-def _chosen_agents(folder: Path, plan: Plan, agents: Iterable[int] | None) -> pl.DataFrame:
+def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    wanted = {whole("agents", agent) for agent in agents}
+    wanted = {whole("agents", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
     numbers = plan.agents["agent"].to_list()
     if unknown := sorted(wanted - set(numbers)):
         raise InvalidInput(

@@ -110,7 +110,7 @@ class Run:
         *,
         episodes: int = 100,
         seeds_from: int = 10_000,
-        agents: Iterable[int] | None = None,
+        agents: int | Iterable[int] | None = None,
         epsilon: float | None = None,
         episode_limit: int | None = None,
         network: NetworkFactory | None = None,

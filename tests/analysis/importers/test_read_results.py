@@ -13,6 +13,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
 from valueshare.files import file_digest
+from valueshare.report.page.live import Follower
 from valueshare.schema import FORMAT, body_checksum
 
 HEADER = "environment,algorithm,seed,step,score\n"
@@ -299,6 +300,15 @@ def test_places_without_results(tmp_path: Path, text: Callable[..., Path]) -> No
     assert "is not a file of results" in refused(text("hello", "notes.txt"))
     with pytest.raises(InvalidInput, match="no results are given"):
         read_results([])
+
+
+def test_a_tabular_study_is_shown_by_report_alone(tmp_path: Path) -> None:
+    study = tmp_path / "a study"
+    study.mkdir()
+    (study / "config.json").write_text('{"kind": "tabular"}')
+    assert refused(study) == f"{study} is a tabular study: valueshare report '{study}' shows it"
+    with pytest.raises(InvalidInput, match="is a tabular study"):
+        Follower([study])
 
 
 def test_run_folders_that_are_none(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Results as one tidy table: this package's run folders, and other libraries' files."""
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from valueshare.analysis.importers.formats import (
 from valueshare.analysis.tidy import RUN, listed, named
 from valueshare.errors import InvalidInput
 from valueshare.result_files import SizeLimit
+from valueshare.schema import read_config
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
@@ -115,6 +117,7 @@ def _sources(path: Path) -> list[Path]:
         raise InvalidInput(f"{path} does not exist: give a run folder or a file of results")
     if (path / "agents.parquet").is_file():
         return [path]
+    refuse_tabular(path)
     runs = sorted(file.parent for file in path.rglob("agents.parquet"))
     files = sorted(file for name in FILES for file in path.rglob(name))
     found = [*runs, *files] or _tables(path)
@@ -123,6 +126,12 @@ def _sources(path: Path) -> list[Path]:
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
         )
     return found
+
+
+def refuse_tabular(folder: Path) -> None:
+    """Refuse the folder of a tabular study: its records are of other columns."""
+    if (read_config(folder, skip_damaged=True) or {}).get("kind") == "tabular":
+        raise InvalidInput(f"{folder} is a tabular study: valueshare report {shlex.quote(str(folder))} shows it")
 
 
 def _tables(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from valueshare.analysis.importers.results import Results, read_results
+from valueshare.analysis.importers.results import Results, read_results, refuse_tabular
 from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.records import PROGRESS, read_progress
@@ -117,6 +117,7 @@ def check(paths: Sequence[Path]) -> list[Path]:
     if not paths:
         raise InvalidInput("no runs are given: name run folders")
     for path in paths:
+        refuse_tabular(path)
         runs = [file.parent for file in path.rglob("agents.parquet")]
         for folder in runs:
             read_config(folder)  # refuses one of a newer version
