@@ -129,5 +129,3 @@ def test_runs_with_other_evaluation_intervals_are_compared_where_all_were_evalua
     ]
     kept = at_shared_steps(pl.DataFrame(rows)).group_by("env", "seed", maintain_order=True).agg("step")
     assert kept["step"].to_list() == [[0, 20, 40], [0, 20, 40], [0, 20], [0, 10, 20, 30]]
-    nothing = pl.DataFrame(rows[:1] + rows[1:2] + [dict(rows[0], seed=1), dict(rows[0], seed=1, step=15)])
-    assert at_shared_steps(nothing).equals(nothing)  # nothing is shared after step 0

@@ -65,7 +65,7 @@ def test_ragged_games_count_once_in_means_and_by_their_runs_otherwise() -> None:
 def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no values"):
         iqm([])
-    with pytest.raises(InvalidInput, match="no finite number"):
+    with pytest.raises(InvalidInput, match="not a finite number"):
         iqm([1.0, float("nan")])
     with pytest.raises(InvalidInput, match="unknown statistic 'iqr': write iqm, mean"):
         point_estimates(np.ones((1, 2)), np.array([2]), "iqr")

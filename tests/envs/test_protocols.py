@@ -95,7 +95,7 @@ def test_in_words() -> None:
         ({"sticky": 1.0}, "sticky = 1.0: write a probability"),
         ({"stack": 0}, "stack = 0: write at least 1"),
         ({"max_noops": -1}, "max_noops = -1"),
-        ({"frame_limit": 10}, "no multiple of frame_skip = 4"),
+        ({"frame_limit": 10}, "not a multiple of frame_skip = 4"),
         ({"mode": 3}, "mode = 3: there is only 0 here"),
         ({"grayscale": False}, "grayscale = False: there is only True here"),
     ],

@@ -61,7 +61,7 @@ def test_populations_share_environment_network_and_loss() -> None:
         ({"loss": "hinge"}, "half-squared, huber"),
         ({"step_size_schedule": "cosine"}, "write one of constant, linear"),
         ({"eval_episodes": 0}, "one of eval_episodes and eval_timesteps"),
-        ({"eval_interval": 15_000}, "no multiple of checkpoint_interval"),
+        ({"eval_interval": 15_000}, "not a multiple of checkpoint_interval"),
         ({"eval_epsilon": 1.5}, "eval_epsilon = 1.5: write a number <= 1"),
         ({"hidden": (128, 0)}, "hidden = 0: write a number >= 1"),
         ({"reward_scale": 0.0}, "reward_scale = 0.0: write a number > 0"),

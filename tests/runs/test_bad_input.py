@@ -84,7 +84,7 @@ BAD = {
     ),
     "phases": (
         ["--eval-interval", "100", "--checkpoint-interval", "30"],
-        "no multiple of checkpoint_interval",
+        "not a multiple of checkpoint_interval",
     ),
     "loss": (["--loss", "l3"], "--loss"),
     "unknown option": (["--batch-sise", "3"], "--batch-size"),

@@ -37,7 +37,7 @@ def final_scores(table: pl.DataFrame, column: str = "score", *, last: int = LAST
 def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
     """The rows at the steps at which every run was evaluated that got so far, environment by environment.
 
-    Runs with other evaluation intervals are comparable there. An environment without such a step after 0 stays whole.
+    Runs with other evaluation intervals are comparable there.
     """
     own = [name for name in RUN if name in table.columns]
     ends = table.group_by(own).agg(last=pl.col("step").max()).select("env", "last")
@@ -45,9 +45,7 @@ def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
     expected = here.join(ends, on="env").filter(pl.col("last") >= pl.col("step"))
     expected = expected.group_by("env", "step", "present").agg(expected=pl.len())
     shared = expected.filter(pl.col("present") == pl.col("expected"))
-    known = shared.filter(pl.col("step") > 0)["env"].unique().implode()
-    kept = pl.concat([shared.select("env", "step"), here.filter(~pl.col("env").is_in(known)).select("env", "step")])
-    return table.join(kept.unique(), on=["env", "step"], how="semi", maintain_order="left")
+    return table.join(shared, on=["env", "step"], how="semi", maintain_order="left")
 
 
 def diverged(table: pl.DataFrame) -> pl.Expr:

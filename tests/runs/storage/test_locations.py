@@ -23,7 +23,7 @@ def test_where_a_run_can_be() -> None:
     for text in ("s3://bucket/a", "memory://run", "local:///tmp/a"):  # a path loses a slash
         assert resolve_location(Path(text)) == resolve_location(text)
     for text, message in (
-        ("s3://", "no location of a run: write s3://BUCKET/RUN"),
+        ("s3://", "not a location of a run: write s3://BUCKET/RUN"),
         ("s3:///a", "s3:///a is not a location of a run: write s3://BUCKET/RUN"),
         ("sftp:///a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
         ("sftp://me:hunter2@/a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
