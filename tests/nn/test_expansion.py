@@ -119,3 +119,11 @@ def test_a_scripted_network_is_refused() -> None:
         vs.InvalidInput, match=r"^this network is compiled by TorchScript: put the layer in first, then"
     ):
         append_mean_expansion(torch.jit.script(network()), 2)
+
+
+def test_a_network_that_goes_on_after_its_last_linear_layer_needs_the_name_of_the_output_layer() -> None:
+    network = nn.Sequential(nn.Linear(4, 3), nn.Unflatten(-1, (1, 3)), nn.Conv1d(1, 1, 1))
+    with pytest.raises(vs.InvalidInput, match="Conv1d comes after the last linear layer '0': name the layer of the"):
+        append_mean_expansion(network, 1)
+    append_mean_expansion(network, 1, after="0")
+    assert isinstance(network[0], nn.Sequential)

@@ -114,6 +114,8 @@ def test_what_a_run_keeps_for_itself(tmp_path: Path, refused: Callable[[str], st
     for name in ("run", "link"):
         where = tmp_path / name / out
         assert f"{where} is where a run keeps its {kept}: choose another" in refused(f"{name}/{out}")
+        itself = tmp_path / name
+        assert f"{itself} is a folder of results itself: leave --out out for {itself / 'report'}" in refused(name)
     assert "config.json is a file: choose another --out" in refused("run/config.json")
     (tmp_path / "loop").symlink_to("loop")
     assert "choose another --out" in refused("loop")

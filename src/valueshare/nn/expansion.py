@@ -95,6 +95,12 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
         after = next(reversed(linears))
         _refuse_dueling(linears, after)
         following = list(modules.values())[list(modules).index(after) + 1 :]
+        for other in following:
+            if next(other.parameters(recurse=False), None) is not None:
+                raise InvalidInput(
+                    f"{type(other).__name__} comes after the last linear layer {after!r}: name the layer of the "
+                    "action-values with after"
+                )
     elif after in linears:
         following = _next_in_sequence(modules, after)
     else:

@@ -101,6 +101,8 @@ def check_out(target: Path, within: Path | None = None) -> None:
     if target.exists() and not target.is_dir():
         raise InvalidInput(f"{target} is a file: choose another --out")
     place = Path(os.path.realpath(target))  # a loop of links is not an error here
+    if "kind" in (read_config(place, skip_damaged=True) or {}):
+        raise InvalidInput(f"{target} is a folder of results itself: leave --out out for {target / 'report'}")
     for folder in (place, *place.parents):
         if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another --out")

@@ -216,7 +216,11 @@ def _one_protocol(about: Sequence[Source]) -> None:
 def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
     """Runs of one environment that were trained with different settings: noted, not refused."""
     notes, first = [], dict[str, tuple[str, dict[str, Any]]]()
-    group = "each is a group" if apart else "where algorithm and k are the same, they count as one group"
+    group = (
+        "each is a group"
+        if apart
+        else "where algorithm, k and the settings per agent are the same, they count as one group"
+    )
     for source in about:
         for env, own in source.settings.items():
             path, known = first.setdefault(env, (source.path, own))
@@ -232,9 +236,9 @@ def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
 
 def _differs(one: Any, other: Any) -> str:
     if isinstance(one, dict) and isinstance(other, dict):
-        for name in sorted({*one, *other}):
-            if one.get(name) != other.get(name):
-                return f"{name} is {json.dumps(one.get(name))}, not {json.dumps(other.get(name))}"
+        names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+        places = [f"{name} is {json.dumps(one.get(name))}, not {json.dumps(other.get(name))}" for name in names]
+        return ", ".join([*places[:3], *["..."] * (len(places) > 3)])
     return f"{json.dumps(one)}, not {json.dumps(other)}"
 
 

@@ -1,10 +1,9 @@
 """Clips of the newest agents for a page that is served, rendered one at a time in a process of low priority."""
 
 import json
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
 from valueshare.report.findings import number
 from valueshare.report.page.videos import numbered_sources
+from valueshare.runs.storage.copies import temporary_folder
 
 RENDERER = "valueshare.video.clip"
 NEEDED = ("torch", "av")
@@ -49,7 +49,8 @@ class Clips:
         """`named` replaces a copy's folder by its address."""
         self.now: Clip | None = None
         self._named = named
-        self._folder = tempfile.TemporaryDirectory(prefix="valueshare-clips-", ignore_cleanup_errors=True)
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(temporary_folder())
         self._rows: dict[str, int] = {}  # evaluations by environment, when the last agent was chosen
         self._wanted: Best | None = None
         self._last: Best | None = None  # that was rendered, or is being
@@ -92,11 +93,11 @@ class Clips:
         if self._child is not None:
             self._child.kill()
             self._child.close()
-        self._folder.cleanup()
+        self._stack.close()
 
     @property
     def _file(self) -> Path:
-        return Path(self._folder.name) / "clip.mp4"
+        return self._folder / "clip.mp4"
 
     def _finish(self, child: Child) -> None:
         reason = child.result().reason if child.has_ended() else f"rendering took longer than {MAX_SECONDS:.0f} s"

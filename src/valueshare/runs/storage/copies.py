@@ -36,7 +36,7 @@ def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
     if isinstance(location, Path):
         yield Copy(location, None)
         return
-    with _own_folder() as parent:
+    with temporary_folder() as parent:
         copy = Copy(parent / (location.name or "run"), location)
         try:
             yield copy
@@ -133,8 +133,8 @@ def check_unfilled(copy: Copy) -> None:
 
 
 @contextmanager
-def _own_folder() -> Iterator[Path]:
-    """A new folder of this process."""
+def temporary_folder() -> Iterator[Path]:
+    """A new folder of this process; those of processes that were killed are removed first."""
     above = _copies()
     for path in above.iterdir():
         _remove_left(path)
