@@ -64,7 +64,8 @@ class Follower:
 
     def follow(self, stop: Event) -> None:
         """Check until `stop` is set; after a page, wait in proportion to the time it took."""
-        due, said = 0.0, ""
+        due = 0.0
+        said: str | None = None
         while not stop.is_set():
             began = time.monotonic()
             try:
