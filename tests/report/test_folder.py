@@ -1,11 +1,12 @@
 """A report is there whole or not at all, in a new folder and in one that holds other things."""
 
 import errno
+import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,70 @@ def test_a_new_report_takes_the_places_of_the_old_and_leaves_the_rest(tmp_path: 
         "out/figures/new.svg": b"new",
         "out/report.html": b"new",
     }
+
+
+FILES = ("report.html", "report.json", "figures/a.svg", "figures/b.svg", "tables/scores.md")
+
+
+def write(folder: Path, content: str) -> None:
+    for name in FILES:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize("moves", range(len(FILES)))
+def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """After any number of moves the page, and after it the numbers, are as they were, unless all before is new."""
+    with filled_whole(tmp_path / "out") as folder:
+        write(folder, "old")
+    replace, done = Path.replace, list[Path]()
+
+    def replace_some(file: Path, place: Path) -> Path:
+        if len(done) == moves:
+            raise KeyboardInterrupt
+        done.append(place)
+        return replace(file, place)
+
+    monkeypatch.setattr(Path, "replace", replace_some)
+    with pytest.raises(KeyboardInterrupt), filled_whole(tmp_path / "out") as folder:
+        write(folder, "new")
+    page, numbers, *others = ((tmp_path / "out" / name).read_text() for name in FILES)
+    assert others.count("new") == min(moves, len(others))
+    assert (page, numbers) == ("old" if moves <= len(others) else "new", "old")
+
+
+def write_figures(out: Path, drawn: Sequence[str], listed: Sequence[str]) -> None:
+    with filled_whole(out) as folder:
+        (folder / "figures").mkdir()
+        for name in drawn:
+            for kind in ("png", "svg", "pdf"):
+                (folder / "figures" / f"{name}.{kind}").write_text(name)
+        (folder / "report.json").write_text(json.dumps({"figures": {name: {} for name in listed}}))
+
+
+def test_figures_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
+    """Files that the earlier report does not list stay, and so do links and folders of such names."""
+    out, names = tmp_path / "out", ("kept", "gone", "linked", "folder", "missing")
+    write_figures(out, ("kept", "gone"), names)
+    (out / "figures" / "mine.svg").write_text("mine")
+    (out / "figures" / "linked.svg").symlink_to("mine.svg")
+    (out / "figures" / "folder.svg").mkdir()
+    write_figures(out, ("kept", "new"), ("kept", "new"))
+    expected = {f"{name}.{kind}" for name in ("kept", "new") for kind in ("png", "svg", "pdf")}
+    assert {file.name for file in (out / "figures").iterdir()} == expected | {"mine.svg", "linked.svg", "folder.svg"}
+
+
+@pytest.mark.parametrize("name", ["../../outside", "../inside", "{}/outside", "", ".", "..", "a/../../../outside"])
+def test_names_in_an_earlier_report_that_are_no_plain_names(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    write_figures(out, ("a",), ("a", name.format(tmp_path)))
+    for file in (tmp_path / "outside.svg", out / "inside.svg", out / "figures" / ".svg"):
+        file.write_text("mine")
+    before = tree(tmp_path)
+    write_figures(out, ("b",), ())
+    assert {file for file in before if file not in tree(tmp_path)} == set()
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, ValueError, InvalidInput])

@@ -82,6 +82,44 @@ def test_records_that_do_not_fit_are_refused(study: Path) -> None:
         check_refused()
     origin.write_text(json.dumps(stored))
     config = json.loads((study / "config.json").read_text())
-    for studies in (5, ["x"], [{"k": "x"}], [{**config["studies"][0], "env": 10**40}], []):
+    (own,) = config["studies"]
+    for studies in (5, ["x"], [{"k": "x"}], [own | {"env": 10**40}], [own | {"seeds": 10**400}], [], [own] * 2):
         (study / "config.json").write_text(json.dumps(config | {"studies": studies}))
         check_refused()
+
+
+@pytest.mark.parametrize("shard", [7, "x/y", "3/2", "0/0", "", ["1/2"], {}])
+def test_a_shard_that_cannot_be_is_refused(shard: object, study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = study / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"shard": shard}))
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(study)])
+    line = capsys.readouterr().err
+    assert (ended.value.code, line.count("\n")) == (2, 1)
+    assert f"{study} is damaged (" in line
+    assert "): run this shard again, --overwrite" in line
+
+
+def test_shards_without_their_studies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        (tmp_path / f"shard-{number}-of-2").mkdir()
+        config = {"kind": "tabular", "shard": f"{number}/2"}
+        (tmp_path / f"shard-{number}-of-2" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(tmp_path)])
+    line = capsys.readouterr().err
+    assert (ended.value.code, line.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'shard-1-of-2'} is damaged (Object missing required field `studies`)" in line
+
+
+@pytest.mark.parametrize("steps", [10**10, 10**30])
+def test_norms_that_take_hours_are_not_computed(steps: int, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four records a run fit any number of steps: their norms would be computed by running all of them again."""
+    file = study / "config.json"
+    config = json.loads(file.read_text())
+    config["studies"][0]["steps"] = steps
+    file.write_text(json.dumps(config))
+    monkeypatch.setattr("valueshare.experiments.tabular.sweep", lambda *_, **__: pytest.fail("it computes"))
+    with pytest.raises(InvalidInput, match=r"its norms take more than 1e\+10 timesteps .* which `report` does not"):
+        report((study,))

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ import gymnasium
 pathlib.Path(__file__).with_name("imported").touch()
 maker = "gymnasium.envs.classic_control:CartPoleEnv"
 gymnasium.register("own/Marked-v0", maker, max_episode_steps=20)
+gymnasium.register("own/Table-v0", "gymnasium.envs.toy_text:FrozenLakeEnv")
 """
 
 
@@ -291,7 +292,8 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget_module(folder: Path) -> None:
     sys.modules.pop("marking", None)
-    gymnasium.registry.pop("own/Marked-v0", None)
+    for name in ("own/Marked-v0", "own/Table-v0"):
+        gymnasium.registry.pop(name, None)
     (folder / "imported").unlink(missing_ok=True)
 
 
@@ -312,6 +314,35 @@ def test_report_and_watch_import_nothing(named: Path, cli: Cli) -> None:
     valueshare.open_run(named / "run")
     assert "marking" not in sys.modules
     assert not (named / "imported").exists()
+
+
+@pytest.mark.parametrize("shards", [(), ("1/2", "2/2")])
+def test_a_report_of_a_tabular_study_imports_nothing(
+    shards: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    """The command that names the environment imports its module, and draws the report."""
+    (tmp_path / "marking.py").write_text(MARKING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "study"
+    words = ["tabular", "--env", "marking:own/Table-v0", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+    words += ["--seeds", "2", "--steps", "50", "--out", str(folder)]
+    for shard in shards:
+        assert cli(*words, "--shard", shard)[0] == 0
+    if not shards:
+        assert cli(*words)[0] == 0
+        shutil.rmtree(folder / "report")
+    forget_module(tmp_path)
+    before = tree(folder)
+    line = refused(cli, "report", folder)
+    assert "'marking:own/Table-v0' needs the module 'marking', which `report` does not import" in line
+    assert "the `valueshare tabular` command that made it does, given again without --shard" in line
+    assert tree(folder) == before
+    assert "marking" not in sys.modules
+    assert not (tmp_path / "imported").exists()
+    code, out, _ = cli(*words)
+    assert (code, "these results are there already" in out) == (0, True)
+    assert (folder / "report" / "figures" / "norms.svg").exists()
+    forget_module(tmp_path)
 
 
 def test_play_and_resume_say_what_they_import(named: Path, cli: Cli) -> None:

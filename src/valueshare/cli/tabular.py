@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -90,7 +91,7 @@ def _run(
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
         remove_leftovers(here)
-        if holds(here, config) and not overwrite:
+        if not overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
             print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
         else:
             study_mdp(studies[0])  # an unknown environment is refused before anything is written
@@ -105,11 +106,19 @@ def _run(
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
-        written = None if shard else write_report([here], max_result_size=OWN_LIMIT)
+        written = None if shard else write_report([here], max_result_size=OWN_LIMIT, trusted=True)
     if written is None:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
     else:
         print_written(written, out / "report")
+
+
+def _in_shards(studies: Sequence[TabularStudy], folder: Path) -> bool:
+    """Whether the folder holds shards of these studies; their report refuses missing ones."""
+    from valueshare.report.tabular_files import find_tabular
+
+    parts, config = find_tabular([folder]), results_config(studies)
+    return bool(parts) and all(part.shard and results_config(part.studies) == config for part in parts)
 
 
 def _ended(end: BaseException) -> BaseException:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from valueshare._version import __version__
 from valueshare.errors import InvalidInput
-from valueshare.schema import checked
+from valueshare.runs.launcher_options import parse_shard
 from valueshare.tabular.rules import check_learners, check_rows
 
 Measure = Literal["episodes", "reward"]
@@ -17,6 +19,7 @@ ActionsScale = Literal["full", "smoke"]
 GRIDWORLD = "gridworld"
 KIND = "tabular"  # of a results folder
 MAX_COPIES = 1_000  # of each action
+MAX_STUDIES = 1_000  # of a results folder
 
 
 def step_size_grid(spacing: float, lowest: float = -6) -> tuple[float, ...]:
@@ -60,7 +63,7 @@ class TabularStudy:
         check_learners(self.algorithm, self.k, self.step_sizes, self.steps, self.epsilon, self.step_size_power)
         if self.seeds < 2:
             raise InvalidInput(f"seeds = {self.seeds}: an interval needs at least 2 runs")
-        check_rows(self.timesteps // self.steps * len(self.record_steps))
+        check_rows(self.rows)
         if any(not 0 < regime <= self.steps for regime in self.regimes):
             raise InvalidInput(f"--regimes holds a number outside 1 to {self.steps}, the steps")
         if not 0.0 <= self.discount <= 1.0:
@@ -92,6 +95,11 @@ class TabularStudy:
     def timesteps(self) -> int:
         return len(self.k) * len(self.step_sizes) * self.seeds * self.steps
 
+    @property
+    def rows(self) -> int:
+        """Rows of its records: one per run and regime."""
+        return self.timesteps // self.steps * len(self.record_steps)
+
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result, for `config.json`."""
         return asdict(self) | {"regimes": self.record_steps, "measure": self.measured}
@@ -103,9 +111,16 @@ def results_config(studies: Sequence[TabularStudy], shard: str = "") -> dict[str
     return {**values, "shard": shard} if shard else values
 
 
-def studies_of(config: dict[str, Any]) -> tuple[TabularStudy, ...]:
-    """The studies of a `config.json`."""
-    return tuple(checked(stored, TabularStudy) for stored in config["studies"])
+class TabularConfig(Struct, frozen=True):
+    """`config.json` of a results folder, as it is read: types and ranges are checked."""
+
+    kind: Literal["tabular"]
+    studies: Annotated[tuple[TabularStudy, ...], Meta(max_length=MAX_STUDIES)]
+    shard: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard is not None:
+            parse_shard(self.shard)
 
 
 def several_action_sets(studies: Sequence[TabularStudy]) -> bool:

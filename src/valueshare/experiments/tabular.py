@@ -13,8 +13,9 @@ import polars as pl
 
 from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import GRIDWORLD, TabularStudy, several_action_sets, studies_of
+from valueshare.experiments.studies import GRIDWORLD, TabularStudy, several_action_sets
 from valueshare.runs.launcher_options import LauncherOptions, Shard
+from valueshare.schema import checked
 from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
@@ -51,12 +52,11 @@ def study_mdp(study: TabularStudy) -> FiniteMDP:
     return copied_actions(mdp, study.action_copies)
 
 
-def case_columns(studies: Sequence[TabularStudy], mdps: Sequence[FiniteMDP]) -> list[list[pl.Expr]]:
-    """The columns that tell the studies of a figure apart, for each of them."""
-    columns = [[pl.lit(study.case, pl.Float64).alias("step_reward")] for study in studies]
+def case_columns(studies: Sequence[TabularStudy], study: TabularStudy, mdp: FiniteMDP) -> list[pl.Expr]:
+    """The columns that tell a study from the others of a figure."""
+    columns = [pl.lit(study.case, pl.Float64).alias("step_reward")]
     if several_action_sets(studies):
-        for own, mdp in zip(columns, mdps, strict=True):
-            own.append(pl.lit(mdp.actions, pl.Int64).alias("actions"))
+        columns.append(pl.lit(mdp.actions, pl.Int64).alias("actions"))
     return columns
 
 
@@ -90,7 +90,7 @@ def sweep_studies(
     if launcher.own_shard is None:
         for table in tables:
             _refuse_divergence(table)
-    cases = case_columns(studies, mdps)
+    cases = [case_columns(studies, study, mdp) for study, mdp in zip(studies, mdps, strict=True)]
     named = [table.with_columns(cases[cell.study]) for table, cell in zip(tables, cells, strict=True)]
     return pl.concat(named), seconds
 
@@ -98,12 +98,14 @@ def sweep_studies(
 def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
     """The results of whole studies, from their runs: step sizes are chosen, and the chosen runs are followed again."""
     norms, figure, held_out = [], [], []
-    mdps = [study_mdp(study) for study in studies]
-    for study, mdp, case in zip(studies, mdps, case_columns(studies, mdps), strict=True):
+    if runs.height != sum(study.rows for study in studies):
+        raise ValueError("its runs are not those of its studies")
+    for study in studies:
+        mdp = study_mdp(study)  # one at a time: each may need much of the memory
+        case = case_columns(studies, study, mdp)
         table = runs.filter(pl.col(column.meta.output_name()).eq_missing(column) for column in case)
-        complete = study.timesteps // study.steps * len(study.record_steps)
         keys = table.select("k", "step_size", "seed", "step")
-        if not complete == table.height == keys.n_unique() or set(table["step"]) != set(study.record_steps):
+        if not study.rows == table.height == keys.n_unique() or set(table["step"]) != set(study.record_steps):
             raise ValueError("its runs are not those of its studies")
         _refuse_divergence(table)
         measured = table.rename({_COLUMNS[study.measured]: "score"})
@@ -149,7 +151,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
 def sweep_rows(text: str) -> bytes:
     """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
-    (study,) = studies_of(values)
+    study = checked(values["study"], TabularStudy)
     mdp, threads = study_mdp(study), int(values["threads"])
     table = _sweep(study, mdp, values["k"], values["step_sizes"], study.record_steps, threads=threads)
     buffer = io.BytesIO()
@@ -178,8 +180,7 @@ def _on_cluster(
         for first in range(0, len(cell.step_sizes), TASK_STEP_SIZES)
     ]
     texts = [
-        json.dumps({"studies": [asdict(studies[cell.study])], **cell._asdict(), "threads": threads})
-        for _, cell in tasks
+        json.dumps({**cell._asdict(), "study": asdict(studies[cell.study]), "threads": threads}) for _, cell in tasks
     ]
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
         results = spread(launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]])))

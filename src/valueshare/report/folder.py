@@ -1,6 +1,9 @@
-"""The files of a report, the same for every kind of study; its folder is written whole or not at all.
+"""The files of a report, the same for every kind of study.
 
-Other files in the folder stay.
+A new folder is written whole or not at all. In one that holds an earlier report, every file is replaced whole, with
+report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
+itself, and the next report completes the folder. Figures that the earlier report lists and the new one lacks are
+removed. Other files stay.
 """
 
 import errno
@@ -26,7 +29,7 @@ from valueshare.files import (
     write_whole,
 )
 from valueshare.records import CHECKPOINTS, PROGRESS, RECORDS, TENSORBOARD, write_table
-from valueshare.report.figures.style import as_svg, save
+from valueshare.report.figures.style import FORMATS, as_svg, save
 from valueshare.report.page.elements import Picture
 from valueshare.runs.directory import (
     refuse_links_between,
@@ -35,7 +38,7 @@ from valueshare.runs.directory import (
     remove_leftovers_beside,
     staging_folder,
 )
-from valueshare.schema import read_config
+from valueshare.schema import FileName, Invalid, checked, read_config, read_object
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
@@ -139,11 +142,13 @@ def filled_whole(target: Path) -> Iterator[Path]:
 
 
 def _take_places(staging: Path, target: Path) -> None:
+    """Move the files of a report to its folder: report.html and report.json last, after all that they name."""
     if not target.exists():
         staging.rename(target)
         sync_directory(target.parent)
         return
-    files = [file for file in staging.rglob("*") if file.is_file()]
+    # The two files outside figures/ and tables/ are report.html and report.json: False comes before True.
+    files = sorted(filter(Path.is_file, staging.rglob("*")), key=lambda file: (file.parent == staging, file))
     places = [target / file.relative_to(staging) for file in files]
     folders = {place.parent for place in places}
     new = [folder for folder in folders if not folder.exists()]
@@ -154,11 +159,23 @@ def _take_places(staging: Path, target: Path) -> None:
     except BaseException:
         remove_empty(new)
         raise
+    for place in _figures_of(target) - set(places):
+        place.unlink(missing_ok=True)
     for file, place in zip(files, places, strict=True):
         _move(file, place)
     shutil.rmtree(staging)
     for folder in folders:
         sync_directory(folder)
+
+
+def _figures_of(folder: Path) -> set[Path]:
+    """The files of the figures that a folder's report.json lists; it is untrusted, so only plain names count."""
+    try:
+        names = checked(read_object(folder / "report.json").get("figures"), dict[FileName, Any])
+    except (OSError, Invalid):
+        return set()
+    files = (folder / "figures" / f"{name}.{kind}" for name in names for kind in FORMATS)
+    return {file for file in files if file.is_file() and not file.is_symlink()}
 
 
 def _move(file: Path, place: Path) -> None:

@@ -56,9 +56,11 @@ COPIES = (
 )
 
 
-def tabular_report(parts: Sequence[StoredStudy], names: Sequence[str], limit: SizeLimit) -> Report:
+def tabular_report(
+    parts: Sequence[StoredStudy], names: Sequence[str], limit: SizeLimit, *, trusted: bool = False
+) -> Report:
     """The report on the records of a study, with the figures of these names; without any, all of them."""
-    result, origin = stored_result(parts, limit)
+    result, origin = stored_result(parts, limit, trusted=trusted)
     drawn = {one.name: one for one in _figures(result)}
     for name in names:
         if name not in drawn:

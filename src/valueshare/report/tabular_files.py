@@ -18,16 +18,17 @@ import polars as pl
 
 from valueshare.analysis.tidy import listed
 from valueshare.errors import InvalidInput
-from valueshare.experiments.studies import KIND, studies_of
+from valueshare.experiments.studies import KIND, TabularConfig, TabularStudy
 from valueshare.experiments.tabular import TabularResult, concluded
 from valueshare.files import write_json
 from valueshare.records import write_table
 from valueshare.result_files import SizeLimit, Unreadable, read_parquet
 from valueshare.runs.launcher_options import Shard, parse_shard
 from valueshare.runs.provenance import provenance
-from valueshare.schema import Invalid, read_config, read_object
+from valueshare.schema import Invalid, checked, read_config, read_object
 
 RUNS, ORIGIN = "records/runs.parquet", "provenance.json"
+MOST_UPDATES = 10**10  # for the norms of untrusted records: minutes. The largest study of this package has 10^9
 
 
 class StoredStudy(NamedTuple):
@@ -35,7 +36,7 @@ class StoredStudy(NamedTuple):
 
     folder: Path
     shard: Shard | None
-    config: dict[str, Any]
+    studies: tuple[TabularStudy, ...]
 
 
 def write_records(runs: pl.DataFrame, folder: Path, seconds: float, *, command: str) -> None:
@@ -61,47 +62,46 @@ def find_tabular(paths: Sequence[Path]) -> list[StoredStudy]:
 
 
 def _stored_in(path: Path) -> list[StoredStudy]:
-    configs = {
-        folder: read_config(folder, skip_damaged=True) or {} for folder in (path, *sorted(path.glob("shard-*-of-*")))
-    }
-    return [
-        StoredStudy(folder, parse_shard(config["shard"]) if "shard" in config else None, config)
-        for folder, config in configs.items()
-        if config.get("kind") == KIND and (folder == path or "shard" in config)
-    ]
+    found = []
+    for folder in (path, *sorted(path.glob("shard-*-of-*"))):
+        values = read_config(folder, skip_damaged=True) or {}
+        if values.get("kind") == KIND and (folder == path or "shard" in values):
+            with _damage_named(folder, "shard" in values):
+                config = checked(values, TabularConfig)
+            found.append(StoredStudy(folder, parse_shard(config.shard) if config.shard else None, config.studies))
+    return found
 
 
-def stored_result(parts: Sequence[StoredStudy], limit: SizeLimit | None = None) -> tuple[TabularResult, dict[str, Any]]:
+def stored_result(
+    parts: Sequence[StoredStudy], limit: SizeLimit | None = None, *, trusted: bool = False
+) -> tuple[TabularResult, dict[str, Any]]:
     """The results of a study and their origin, from its records; shards are the study bit for bit.
 
-    Records that are damaged, and shards that are not all of one study, are refused.
+    Records that are damaged, and shards that are not all of one study, are refused. Unless they are `trusted`, so are
+    studies that need a module imported or a long computation.
     """
     first, limit = parts[0], SizeLimit() if limit is None else limit
-    way = "run its study again with --overwrite"
     if first.shard is not None:
         _check_shards(parts, first.shard)
-        way = "run this shard again, --overwrite"
+    if not trusted:
+        _refuse_code_and_long_sweeps(first)
     tables, origins = [], []
     for each in parts:
-        with _damage_named(each.folder, way):
+        with _damage_named(each.folder, each.shard is not None):
             tables.append(read_parquet(each.folder / RUNS, limit))
             origins.append(read_object(each.folder / ORIGIN))
-    with _damage_named(first.folder, way):
+    with _damage_named(first.folder, first.shard is not None):
         seconds = sum(float(origin["seconds"]) for origin in origins)
         if not 0 < seconds < math.inf:
             raise Invalid(f"its sweeps took {seconds:g} seconds")
         command = str(origins[0]["command"]).removesuffix(f" --shard {first.shard}")
-        try:
-            studies = studies_of(first.config)
-        except InvalidInput as error:  # which does not name the folder
-            raise Invalid(str(error)) from error
-        return concluded(studies, pl.concat(tables), seconds), origins[0] | {"command": command}
+        return concluded(first.studies, pl.concat(tables), seconds), origins[0] | {"command": command}
 
 
 def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
     """Refuse shards of different studies, one that is there twice, and missing ones."""
     for each in parts[1:]:
-        if each.config["studies"] != parts[0].config["studies"] or each.shard is None or each.shard.of != first.of:
+        if each.studies != parts[0].studies or each.shard is None or each.shard.of != first.of:
             raise InvalidInput(
                 f"{each.folder} is not a shard of the same study as {parts[0].folder}: report the shards of one"
             )
@@ -115,13 +115,39 @@ def _check_shards(parts: Sequence[StoredStudy], first: Shard) -> None:
         raise InvalidInput(f"shard {names} is missing: step sizes are chosen when all are there")
 
 
+def _refuse_code_and_long_sweeps(study: StoredStudy) -> None:
+    """Refuse an environment of a module, and norms that take hours: a results folder may come from others."""
+    again = "the `valueshare tabular` command that made it does, given again without --shard"
+    for each in study.studies:
+        module, colon, _ = each.env.partition(":")
+        if colon:
+            raise InvalidInput(
+                f"{study.folder}: {each.env!r} needs the module {module!r}, which `report` does not import; {again}"
+            )
+    updates = sum(len(each.k) * each.seeds * each.steps * each.action_copies for each in study.studies)
+    if updates > MOST_UPDATES:
+        raise InvalidInput(
+            f"{study.folder}: its norms take more than {MOST_UPDATES:.0e} timesteps (times action copies), which "
+            f"`report` does not compute; {again}"
+        )
+
+
 @contextmanager
-def _damage_named(folder: Path, way: str) -> Iterator[None]:
-    """Turn errors of reading, and of numbers that cannot be, into refusals of a folder."""
+def _damage_named(folder: Path, shard: bool) -> Iterator[None]:
+    """Turn errors of reading, and of numbers that cannot be, into refusals of a folder, which may be a shard's."""
     try:
         yield
-    except (OSError, AttributeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+    except (
+        OSError,
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        pl.exceptions.PolarsError,
+    ) as error:
         if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
             raise  # too large
         why = " ".join(str(error).split())
+        way = "run this shard again, --overwrite" if shard else "run its study again with --overwrite"
         raise InvalidInput(f"{folder} is damaged ({why}): {way}") from error

@@ -65,18 +65,20 @@ def write_report(
     compare: Sequence[str] = (),
     resamples: int = RESAMPLES,
     max_result_size: int | str | None = None,
+    trusted: bool = False,
 ) -> Written:
     """Draw the figures that results allow; write their tables and the page.
 
     The results are in folders, files or at addresses. `compare` names comparisons for the page's verdict, as
-    "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in memory (None: 2 GB) are refused.
+    "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in memory (None: 2 GB) are refused, and
+    so are tabular studies that need a module imported or a long computation, unless they are `trusted`.
     """
     if not locations:
         raise InvalidInput("no results are given: name run folders or files")
     if out is None and any(isinstance(location, Url) for location in locations):
         out = Path("report")
     with reading_copies(locations) as copies:
-        written = _write(copies.folders, out, names, compare, resamples, max_result_size)
+        written = _write(copies.folders, out, names, compare, resamples, max_result_size, trusted)
         return written._replace(notes=tuple(copies.named(note) for note in written.notes))
 
 
@@ -87,13 +89,14 @@ def _write(
     compare: Sequence[str],
     resamples: int,
     max_result_size: int | str | None,
+    trusted: bool,
 ) -> Written:
     tabular = find_tabular(paths)
     if tabular and compare:
         raise InvalidInput(f"{tabular[0].folder} is a tabular study: it has no verdict for --compare")
     folder = _checked_folder(paths, out)
     if tabular:
-        make = partial(tabular_report, tabular, names, SizeLimit(max_result_size))
+        make = partial(tabular_report, tabular, names, SizeLimit(max_result_size), trusted=trusted)
     else:
         results = read_results(paths, max_result_size=max_result_size, repeated=True)
         data = report_data(results, resamples)

@@ -327,6 +327,14 @@ def test_run_folders_that_are_none(tmp_path: Path) -> None:
     assert "2 records are of agents not in agents.parquet" in refused(strange)
 
 
+@pytest.mark.parametrize("shard", ["x/y", "1/", "1/2/3", "1", 7, ["1/2"]])
+def test_a_shard_that_cannot_be_is_refused(shard: object, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"shard": shard}))
+    assert f"{folder / 'config.json'} is damaged (shard: " in refused(folder)
+
+
 def told_format(folder: Path, value: object) -> None:
     """As a run folder says it, with the version that wrote it."""
     file = folder / "config.json"

@@ -21,6 +21,17 @@ def test_numbers_are_packed_to_a_scale_of_their_own() -> None:
     assert quantised(np.array([np.nan]))[0].tolist() == [NONE]
 
 
+def test_numbers_whose_range_would_overflow_are_left_out() -> None:
+    """1.5e308 - (-1.5e308) is infinite in double precision, and so is 1.5e308 + 1.5e308. Warnings are errors here."""
+    codes, low, unit = quantised(np.array([-1.5e308, 1.5e308, 0.0, 2.0]))
+    assert (codes.tolist(), low, unit) == ([NONE, NONE, 0, 65_534], 0.0, 2 / 65_534)
+    codes, low, unit = quantised(np.array([-1e300, 1e300, 0.0]))
+    assert (codes.tolist(), low, unit) == ([0, 65_534, 32_767], -1e300, 2e300 / 65_534)
+    data = curve_data(data_of({("Here", "dqn", 0.0, seed): [float(seed), 1.5e308] for seed in (0, 1)})).data
+    ((curve,),) = (view["curves"]["score"] for view in data["views"])
+    assert decoded(data, curve, 0, 2) == pytest.approx([0.5, np.nan], nan_ok=True)
+
+
 def test_packed_numbers_come_back_within_half_a_step() -> None:
     row = np.random.default_rng(0).normal(0, 1e6, 500)
     codes, low, unit = quantised(row)

@@ -165,7 +165,21 @@ def test_a_page_that_cannot_be_built_does_not_end_the_watch(
     monkeypatch.setattr("valueshare.report.page.live.POLL_SECONDS", 0.01)
     follower.follow(stop)
     assert follower.view == before
-    assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n" * 2
+    assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n"  # once
+
+
+def test_a_page_that_could_not_be_built_once_is_built_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last change of a run is followed by no other that would have it built."""
+    follower = Follower([run], resamples=100)
+    before = follower.view
+    with monkeypatch.context() as patched:
+        patched.setattr("valueshare.report.page.live.report_data", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            follower.refresh()
+    assert follower.view == before
+    assert follower.refresh()
+    assert b"33% of all steps" in follower.view.content
+    assert not follower.refresh()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

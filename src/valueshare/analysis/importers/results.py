@@ -19,7 +19,7 @@ from valueshare.analysis.importers.formats import (
 from valueshare.analysis.tidy import RUN, listed, named
 from valueshare.errors import InvalidInput
 from valueshare.result_files import SizeLimit
-from valueshare.schema import read_config
+from valueshare.schema import CONFIG, Invalid, Shard, checked, read_config
 
 FIRST = ("agent", "env", "algorithm", "k", "seed", "step", "score")
 FILES = {"scores.txt": read_scores_txt, "evaluations.npz": read_evaluations}
@@ -152,11 +152,14 @@ def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
 def _shards(about: Sequence[Source]) -> Shards:
     here: Shards = {}
     for source in about:
-        number, slash, count = str((source.config or {}).get("shard", "")).partition("/")
-        if slash:
-            path = Path(source.path)
-            numbers = here.setdefault((path.parent, int(count)), {})
-            numbers.setdefault(int(number), []).append(path)
+        if (stored := (source.config or {}).get("shard")) is None:
+            continue
+        path = Path(source.path)
+        try:
+            number, count = map(int, checked(stored, Shard).split("/"))
+        except Invalid as error:
+            raise InvalidInput(f"{path / CONFIG} is damaged (shard: {error}): put it back as it was") from error
+        here.setdefault((path.parent, count), {}).setdefault(number, []).append(path)
     return here
 
 

@@ -28,6 +28,7 @@ Agents = dict[Key, Floats]  # of one metric and environment: [agents, steps]
 
 NONE = 65_535
 LEVELS = 65_534
+LARGEST = 1e300  # beyond it, and its negative, a number is left out: sums and ranges would overflow
 BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of thousands
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
@@ -128,7 +129,7 @@ def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
 
     [0, 1, nan, 2] -> [0, 32767, 65535, 65534], low 0, unit 2 / 65534.
     """
-    known = np.isfinite(row)
+    known = np.abs(row) <= LARGEST
     codes = np.full(len(row), NONE, np.uint16)
     if not known.any():
         return codes, 0.0, 0.0
@@ -142,7 +143,7 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
     """The agents of one environment by algorithm and k, NaN for nothing; and once more by run, for some runs."""
     who = ["algorithm", "k", "seed"]
     value = pl.col(metric).cast(pl.Float64)
-    known = rows.select(*who, "step", pl.when(value.is_finite()).then(value).alias(metric))
+    known = rows.select(*who, "step", pl.when(value.abs() <= LARGEST).then(value).alias(metric))
     wide = known.pivot("step", index=who, values=metric, aggregate_function="last").sort(who)
     missing = (pl.lit(None, pl.Float64).alias(str(step)) for step in steps if str(step) not in wide.columns)
     groups = wide.with_columns(missing).partition_by(VARIANT, as_dict=True).items()

@@ -65,14 +65,16 @@ class Follower:
     def follow(self, stop: Event) -> None:
         """Check until `stop` is set; after a page, wait in proportion to the time it took."""
         due = 0.0
+        said: str | None = None
         while not stop.is_set():
             began = time.monotonic()
             try:
                 if began >= due:
                     self.refresh()
                 self.show_clip()
-            except Exception as error:  # the page before it stays, and the next phase may fix it
-                print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
+            except Exception as error:  # the page before it stays, and is tried again
+                if said != (said := str(error)):  # once, and not every second
+                    print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
                 return
             if began >= due:
@@ -80,17 +82,25 @@ class Follower:
             stop.wait(POLL_SECONDS)
 
     def refresh(self) -> bool:
-        """Build the page again if the runs' files have changed; returns whether they have."""
+        """Build the page again if the runs' files have changed; returns whether they have.
+
+        A change counts as seen when its page is there: one that could not be built is tried again.
+        """
         self.fetch()
         now = fingerprint(self.paths)
         if now == self.seen:
             return False
+        self._build(now)
         self.seen = now
+        return True
+
+    def _build(self, now: str) -> None:
+        """Build the page of the files with this fingerprint."""
         try:
             results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
-            return True
+            return
         done, data = progress(results), report_data(results, self.resamples)
         verdict = find_verdict(data)
         text = live_page(results, Live(now, _message(self.paths, done), done), data, verdict)
@@ -98,7 +108,6 @@ class Follower:
         if self.clips is not None:
             first = headline(verdict)
             self.clips.want(results, data, data.variants[0] if first is None else first.x)
-        return True
 
     def show_clip(self) -> None:
         """Show the newest clip that is ready, if there are any."""
