@@ -23,7 +23,7 @@ def test_where_a_run_can_be() -> None:
     for text in ("s3://bucket/a", "memory://run", "local:///tmp/a"):  # a path loses a slash
         assert resolve_location(Path(text)) == resolve_location(text)
     for text, message in (
-        ("s3://", "no location of a run: write s3://BUCKET/RUN"),
+        ("s3://", "s3:// is not a location of a run: write s3://BUCKET/RUN"),
         ("s3:///a", "s3:///a is not a location of a run: write s3://BUCKET/RUN"),
         ("sftp:///a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
         ("sftp://me:hunter2@/a", "sftp:///a is not a location of a run: write sftp://HOST/RUN"),
@@ -50,3 +50,11 @@ def test_an_address_is_shown_without_its_secrets() -> None:
     assert isinstance(coded, Url)
     assert coded.name == "host"  # it becomes a folder's name
     assert "ss" not in coded.scrubbed("login p%40ss or p@ss")
+
+
+def test_a_user_name_without_a_password_leaves_other_words_as_they_are() -> None:
+    for secret in ("a", "a:"):
+        address = Url(f"sftp://{secret}@host/run")
+        said = address.scrubbed(f"cannot read a file of {address.full}: {secret}@host has no path /data")
+        assert said == "cannot read a file of sftp://host/run: host has no path /data"
+    assert Url("s3://bucket/run").scrubbed("me@host") == "me@host"
