@@ -13,8 +13,10 @@ import pytest
 import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
+from valueshare.files import write_json
 from valueshare.records import read_progress
 from valueshare.runs import run_folder
+from valueshare.runs.progress import reset_progress
 from valueshare.runs.run import Run
 from valueshare.runs.storage.stores import Store
 
@@ -102,17 +104,17 @@ def test_killed_between_the_writes_of_an_extension(
     """The run is either as it was, or an unfinished one of 240 steps whose third phase, 100 to 150, runs again."""
     own = train(tmp_path / "run", 130)
     location = f"local://{own}" if at_address else own
-    write, reset, put = run_folder.write_json, run_folder.reset_progress, Store.put
+    put = Store.put
 
-    def write_json(path: Path, values: Any) -> str:
+    def write(path: Path, values: Any) -> str:
         if path.name == missing and not at_address:
             raise Killed
-        return write(path, values)
+        return write_json(path, values)
 
-    def reset_progress(folder: Path, population: str, *values: int) -> None:
+    def reset(folder: Path, population: str, step: int, phases: int) -> None:
         if population == missing and not at_address:
             raise Killed
-        reset(folder, population, *values)
+        reset_progress(folder, population, step, phases)
 
     def put_file(self: Store, path: Path, name: str) -> None:
         if path.stem == missing or path.name == missing:
@@ -120,8 +122,8 @@ def test_killed_between_the_writes_of_an_extension(
         put(self, path, name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "write_json", write_json)
-        patch.setattr(run_folder, "reset_progress", reset_progress)
+        patch.setattr(run_folder, "write_json", write)
+        patch.setattr(run_folder, "reset_progress", reset)
         patch.setattr(Store, "put", put_file)
         with pytest.raises(Killed):
             valueshare.extend(location, steps=240, progress=False)
