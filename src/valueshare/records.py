@@ -3,6 +3,7 @@
 import io
 import logging
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import polars as pl
@@ -28,11 +29,13 @@ def read_tables(
     population until the evaluation, as far as its progress file has them.
     """
     tables = []
+    times = cache(partial(_evaluation_times, folder))
     limit = SizeLimit(OWN_LIMIT) if limit is None else limit
     for path, digest in _files(folder, warn=not skip_damaged):
         table = _read(path, digest, limit)
         if table is not None:
-            tables.append(_with_seconds(table, folder, path) if seconds else table)
+            population = path.stem.rpartition("-")[0]  # of POPULATION-PHASE.parquet
+            tables.append(_with_seconds(table, times(population)) if seconds else table)
         elif not skip_damaged:
             raise InvalidInput(
                 f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
@@ -71,7 +74,8 @@ def _named_by_newest_manifest(population: Path, *, warn: bool) -> dict[str, str]
 
     Where it is damaged, the one before it serves, as it does for the run itself.
     """
-    for path in sorted(population.glob("checkpoint-*.json"), reverse=True):
+    found = population.glob("checkpoint-*.json")
+    for path in sorted(found, key=lambda path: (len(path.name), path.name), reverse=True):  # by phase: 6 digits or more
         try:
             manifest = schema.checked(schema.read_checksummed(path), schema.ManifestRecords)
             if path.name != f"checkpoint-{manifest.phase:06d}.json":
@@ -95,10 +99,14 @@ def _read(path: Path, digest: str | None, limit: SizeLimit) -> pl.DataFrame | No
         return None
 
 
-def _with_seconds(table: pl.DataFrame, folder: Path, path: Path) -> pl.DataFrame:
-    """The records of one phase, POPULATION-PHASE.parquet, with the time of their evaluations; step 0 is at 0 s."""
-    known = dict(read_progress(folder, path.stem.rpartition("-")[0]).evaluations)
+def _evaluation_times(folder: Path, population: str) -> dict[int, float]:
+    """The seconds until each evaluation of a population, by step; step 0 is at 0 s. Empty where none is known."""
+    known = dict(read_progress(folder, population).evaluations)
+    return {0: 0.0, **known} if known else {}
+
+
+def _with_seconds(table: pl.DataFrame, known: dict[int, float]) -> pl.DataFrame:
+    """The records of one phase with the time of their evaluations."""
     if not known or table.schema.get("step") != pl.Int64:
         return table
-    known.setdefault(0, 0.0)
     return table.with_columns(seconds=pl.col("step").replace_strict(known, default=None, return_dtype=pl.Float64))

@@ -31,6 +31,7 @@ from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
 from valueshare.runs.wandb import require_wandb
+from valueshare.schema import CONFIG
 from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
 
 
@@ -181,9 +182,11 @@ def resume_run(
                 if steps is not None and config(run_folder.open_plan(folder)) != before:
                     raise InvalidInput(f"another command has extended the run in {location} meanwhile: give it again")
                 if steps is None:
+                    run_folder.sync_progress(folder, prepared.plan)
                     run_folder.note_resumption(folder, command, _used(prepared, execution))
                 else:
                     run_folder.write_extension(folder, prepared.plan, command, _used(prepared, execution))
+                    copy.push(lambda name: name == CONFIG)  # first here too
 
             return _launch(prepared, copy, execution, console, begin)
 

@@ -20,6 +20,8 @@ from valueshare.population.checkpoints import loading
 from valueshare.population.checkpoints.files import verify
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
 from valueshare.runs.run import Run
+from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.stores import Store
 
 LIMIT = 60
 
@@ -240,3 +242,36 @@ def test_a_run_at_an_address(run: Run) -> None:
     played = there.evaluate(episodes=2, agents=[4], progress=False)
     assert there.evaluations.equals(played)
     assert run.evaluations.equals(played)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_two_evaluations_at_an_address_lose_nothing(run: Run, kept: bool) -> None:
+    """The second one begins and ends while the first one plays; with and without episodes from before."""
+    assert isinstance(run.folder, Path)
+    (run.folder / "evaluations.parquet").unlink(missing_ok=True)
+    there = Url(f"local://{run.folder}")
+
+    def evaluate(agent: int, on_step: Callable[[], object] = lambda: None) -> pl.DataFrame:
+        return evaluate_run(there, EvaluationOptions(2, agents=[agent], progress=False, on_step=on_step)).episodes
+
+    before = [evaluate(0)] if kept else []
+    meanwhile: list[pl.DataFrame] = []
+
+    def once() -> None:
+        if not meanwhile:
+            meanwhile.append(evaluate(5))
+
+    played = evaluate(3, once)
+    assert run.evaluations.equals(pl.concat([*before, played, *meanwhile]))
+
+
+def test_weights_of_other_agents_are_not_downloaded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, get = [], Store.get
+
+    def noted(self: Store, name: str, path: Path) -> bool:
+        names.append(name)
+        return get(self, name, path)
+
+    monkeypatch.setattr(Store, "get", noted)
+    valueshare.open_run(f"local://{run.folder}").evaluate(episodes=1, agents=[5], progress=False)
+    assert {name.split("/")[1] for name in names if "/state-" in name} == {"population-1"}

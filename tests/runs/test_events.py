@@ -13,6 +13,7 @@ import pytest
 import valueshare
 from valueshare import starting
 from valueshare.errors import InvalidInput
+from valueshare.runs.display import Display
 
 QUICK: dict[str, Any] = {
     "seeds": 2,
@@ -107,6 +108,30 @@ def test_asked_for_on_the_way(tmp_path: Path) -> None:
     valueshare.resume(folder, log="tensorboard", progress=False, should_stop=lambda: next(ends))
     assert valueshare.resume(folder, progress=False).finished
     assert scores(folder) == expected(folder)
+
+
+def test_a_phase_that_runs_again_is_not_logged_twice(tmp_path: Path) -> None:
+    """The last phase of a run that is extended, with an evaluation at 400."""
+    folder = tmp_path / "run"
+    options = {**QUICK, "step_size_schedule": "constant", "k": [0, 4]}
+    valueshare.train("CartPole-v1", "ib-dqn", out=folder, log="tensorboard", progress=False, **options)
+    assert valueshare.extend(folder, steps=600, progress=False).finished
+    assert scores(folder) == expected(folder)
+
+
+def test_a_phase_without_its_progress_is_not_reported_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that were killed after the manifest of the third phase, and before their progress."""
+    folder, reported = tmp_path / "run", list[tuple[str, int]]()
+    valueshare.train("CartPole-v1", ["ib-dqn", "double-dqn"], out=folder, progress=False, **QUICK)
+    for name in ("population-0", "population-1"):
+        for path in (folder / "checkpoints" / name).glob("*-000003.*"):
+            path.unlink()  # of the fourth phase
+        file = folder / "progress" / f"{name}.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "step": 200, "phases": 2}))
+
+    monkeypatch.setattr(Display, "on_phase", lambda self, name, step, records: reported.append((name, step)))
+    assert valueshare.resume(folder, progress=False, launcher=valueshare.LauncherOptions(workers=2)).finished
+    assert sorted(reported) == [("population-0", 400), ("population-1", 400)]
 
 
 def test_events_that_nobody_asked_for(tmp_path: Path) -> None:

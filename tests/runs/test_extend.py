@@ -13,7 +13,12 @@ import pytest
 import valueshare
 from valueshare import InvalidInput
 from valueshare.analysis import read_results
+from valueshare.files import write_json
+from valueshare.records import read_progress
+from valueshare.runs import run_folder
+from valueshare.runs.progress import reset_progress
 from valueshare.runs.run import Run
+from valueshare.runs.storage.stores import Store
 
 CONSTANT: dict[str, Any] = {
     "eval_interval": 50,
@@ -85,6 +90,65 @@ def test_an_extended_run_resumes_after_it_was_stopped(
         valueshare.extend(own, steps=300, progress=False)
     assert valueshare.resume(own, progress=False).finished
     assert_same_end(own, long)
+
+
+class Killed(BaseException):
+    """As the end of the process."""
+
+
+@pytest.mark.parametrize("at_address", [False, True])
+@pytest.mark.parametrize("missing", ["config.json", "population-0", "population-1", "provenance.json"])
+def test_killed_between_the_writes_of_an_extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, at_address: bool
+) -> None:
+    """The run is either as it was, or an unfinished one of 240 steps whose third phase, 100 to 150, runs again."""
+    own = train(tmp_path / "run", 130)
+    location = f"local://{own}" if at_address else own
+    put = Store.put
+
+    def write(path: Path, values: Any) -> str:
+        if path.name == missing and not at_address:
+            raise Killed
+        return write_json(path, values)
+
+    def reset(folder: Path, population: str, step: int, phases: int) -> None:
+        if population == missing and not at_address:
+            raise Killed
+        reset_progress(folder, population, step, phases)
+
+    def put_file(self: Store, path: Path, name: str) -> None:
+        if path.stem == missing or path.name == missing:
+            raise Killed
+        put(self, path, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_json", write)
+        patch.setattr(run_folder, "reset_progress", reset)
+        patch.setattr(Store, "put", put_file)
+        with pytest.raises(Killed):
+            valueshare.extend(location, steps=240, progress=False)
+    stored, config = (json.loads((own / name).read_text()) for name in ("provenance.json", "config.json"))
+    assert "extended" not in stored
+    if missing == "config.json":
+        assert "extended_from" not in config
+        assert valueshare.open_run(own).finished
+        assert [read_progress(own, f"population-{i}").phases for i in range(2)] == [3, 3]
+        return
+    assert config["extended_from"] == {"CartPole-v1": [130]}
+    run = valueshare.resume(location, progress=False, should_stop=lambda: True)
+    assert not run.finished
+    assert [read_progress(own, f"population-{i}").phases for i in range(2)] == [2, 2]
+
+
+def test_an_extension_is_listed_once(tmp_path: Path) -> None:
+    """Also if the file has an entry of it from a process that was killed before it wrote `config.json`."""
+    own = train(tmp_path / "run", 100)
+    file = own / "provenance.json"
+    left = [{"steps": {"CartPole-v1": {"from": 100, "to": 200}}, "command": "killed"}, "no entry"]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "extended": left}))
+    valueshare.extend(own, steps=200, progress=False)
+    other, entry = json.loads(file.read_text())["extended"]
+    assert (other, entry["command"]) == ("no entry", "valueshare extend --steps 200")
 
 
 def test_epsilon_and_a_linear_step_size_stay_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

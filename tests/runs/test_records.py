@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from valueshare import open_run
+from valueshare import open_run, records
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.records import read_tables
-from valueshare.schema import body_checksum
+from valueshare.schema import Progress, body_checksum
 
 
 def record(folder: Path, phase: int) -> Path:
@@ -77,6 +77,28 @@ def test_a_damaged_manifest_leaves_it_to_the_one_before_and_that_is_said(
         (said,) = caplog.messages
         assert said.startswith(f"{newest} is damaged (")
         assert said.endswith("): the phases before it are read")
+
+
+def test_phases_with_more_digits_are_newer(tmp_path: Path) -> None:
+    for phase in (999_999, 1_000_000):
+        record(tmp_path, phase)
+    manifest(tmp_path, 999_999)
+    manifest(tmp_path, 999_999, 1_000_000)
+    assert steps(tmp_path) == [999_999, 1_000_000]
+
+
+def test_progress_is_read_once_per_population(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "progress").mkdir()
+    (folder / "progress" / "population-0.json").write_text('{"evaluations": [[1, 2.5]]}')
+    names, read = [], records.read_progress
+
+    def noted(folder: Path, population: str) -> Progress:
+        names.append(population)
+        return read(folder, population)
+
+    monkeypatch.setattr(records, "read_progress", noted)
+    seconds = [table["seconds"].to_list() for table in read_tables(folder, seconds=True)]
+    assert (seconds, names) == ([[0.0], [2.5], [None]], ["population-0"])
 
 
 def test_a_copy_without_checkpoints_has_all_its_records(folder: Path) -> None:

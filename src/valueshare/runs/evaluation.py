@@ -67,25 +67,34 @@ class Evaluated(NamedTuple):
 def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
     """Play, with the weights of the last finished phase; the episodes are returned, and kept with the run.
 
-    Episodes that are there already, of the same agents, seeds and options, are replaced.
+    Episodes that are there already, of the same agents, seeds and options, are replaced. A folder has one evaluation at
+    a time. Addresses have no locks: the file is read again after the last episode, so that episodes of another
+    evaluation are lost only if both upload it at the same moment.
     """
     if isinstance(location, Path):
         plan = open_plan(location)
         check_links(location)
         with only_writer(location):
-            return _evaluated(location, plan, options)
+            played = _play(location, plan, _chosen_agents(location, plan, options.agents), options)
+            add_episodes(location, read_evaluations(location, plan.agents), played)
+        return Evaluated(plan.agents, played)
     with working_copy(location) as copy:
         copy.pull(lambda name: name in (*PLAN_FILES, EVALUATIONS))
         plan = open_plan(copy.folder)
+        chosen = _chosen_agents(copy.folder, plan, options.agents)
         for spec in plan.populations.values():
-            copy.pull_weights(spec.name)
-        played = _evaluated(copy.folder, plan, options)
+            if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
+                copy.pull_weights(spec.name)
+        played = _play(copy.folder, plan, chosen, options)
+        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
+        add_episodes(copy.folder, read_evaluations(copy.folder, plan.agents), played)
         copy.push(lambda name: name == EVALUATIONS)
-        return played
+        return Evaluated(plan.agents, played)
 
 
-def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluated:
-    before = read_evaluations(folder, plan.agents)
+def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
+    """The episodes of the chosen agents, one row each."""
+    read_evaluations(folder, plan.agents)  # a damaged file is refused before anything is played
     episodes, first = counted("episodes", options.episodes), counted("seeds_from", options.seeds_from, 0)
     if episodes > MOST_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
@@ -97,7 +106,6 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
     check_own_network(folder, plan, options.network)
     if options.threads is not None:
         counted("threads", options.threads)
-    chosen = _chosen_agents(folder, plan, options.agents)
     device = _device(plan, options.device)
     announce_imports(chosen["env"])
     own = [_OwnPopulation.of(spec, chosen, options, device) for spec in plan.populations.values()]
@@ -117,9 +125,7 @@ def _evaluated(folder: Path, plan: Plan, options: EvaluationOptions) -> Evaluate
             count = partial(on_step, done)
             tables.append(_played(folder, one, range(first, first + episodes), options.threads, count))
             count(one.population.size * episodes)
-    played = pl.concat(tables).sort("agent", "seed")
-    add_episodes(folder, before, played)
-    return Evaluated(plan.agents, played)
+    return pl.concat(tables).sort("agent", "seed")
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,13 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
     if "wandb" in execution.log:
         logs.append(WandbLog(folder, plan, records, lambda line: say(console, line)))
     outcomes: dict[str, Outcome] = {}
-    callbacks_given = execution.resolved_callbacks
+    callbacks_given, logged = execution.resolved_callbacks, records
 
     def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(name, step, new)
+        unlogged = new.join(logged, on=["agent", "step"], how="anti")  # a phase may run again
         for log in logs:
-            log.write(new)
+            log.write(unlogged)
         if new.height and callbacks_given:
             nonlocal records
             records = pl.concat([records, new]).unique(["agent", "step"], keep="last").sort("agent", "step")

@@ -24,8 +24,8 @@ def progress_lock(folder: Path, population: str) -> Path:
     return folder / PROGRESS / f"{population}.lock"
 
 
-def rewind_progress(folder: Path, population: str, step: int, phases: int) -> None:
-    """Write that so many phases are finished, of a run that was extended; its time and attempts stay."""
+def reset_progress(folder: Path, population: str, step: int, phases: int) -> None:
+    """Write that so many phases are finished, until this step; the time and attempts stay."""
     before = read_progress(folder, population)
     evaluations = tuple(one for one in before.evaluations if one[0] <= step)
     values = asdict(Progress(step, phases, before.seconds, before.attempts, evaluations))

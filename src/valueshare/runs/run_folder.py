@@ -30,17 +30,18 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.files import refuse_links, remove_leftovers, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
+from valueshare.population.checkpoints.loading import finished_phase_count
 from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
-from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_tables
+from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import Callback
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
-from valueshare.runs.progress import rewind_progress
+from valueshare.runs.progress import reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
 from valueshare.runs.storage.leases import LEASE
 from valueshare.runs.storage.locations import Location
@@ -158,11 +159,16 @@ def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
 
 
 def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], used: UsedOptions) -> None:
-    """Add an entry to a list; a file that cannot be read is started anew, since no number depends on it."""
+    """Add an entry to a list, in place of one of the same extension.
+
+    A file that cannot be read is started anew, since no number depends on it.
+    """
     stored = {"resumed": [], **stored_provenance(folder / PROVENANCE)}
-    before = stored.get(name, [])
-    entries = [*before, entry] if isinstance(before, list) else [entry]
-    write_json(folder / PROVENANCE, {**stored, **used.kept, name: entries})
+    before, steps = stored.get(name, []), entry.get("steps")
+    kept = before if isinstance(before, list) else []
+    if steps is not None:
+        kept = [one for one in kept if not isinstance(one, dict) or one.get("steps") != steps]
+    write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*kept, entry]})
 
 
 def stored_workers(folder: Path) -> int:
@@ -182,16 +188,27 @@ def stored_workers(folder: Path) -> int:
 def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -> None:
     """Replace `config.json` by that of the extended plan, and add the extension to `provenance.json`.
 
-    The caller holds the folder's lock. From here on, the run is an unfinished one.
+    The caller holds the folder's lock. The first write makes the run an unfinished one, which can be resumed: a kill
+    between the writes loses the entry in `provenance.json` alone.
     """
     steps = {env: {"from": plan.extended_from[env][-1], "to": own.steps} for env, own in plan.settings.items()}
     remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
-    _add_to_provenance(folder, "extended", {"steps": steps, **_origin(command, used)}, used)
     write_json(folder / CONFIG, config(plan))
+    sync_progress(folder, plan)
+    _add_to_provenance(folder, "extended", {"steps": steps, **_origin(command, used)}, used)
+
+
+def sync_progress(folder: Path, plan: Plan) -> None:
+    """Set the finished phases of the progress files to those of the manifests.
+
+    They differ if a process was killed between the two writes, and once a run is extended: its last phase runs again.
+    The caller holds the folder's lock.
+    """
     for spec in plan.populations.values():
         interval = spec.settings.checkpoint_interval
-        phases = -(-spec.extended_from[-1] // interval) - 1  # the last one is run again
-        rewind_progress(folder, spec.name, phases * interval, phases)
+        phases = finished_phase_count(CheckpointPaths(folder, spec.name), interval, spec.extended_from)
+        if phases != read_progress(folder, spec.name).phases:
+            reset_progress(folder, spec.name, spec.settings.phase_end(phases - 1), phases)
 
 
 def has_events(folder: Path) -> bool:

@@ -49,16 +49,13 @@ class WandbLog:
                 "leave out --log wandb; the same command continues the run"
             ) from error
         self._agents, self._say, self._works = plan.agents, say, True
-        self._sent = records.clear()
         if not getattr(self._run, "resumed", False):
             self.write(records)
-        self._sent = records  # the last phase of a run that is extended runs again
 
     def write(self, records: pl.DataFrame) -> None:
         """Send the means of each variant; if that fails, training continues without it."""
         rows: dict[int, dict[str, float]] = {}
-        new = records.join(self._sent, on=["agent", "step"], how="anti")
-        for curve, step, value in curve_points(self._agents, new):
+        for curve, step, value in curve_points(self._agents, records):
             rows.setdefault(step, {})[curve] = value
         for step, values in sorted(rows.items()):
             self._try(partial(self._run.log, {STEP: step, **values}))

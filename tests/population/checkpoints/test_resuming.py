@@ -9,20 +9,22 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 import torch
 
 from valueshare.errors import InvalidInput
-from valueshare.files import NoRoom
+from valueshare.files import NoRoom, write_json, write_whole
 from valueshare.population.agents import agent_table
 from valueshare.population.checkpoints import files, saving
 from valueshare.population.checkpoints.files import CheckpointPaths, is_whole
+from valueshare.population.checkpoints.loading import finished_phase_count, read_newest_state
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import flat
 from valueshare.population.train import PhaseReport, Trained, train_population
-from valueshare.schema import FORMAT
+from valueshare.schema import FORMAT, body_checksum
 
 SETTINGS = TrainingSettings(
     steps=150,
@@ -189,6 +191,20 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     assert phases == list(range(last, 5))  # the damaged one was run again
     assert ("is damaged" in caplog.text) == (damage is not Path.unlink or file != "checkpoint")
     assert_same(resumed, uninterrupted)
+
+
+def test_a_phase_with_more_digits_is_newer(tmp_path: Path) -> None:
+    paths = CheckpointPaths(tmp_path, "population-0")
+    paths.checkpoints.mkdir(parents=True)
+    for phase in (999_999, 1_000_000):
+        digest = write_whole(paths.state(phase), [b"state"])
+        body: dict[str, Any] = {"format": FORMAT, "phase": phase, "fingerprint": {}, "segments": [], "records": {}}
+        body["state"] = {paths.state(phase).name: digest}
+        write_json(paths.manifest(phase), {**body, "checksum": body_checksum(body)})
+    assert read_newest_state(paths, lambda file: file.name) == "state-1000000.safetensors"
+    assert finished_phase_count(paths, 100) == 1_000_001
+    paths.manifest(1_000_000).write_text("{}")  # damaged
+    assert finished_phase_count(paths, 100) == 1_000_000
 
 
 def test_without_a_whole_checkpoint_the_run_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,3 +50,11 @@ def test_an_address_is_shown_without_its_secrets() -> None:
     assert isinstance(coded, Url)
     assert coded.name == "host"  # it becomes a folder's name
     assert "ss" not in coded.scrubbed("login p%40ss or p@ss")
+
+
+def test_a_user_name_without_a_password_leaves_other_words_as_they_are() -> None:
+    for secret in ("a", "a:"):
+        address = Url(f"sftp://{secret}@host/run")
+        said = address.scrubbed(f"cannot read a file of {address.full}: {secret}@host has no path /data")
+        assert said == "cannot read a file of sftp://host/run: host has no path /data"
+    assert Url("s3://bucket/run").scrubbed("me@host") == "me@host"

@@ -186,6 +186,30 @@ def test_news_are_progress_and_records(url: Url, tmp_path: Path) -> None:
     assert read_progress(driver.folder, NAME).phases == 2  # it never goes back
 
 
+@pytest.mark.parametrize("phases", ["1e400", "1e12", "1000000000000", "-1", "true", '"2"', "[1]", "1" + "0" * 5_000])
+def test_progress_at_an_address_is_untrusted(
+    url: Url, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phases: str
+) -> None:
+    """One phase is there. Neither a number of phases that is none, nor one without records, is taken."""
+    worker, driver = (make_copy(tmp_path / name, url) for name in ("worker", "driver"))
+    write_phase(worker.folder, 0)
+    worker.push()
+    get, tries = Store.get, [0]
+
+    def counted(self: Store, name: str, path: Path) -> bool:
+        tries[0] += 1
+        assert tries[0] < 10, "it does not end"
+        return get(self, name, path)
+
+    monkeypatch.setattr(Store, "get", counted)
+    worker.store.write(f"progress/{NAME}.json", f'{{"step": 1, "phases": {phases}}}'.encode())
+    driver.pull_progress(at_once=True)
+    assert read_progress(driver.folder, NAME).phases == 0
+    worker.store.write(f"progress/{NAME}.json", b'{"step": 1, "phases": 1}')  # as it should be
+    driver.pull_progress(at_once=True)
+    assert read_progress(driver.folder, NAME).phases == 1
+
+
 @pytest.mark.parametrize("news", [Copy.pull_progress, lambda copy, **_: copy.pull(is_small)])
 def test_a_phase_that_is_run_again_replaces_its_old_records(
     url: Url, tmp_path: Path, news: Callable[..., None]

@@ -1,6 +1,7 @@
 """Stores: attempts, listings and errors of files at an address."""
 
 import errno
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -82,6 +83,24 @@ def test_a_folder_that_could_not_be_listed_is_not_empty(tmp_path: Path, monkeypa
     failures[str(tmp_path / "run/b")] = [FileNotFoundError(errno.ENOENT, "as it is replaced")]
     assert set(store.sizes()) == there
     assert set(store.sizes("b")) == {"b/c", "b/d/e"}
+
+
+def test_reading_a_file_does_not_change_its_stamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listings have the fields that fsspec's SFTP driver gives; `time` is the time of the last access."""
+    store = Store(Url(f"local://{tmp_path}"))
+
+    def ls(self: object, path: str, **_: object) -> list[dict[str, Any]]:
+        found = [(file, file.stat()) for file in Path(path).iterdir()]
+        times = {file: {"time": about.st_atime_ns, "mtime": about.st_mtime_ns} for file, about in found}
+        return [{"name": str(file), "size": about.st_size, "type": "file", **times[file]} for file, about in found]
+
+    monkeypatch.setattr(type(store._files), "ls", ls)
+    store.write("a", b"1")
+    before, file = store.stamps(), tmp_path / "a"
+    os.utime(file, ns=(file.stat().st_atime_ns + 10**9, file.stat().st_mtime_ns))  # as a download leaves it
+    assert store.stamps() == before
+    os.utime(file, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns + 10**9))
+    assert store.stamps() != before
 
 
 def test_a_search_of_the_protocols_own_is_used(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from valueshare.runs import locks
 from valueshare.runs.execution import Callbacks, ExecutionOptions
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.planning import make_plan
-from valueshare.runs.progress import ProgressFile, rewind_progress
+from valueshare.runs.progress import ProgressFile, reset_progress
 from valueshare.runs.workers import cluster, ray, tasks
 from valueshare.runs.workers.cluster import Node, Slot, slot_of
 from valueshare.runs.workers.tasks import Task, relay_progress
@@ -130,7 +130,7 @@ def test_evaluations_have_the_time_of_all_sessions_and_not_the_time_between(tmp_
     clock.now = 1_004.0
     second.write(200, 3, evaluated=True)
     assert read_progress(tmp_path, "a").evaluations == ((100, 10.0), (200, 15.0 + 4.0))
-    rewind_progress(tmp_path, "a", 150, 2)
+    reset_progress(tmp_path, "a", 150, 2)
     assert read_progress(tmp_path, "a") == Progress(150, 2, 19.0, 2, ((100, 10.0),))
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.checkpoints.files import (
     CheckpointPaths,
     Damaged,
+    phase_of,
     read_manifest,
     verify,
     verify_all,
@@ -60,6 +62,16 @@ def read_newest_state(paths: CheckpointPaths, read: Callable[[Path], T]) -> T | 
     return _newest(paths, load)
 
 
+def finished_phase_count(paths: CheckpointPaths, checkpoint_interval: int, extended_from: Sequence[int] = ()) -> int:
+    """The number of phases before the one with which training resumes, by the manifests alone."""
+    for path in _manifests(paths):
+        with suppress(Damaged, InvalidInput):  # the population's worker reports it
+            body = read_manifest(path)
+            if not is_earlier_end(body, {"checkpoint_interval": checkpoint_interval}, extended_from):
+                return int(body["phase"]) + 1
+    return 0
+
+
 def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | None:
     """The result of `load` for the newest manifest for which it does not raise `Damaged`."""
     manifests = _manifests(paths)
@@ -82,4 +94,5 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
 
 def _manifests(paths: CheckpointPaths) -> list[Path]:
     """The manifests that are there, newest first."""
-    return sorted(paths.checkpoints.glob("checkpoint-*.json"), reverse=True)
+    found = paths.checkpoints.glob("checkpoint-*.json")
+    return sorted(found, key=lambda path: phase_of(path.name) or 0, reverse=True)

@@ -46,11 +46,14 @@ class Url:
         return f"Url({str(self)!r})"
 
     def scrubbed(self, text: str) -> str:
-        """A text about the address without the secret in it."""
+        """A text about the address without the user and password before its host, and without the password anywhere.
+
+        A user name stays in all other places: it is no secret, and may be a common word.
+        """
         text = text.replace(self.full, str(self))
-        for word in (f"{self.secret}@", self.secret, self.secret.partition(":")[2]):
-            for secret in (word, unquote(word)):
-                text = text.replace(secret, "") if secret.strip("@") else text
+        for word in (self.secret and f"{self.secret}@", self.secret.partition(":")[2]):
+            for form in (word, unquote(word)):
+                text = text.replace(form, "") if form else text
         return text
 
 

@@ -5,7 +5,6 @@ population has a copy of it: the driver with the local launcher, and each worker
 in a folder is that folder: nothing is sent or fetched.
 """
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
 from valueshare.records import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.runs.storage.stores import Store, Unreachable
-from valueshare.schema import CONFIG
+from valueshare.schema import CONFIG, Invalid, Progress, checked, json_object
 
 Wanted = Callable[[str], bool]
 
@@ -160,17 +159,25 @@ class Copy:
                 population = Path(name).stem
                 before = read_progress(self.folder, population).phases
                 text = self.store.read(name) or b""
-                if (phases := _phases(text)) is None:
+                try:
+                    phases = checked(json_object(text), Progress).phases
+                except Invalid:
                     continue  # it is being written
-                for phase in range(before, phases):  # in place of those from before an extension
-                    for file in (
-                        f"records/{population}-{phase:06d}.parquet",
-                        f"checkpoints/{population}/checkpoint-{phase:06d}.json",  # if still there
-                    ):
-                        self.store.get(file, self.folder / file)
+                # In place of those from before an extension; records are there before the progress that counts them.
+                if not all(self._get_phase(population, phase) for phase in range(before, phases)):
+                    continue
                 (self.folder / PROGRESS).mkdir(parents=True, exist_ok=True)
                 write_whole(self.folder / name, [text], synced=False)
                 self._seen[name] = stamp
+
+    def _get_phase(self, population: str, phase: int) -> bool:
+        """Download the records of a phase, and its manifest if it is still there; False without records."""
+        records = f"records/{population}-{phase:06d}.parquet"
+        if not self.store.get(records, self.folder / records):
+            return False
+        manifest = f"checkpoints/{population}/checkpoint-{phase:06d}.json"
+        self.store.get(manifest, self.folder / manifest)
+        return True
 
     def has_unsent(self) -> bool:
         """Whether a finished phase is here and not at the address yet."""
@@ -179,14 +186,6 @@ class Copy:
     def _is_new(self, name: str) -> bool:
         path = self.folder / name
         return path.is_file() and not name.endswith(_SCRATCH) and self._sent.get(name) != _stamp(path)
-
-
-def _phases(text: bytes) -> int | None:
-    """The number of finished phases in a progress file; None where it is incomplete."""
-    try:
-        return int(json.loads(text)["phases"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _of_population(population: str) -> Wanted:

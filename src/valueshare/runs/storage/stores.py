@@ -23,6 +23,12 @@ PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
 _WITHOUT_FOLDERS = (*BUCKETS, "adl", "memory")
 # Errors that another attempt does not fix.
 _FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError)
+# Drivers' names for the version of a file's content, without case and "_". Reading a file changes other values, such as
+# the access time of SFTP.
+_VERSION = (
+    *("mtime", "modify", "modified", "modificationtime", "lastmodified", "updated", "created"),
+    *("etag", "generation", "versionid", "md5", "md5hash", "contenthash", "sha"),
+)
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 
 Result = TypeVar("Result")
@@ -57,9 +63,9 @@ class Store:
         return {name: int(about.get("size") or 0) for name, about in self._found(below, patient=patient).items()}
 
     def stamps(self, below: str = "") -> dict[str, tuple[int, str]]:
-        """The bytes of every file, and a text that changes when it does, by name."""
+        """The bytes of every file, and a text that changes when its content does, by name."""
         return {
-            name: (int(about.get("size") or 0), str(sorted(about.items())))
+            name: (int(about.get("size") or 0), str([one for one in sorted(about.items()) if _is_version(one[0])]))
             for name, about in self._found(below).items()
         }
 
@@ -191,6 +197,10 @@ class Store:
                 # Without the error itself, which may hold a secret.
                 raise kind(number, f"cannot {what} {self.url}: {reason}") from None
         raise AssertionError("the last attempt returns or raises")
+
+
+def _is_version(key: str) -> bool:
+    return key.lower().replace("_", "") in _VERSION
 
 
 def _has_own_find(files: Any) -> bool:
