@@ -185,7 +185,7 @@ def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] |
             return None
         if isinstance(error, OSError):
             raise InvalidInput(f"{file} cannot be read: {reason(error)}") from error
-        raise InvalidInput(f"{file} is damaged ({error}): it says what ran, put it back") from error
+        raise InvalidInput(f"{file} is damaged ({error}): put the original file back") from error
     if "format" in values and not skip_damaged:  # results of tabular studies have no format
         check_format(folder, values)
     return values

@@ -55,7 +55,7 @@ class TabularStudy:
     step_reward: float = 0.0
     """Reward of a step that does not reach the goal, in the gridworld."""
     action_copies: int = 1
-    """How often every action is there; the copies are alike, which the learner does not know."""
+    """Copies of each action; all of them do the same, which the learner does not know."""
     measure: Literal["auto", "episodes", "reward"] = "auto"
     """Score of a run: completed episodes or total reward; auto: episodes in the gridworld, otherwise reward."""
 

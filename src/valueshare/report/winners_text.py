@@ -23,7 +23,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([HEADS, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"
-            lines.append(f"best over all seeds: {first['best']}, mean {mean}, which is too high: these seeds chose it")
+            lines.append(f"best over all seeds: {first['best']}, mean {mean}, too high, as the same seeds chose it")
         lines.append("")
     return [*lines, READING]
 

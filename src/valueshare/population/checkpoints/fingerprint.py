@@ -52,5 +52,5 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
         key = changed[0]
         raise InvalidInput(
             f"this run was started with other settings ({', '.join(changed)}): {key} was "
-            f"{stored.get(key)} and is now {wanted.get(key)}; resume with the run's own settings"
+            f"{stored.get(key)} and is now {wanted.get(key)}; put the config.json of the run back"
         )
