@@ -300,6 +300,7 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
     seen.page.locator("#live", has_text="No longer followed").wait_for()
 
 
+CLIPS = "valueshare-copies-*/copy-*"  # in the folder for temporary files
 COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
 
 
@@ -322,16 +323,16 @@ def test_ctrl_c_ends_it_cleanly(run: Path, options: str) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        line = process.stdout.readline()
-        port = int(line.split(":")[2].split("/")[0])
-        assert line == f"http://127.0.0.1:{port}/ shows {run} and 1 more; Ctrl-C ends it\n"
-        assert ask(port, "/state.json")[0].status == 200
-        assert len(list(run.parent.glob("valueshare-clips-*"))) == (0 if options else 1)
-        process.send_signal(signal.SIGINT)
         try:
+            line = process.stdout.readline()
+            port = int(line.split(":")[2].split("/")[0])
+            assert line == f"http://127.0.0.1:{port}/ shows {run} and 1 more; Ctrl-C ends it\n"
+            assert ask(port, "/state.json")[0].status == 200
+            assert len(list(run.parent.glob(CLIPS))) == (0 if options else 1)
+            process.send_signal(signal.SIGINT)
             assert process.wait(timeout=120) == 0
         finally:
             process.kill()  # or leaving this block would wait for ever
-        assert not list(run.parent.glob("valueshare-clips-*"))
+        assert not list(run.parent.glob(CLIPS))
         assert process.stdout.read() == ""
         assert process.stderr.read() == "stopped\n"
