@@ -112,7 +112,9 @@ def test_a_limit_ends_the_same_step_and_keeps_the_true_picture() -> None:
 MIX = ["Breakout", "Pong", "Breakout"]
 
 
-@pytest.mark.parametrize("limit", [1, 17, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "limit", [1, pytest.param(17, marks=pytest.mark.slow), pytest.param(1_000, marks=pytest.mark.slow)]
+)
 def test_the_same_transitions_as_plain_loops(limit: int) -> None:
     environments = make_environments(MIX, 3, threads=2, episode_limit=limit)
     plain = [Plain(game, limit) for game in MIX]

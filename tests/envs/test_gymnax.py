@@ -94,7 +94,14 @@ def first_games(name: str, seen: NDArray[np.bool_]) -> list[Any]:
     return made[:1]
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Breakout-MinAtar",
+        "Seaquest-MinAtar",
+        *(pytest.param(f"{game}-MinAtar", marks=pytest.mark.slow) for game in ("Asterix", "Freeway", "SpaceInvaders")),
+    ],
+)
 def test_every_step_is_one_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read but observations, rewards and ends: they must fit a game of MinAtar and some random numbers.
 

@@ -179,6 +179,7 @@ def test_the_full_study() -> None:
         lunarlander_study("lunarlander-actions", "paper")
 
 
+@pytest.mark.slow
 def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "actions"
     command = ["reproduce", "lunarlander-actions", "--scale", "smoke", "--eval-episodes", "1", "--out", str(out)]

@@ -70,6 +70,7 @@ def test_increases_by_loops_over_the_records(result: Path, summary: dict[str, An
         assert row["mean_episodes"] == pytest.approx(means[1])
 
 
+@pytest.mark.slow
 def test_it_is_drawn_again_from_its_files(result: Path, tmp_path: Path) -> None:
     written = write_report([result], tmp_path / "again")
     assert written.figures == ("gain-against-actions",)

@@ -65,7 +65,9 @@ def test_a_shard_is_a_folder_of_its_own(sharded: Path, capsys: pytest.CaptureFix
     assert (own / "records" / "runs.parquet").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("written", [1, 2, 6])
+@pytest.mark.parametrize(
+    "written", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
+)
 def test_a_full_disk_leaves_nothing_of_the_whole(
     sharded: Path,
     tmp_path: Path,

@@ -119,6 +119,7 @@ def test_a_phase_that_runs_again_is_not_logged_twice(tmp_path: Path) -> None:
     assert scores(folder) == expected(folder)
 
 
+@pytest.mark.slow
 def test_a_phase_without_its_progress_is_not_reported_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that were killed after the manifest of the third phase, and before their progress."""
     folder, reported = tmp_path / "run", list[tuple[str, int]]()

@@ -96,7 +96,7 @@ class Killed(BaseException):
     """As the end of the process."""
 
 
-@pytest.mark.parametrize("at_address", [False, True])
+@pytest.mark.parametrize("at_address", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("missing", ["config.json", "population-0", "population-1", "provenance.json"])
 def test_killed_between_the_writes_of_an_extension(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, at_address: bool

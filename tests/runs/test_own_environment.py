@@ -275,6 +275,7 @@ def test_nor_is_the_first_one_of_an_episode() -> None:
         environments.step([0, 0])
 
 
+@pytest.mark.slow
 def test_workers_say_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     env = "own_countdown:own/LateStep-v0"
     options = {**QUICK, "progress": True}

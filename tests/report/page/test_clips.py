@@ -148,7 +148,7 @@ def test_results_without_weights_have_none(run: Path, follower: Follower, render
 
 
 @pytest.mark.usefixtures("all_records")
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.slow), 390])
 def test_the_page_shows_the_newest_clip(
     run: Path, follower: Follower, renderer: type[Renderer], visit: Visiting, width: int
 ) -> None:
