@@ -46,7 +46,8 @@ class GraphedStep:
                 self._run()
         torch.cuda.current_stream(self._device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool, stream=stream):
+        # JAX has threads that use the same device, and calls of theirs must not end this capture.
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             self._run()
         self._graph.replay()  # a graph's first launch may wait for all streams: not later
 
