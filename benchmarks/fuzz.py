@@ -7,7 +7,7 @@
 A case is a command with options that the command line declares and values that nobody should
 write (`fuzz_commands.py`); a command for a run folder of which one file is damaged
 (`fuzz_files.py`); or a command on a disk that is full or read-only (`fuzz_disks.py`). It runs in a
-fork (`forks.py`), in 6 GB of address space. Faults are:
+fork (`forks.py`), in `--gigabytes` of address space. Faults are:
 
 - a traceback, a crash, or an exit code that is not one of 0, 1, 2, 75, 130 and 143;
 - a hang: no end within the limit, and none after SIGTERM, or no use of a core. A command that
@@ -66,8 +66,8 @@ class Result(NamedTuple):
 class Fuzz:
     """Folders to try commands on, and what they come to where nothing is wrong."""
 
-    def __init__(self, box: Path, limit: float) -> None:
-        self.box, self.limit = box, limit
+    def __init__(self, box: Path, limit: float, gigabytes: float) -> None:
+        self.box, self.limit, self.gigabytes = box, limit, gigabytes
         self.known: dict[str, list[Option]] = {}
         self.finished, self.partial, self.tabular = (
             box / "intact" / name for name in ("finished", "partial", "tabular")
@@ -132,7 +132,7 @@ class Fuzz:
             from valueshare.runs.storage import stores
 
             stores.PAUSES = ()  # type: ignore[assignment]
-            limited(6.0, 120)()
+            limited(self.gigabytes, 120)()
 
         environment = {"TMPDIR": str(temporary), "COLUMNS": "80"}
         return Command(words, self.box / "said", folder=self.here, environment=environment, prepare=prepare)
@@ -266,6 +266,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--case", type=int, help="this one alone, with all that it prints")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds of a command")
+    parser.add_argument(
+        "--gigabytes", type=float, default=6.0, help="address space of a command; PyTorch for CUDA needs 24"
+    )
     parser.add_argument("--json", type=Path, help="the table as a file")
     options = parser.parse_args()
     if not own_mounts():
@@ -277,7 +280,7 @@ def main() -> None:
     # A fork runs what is registered for its end: no folder here removes itself then.
     box = tempfile.mkdtemp(prefix="fuzz-")
     try:
-        fuzz = Fuzz(Path(box), options.limit)
+        fuzz = Fuzz(Path(box), options.limit, options.gigabytes)
         numbers = range(options.first, options.first + options.cases) if options.case is None else [options.case]
         for number in numbers:
             result = fuzz.case(options.seed, number)
