@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
-from valueshare.host_memory import keep_freed_memory, return_freed_memory
+from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
@@ -83,8 +83,6 @@ def train_population(
     device = checked_device(device)
     check_replay_device(settings.replay_device, device)
     paths = None if directory is None else CheckpointPaths(Path(directory), name)
-    if device.type == "cpu":
-        keep_freed_memory()
     try:
         with on_device(device, tf32=settings.tf32):
             specs = [
