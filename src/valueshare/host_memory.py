@@ -11,6 +11,7 @@ from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
 
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 # Messages of libraries that have no exception for it: PyTorch, the C++ library, the dynamic linker, and Python where no
 # thread can be started.
 _RAN_OUT = (
@@ -49,6 +50,18 @@ def return_freed_memory() -> None:
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # musl has no such function
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def keep_freed_memory() -> None:
+    """From now on, keep freed blocks of up to 32 MB for the next ones, where the C library is glibc.
+
+    glibc returns such blocks to the system, which then clears every page of the next one: a fifth of the time of
+    training small networks on a CPU. `return_freed_memory` returns them.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):
+            for parameter, value in ((_M_MMAP_THRESHOLD, 32 * 2**20), (_M_TRIM_THRESHOLD, 2**31 - 1)):
+                ctypes.CDLL(None).mallopt(parameter, value)
 
 
 def is_address_limited() -> bool:

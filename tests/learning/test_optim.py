@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from valueshare.learning import fused, optim
 from valueshare.learning.optim import OPTIMIZERS, Moments, adam_, rmsprop_, zero_moments
 
 P = 4
@@ -16,6 +17,13 @@ SHAPES = {"weight": (3, 2), "bias": (3,), "scalar": ()}
 STEP_SIZE = torch.tensor([1e-3, 1e-2, 3e-4, 0.5])
 ALL = torch.ones(P, dtype=torch.bool)
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, params=["one pass", "operations of PyTorch"])
+def _both_forms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test is one of both forms: that of a CPU, and that of a GPU and the compiler."""
+    if request.param == "operations of PyTorch":
+        monkeypatch.setattr(optim, "_fused", lambda *tensors: None)
 
 
 def stacked(seed: int, scale: float = 1.0) -> dict[str, Tensor]:
@@ -194,3 +202,24 @@ def test_moments_start_at_zero_and_share_nothing() -> None:
         assert not moments.first[name].any()
         assert moments.first[name].data_ptr() != moments.second[name].data_ptr()
     assert moments.updates.tolist() == [0] * P
+
+
+@pytest.mark.parametrize("update", OPTIMIZERS.values())
+def test_threads_and_the_order_of_memory_change_no_bit(
+    update: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights [P, out, in] that are stored as [P, in, out], gradients of another layout, and shares of threads."""
+    monkeypatch.setattr(fused, "PER_THREAD", 1)
+    gradient = torch.randn(P, 3, 5, generator=torch.Generator().manual_seed(1))
+    results = []
+    for transposed, threads in ((False, 1), (True, 1), (True, 3)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        weight = torch.linspace(-1, 1, P * 15).reshape(P, 3, 5)
+        parameters = {"w": weight.mT.contiguous().mT if transposed else weight}
+        moments = zero_moments(parameters)
+        for _ in range(2):
+            update(parameters, {"w": gradient}, moments, STEP_SIZE, ALL)
+        assert parameters["w"].stride() == ((15, 1, 3) if transposed else (15, 5, 1))
+        results.append((parameters["w"], moments.first["w"], moments.second["w"]))
+    for others in results[1:]:
+        assert all(torch.equal(*pair) for pair in zip(results[0], others, strict=True))

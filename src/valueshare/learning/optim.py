@@ -3,11 +3,13 @@
 Parameters, gradients and moments are stacked tensors by name, each with the agents first, [P, ...]. Agents that are not
 `active` keep their weights, moments and counts, whatever their gradients hold: a diverged agent stays as it was, and
 its NaN stays its own. Nothing here reads a tensor on the host, so it can be compiled and captured in a CUDA graph.
-Compiled, an update is one pass over memory; not compiled it is a dozen, which is why each of them works in place.
+Compiled, an update is one pass over memory; as operations of PyTorch it is a dozen, which is why each of them works in
+place. Without compilation on a CPU, `fused` makes it one pass too.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -57,8 +59,12 @@ def adam_(
     rate = (step_size * root / _one_minus_exp(t * _log(beta1))).masked_fill(~active, 0.0)  # [P]
     least = (epsilon * root).masked_fill(~active, 1.0)  # [P]
     for name, p in parameters.items():
-        m, v = moments.first[name], moments.second[name]
-        _accumulate_(m, v, gradients[name], active, beta1, beta2)
+        g, m, v = gradients[name], moments.first[name], moments.second[name]
+        if (fused := _fused(p, m, v)) is not None:
+            numbers = (1 - beta1, beta2, 1 - beta2)
+            fused.update(fused.adam, active, (p, g, m, v), (rate, least), numbers)
+            continue
+        _accumulate_(m, v, g, active, beta1, beta2)
         p.addcdiv_(m * _rows(rate, p), v.sqrt().add_(_rows(least, p)), value=-1.0)
 
 
@@ -80,14 +86,27 @@ def rmsprop_(
     """
     moments.updates.add_(active.to(torch.int64))
     for name, p in parameters.items():
-        m, v = moments.first[name], moments.second[name]
-        _accumulate_(m, v, gradients[name], active, decay, decay)
+        g, m, v = gradients[name], moments.first[name], moments.second[name]
+        if (fused := _fused(p, m, v)) is not None:
+            fused.update(fused.rmsprop, active, (p, g, m, v), (step_size,), (decay, 1 - decay, epsilon))
+            continue
+        _accumulate_(m, v, g, active, decay, decay)
         variance = torch.addcmul(v, m, m, value=-1.0).clamp_(min=0.0)  # rounding may end below 0
-        change = variance.add_(epsilon).rsqrt_().mul_(gradients[name]).mul_(_rows(step_size, p))
+        change = variance.add_(epsilon).rsqrt_().mul_(g).mul_(_rows(step_size, p))
         p.sub_(change.masked_fill_(_rows(~active, p), 0.0))
 
 
 OPTIMIZERS: dict[str, Callable[..., None]] = {"adam": adam_, "rmsprop": rmsprop_}
+
+
+def _fused(*tensors: Tensor) -> ModuleType | None:
+    """Updates of these in one pass over memory; None on a GPU, for PyTorch's compiler, and if their layouts differ."""
+    p = tensors[0]
+    if torch.compiler.is_compiling() or p.device.type != "cpu" or any(t.stride() != p.stride() for t in tensors):
+        return None
+    from valueshare.learning import fused
+
+    return fused
 
 
 def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1: float, decay2: float) -> None:

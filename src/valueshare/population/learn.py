@@ -38,8 +38,8 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
     learning = state.diverged_at < 0
     # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
     # transposed. The axis that is added is for parameters of one number per agent.
-    squares = [g.unsqueeze(-1).square().sum(tuple(range(1, g.ndim + 1))) for g in gradients.values()]  # [P] each
-    finite = torch.isfinite(losses) & torch.isfinite(torch.stack(squares).sum(0))
+    norms = [torch.linalg.vector_norm(g.unsqueeze(-1), dim=tuple(range(1, g.ndim + 1))) for g in gradients.values()]
+    finite = torch.isfinite(losses) & torch.isfinite(torch.stack(norms).square().sum(0))  # [P]
     active = learning & finite  # [P]
     state.diverged_at.copy_(torch.where(learning & ~active, step, state.diverged_at))
     OPTIMIZERS[settings.optimizer](

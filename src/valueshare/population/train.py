@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
+from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
@@ -102,8 +103,11 @@ def train_population(
             on_phase = on_phase or (lambda report: None)
             return _trained(how(population, state), paths, on_phase, poll, extended_from)
     finally:
-        if device.type == "cuda":  # the next population may need all of it
+        # The next population may need all of it.
+        if device.type == "cuda":
             release_memory(device, compiled=compiled)
+        else:
+            return_freed_memory()
 
 
 def _trained(
