@@ -16,7 +16,7 @@ from valueshare.experiments.studies import gridworld_studies
 from valueshare.experiments.tabular import study_mdp
 from valueshare.tabular.kernels import LANES, Ints, Table, start_state
 from valueshare.tabular.mdp import FiniteMDP
-from valueshare.tabular.randomness import below, bits, uniform
+from valueshare.splitmix import below, bits, uniform
 from valueshare.tabular.sweep import kernel_table, sweep
 
 PLAIN_RUNS = 40

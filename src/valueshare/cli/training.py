@@ -52,7 +52,7 @@ def train(
     *,
     env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
     backend: Annotated[
-        Literal["auto", "envpool", "gymnasium", "ale", "jax"], Parameter(group=GROUPS["environment"])
+        Literal["auto", "envpool", "gymnasium", "ale", "numba", "jax"], Parameter(group=GROUPS["environment"])
     ] = "auto",
     algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
     k: Annotated[tuple[float | Literal["n", "N"], ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (
