@@ -78,7 +78,7 @@ def train(
     Args:
         env: Environments with Box or Discrete observations and Discrete actions, like LunarLander-v3, or bins of Box
             actions, like LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
-        backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
+        backend: Backend of the environments; auto: ALE for Atari games, numba for MinAtar, else EnvPool or
             Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients of the ib- algorithms; n: the number of actions; 0: ib-dqn equals dqn.

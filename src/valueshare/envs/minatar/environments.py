@@ -39,9 +39,7 @@ class MinAtarEnvironments(Environments):
     With one thread, or few environments, it is the thread of `send`.
     """
 
-    def __init__(
-        self, env_ids: Sequence[str], *, threads: int | None = None, episode_limit: int | None = None
-    ) -> None:
+    def __init__(self, env_ids: Sequence[str], *, threads: int | None = None, episode_limit: int | None = None) -> None:
         self.spec, self.count = minatar_spec(env_ids, episode_limit), len(env_ids)
         threads = threads or available_cores()
         shares = max(1, min(threads, self.count // SHARE))

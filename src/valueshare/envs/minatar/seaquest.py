@@ -21,8 +21,9 @@ SPAWN_INTERVAL, MOVE_INTERVAL = 20, 5  # steps, at first
 LEAST_MOVE_INTERVAL = 2
 DIVER_INTERVAL, DIVER_MOVE_INTERVAL = 30, 5
 RELOAD, ENEMY_RELOAD = 5, 10
-# At most one enemy per step comes, and it is gone after 30: by then the intervals are 1 and 2.
-ENEMIES = 40
+# Rows are enough: at most one enemy per step comes, and is gone after 30, when the intervals are 1 and 2. Tables have
+# the columns of submarines, because each type would be compiled anew.
+TABLE = (np.int8, (40, 5))
 
 STATE = record(
     x=np.int8,
@@ -42,11 +43,11 @@ STATE = record(
     fish_count=np.int8,
     sub_count=np.int8,
     diver_count=np.int8,
-    bullets=(np.int8, (8, 3)),
-    enemy_bullets=(np.int8, (ENEMIES, 3)),
-    fish=(np.int8, (ENEMIES, 4)),
-    subs=(np.int8, (ENEMIES, 5)),
-    divers=(np.int8, (8, 4)),
+    bullets=TABLE,
+    enemy_bullets=TABLE,
+    fish=TABLE,
+    subs=TABLE,
+    divers=TABLE,
 )
 
 
