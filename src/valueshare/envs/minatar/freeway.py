@@ -44,7 +44,7 @@ def change_speeds(state: Any, random: Any) -> None:
 
 @rule
 def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
-    if (action == UP or action == DOWN) and state.chicken_timer == 0:
+    if action in (UP, DOWN) and state.chicken_timer == 0:
         state.chicken = min(9, state.chicken + 1) if action == DOWN else state.chicken - 1
         state.chicken_timer = REST
     reward = 0.0

@@ -97,10 +97,10 @@ def spawn(state: Any, random: Any) -> None:
 
 @rule
 def is_opposed(table: Any, count: int, y: int, direction: int) -> bool:
+    opposed = False
     for i in range(count):
-        if table[i, Y] == y and table[i, DIRECTION] != direction:
-            return True
-    return False
+        opposed = opposed or (table[i, Y] == y and table[i, DIRECTION] != direction)
+    return opposed
 
 
 @rule
