@@ -1,4 +1,4 @@
-"""Gymnax's environments: the protocol. Steps of its MinAtar games are compared in test_minatar.py."""
+"""Gymnax's environments: the protocol. Steps of its MinAtar games are compared in test_minatar_steps.py."""
 
 import numpy as np
 import pytest

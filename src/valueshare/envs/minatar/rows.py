@@ -3,7 +3,7 @@
 Random numbers are a function of (the environment's key, its number of steps, the draw within the step). So an
 environment depends on its own seed and actions alone, never on its neighbours or on the thread that steps it.
 
-Numba's cache checks the file of a game only: after an edit of this one or of splitmix.py, touch the games.
+Numba's cache checks the file of a game only: after an edit of this one, tables.py or splitmix.py, touch the games.
 """
 
 from collections.abc import Callable
