@@ -1,8 +1,8 @@
 """Seaquest: a submarine shoots fish and enemy submarines, takes divers on board, and needs to surface for air.
 
-A hit is a reward of 1. To surface costs one diver, and without any it ends the episode; with six on board it is a
-reward of up to 10, by the air that is left. So does an enemy, its bullet, or the end of the air. Each time, enemies
-become faster and more frequent.
+A hit is a reward of 1. To surface costs one diver, and makes enemies faster and more frequent. With six divers on board
+it is a reward of up to 10, by the air that is left. An episode ends when the player surfaces without a diver, runs out
+of air, or meets an enemy or its bullet.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ from valueshare.envs.minatar.tables import (
     is_opposed,
     remove,
     shoot,
-)  # fmt: skip
+)
 from valueshare.splitmix import uniform
 
 FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, ENEMY_SUB, AIR, DIVERS_ON_BOARD, DIVER = range(10)
