@@ -46,7 +46,7 @@ class TrainingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kind: Literal["training"]
     valueshare: str
     settings: dict[str, dict[str, Any]]  # by environment
-    backends: dict[str, Literal["ale", "envpool", "gymnasium", "jax"]]  # by environment
+    backends: dict[str, Literal["ale", "envpool", "gymnasium", "numba", "jax"]]  # by environment
     device: Device
     compile: bool
     network: str | None

@@ -30,7 +30,7 @@ MODES = {  # the first that matches
     r"s3://|/shared/|\$|--launcher ray": Mode("parse"),  # need a store, a cluster or a script
     r"--device cuda|^bench |^watch |sb3-\*": Mode("parse"),  # a GPU, minutes, a browser, other commands before
     r"RUN\.\.\.": Mode("parse"),  # a synopsis
-    r"^train .*MinAtar|^reproduce minatar": Mode("parse"),  # JAX compiles its games; tests/experiments runs them
+    r"^train .*MinAtar|^reproduce minatar": Mode("parse"),  # minutes; tests/experiments runs a smaller one
     r"--callback my_module": Mode("parse"),  # a reader's own; tests/runs/test_callbacks.py runs one
     r"^train .*--plan": Mode("plan"),
     r"^train .*(Pong|LunarLander|Acrobot|MountainCar)": Mode("plan"),

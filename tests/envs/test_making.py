@@ -35,13 +35,13 @@ def test_envpool_where_it_has_the_id() -> None:
     [
         ("lunarlander-v3", None, "did you mean LunarLander-v3"),
         ("CartPole-v7", "gymnasium", "did you mean CartPole-v1"),
-        ("Xyzzyq", None, "no name of envpool or gymnasium or ale or jax is near"),
+        ("Xyzzyq", None, "no name of envpool or gymnasium or ale or numba is near"),
         ("LunarLanderContinuous-v3", None, "with Discrete actions"),
         ("Pendulum-v1", "gymnasium", "with Discrete actions"),
         ("MiniGrid-Empty-5x5-v0", None, r"observations Dict.*with Box or Discrete observations"),
         ("Blackjack-v1", "gymnasium", r"Tuple\(.*with Box or Discrete observations, or .*FlattenObservation"),
         ("no_such_module:Thing-v0", None, "No module named"),
-        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale' or 'jax'"),
+        ("CartPole-v1", "gym", "choose 'envpool', 'gymnasium', 'ale', 'numba' or 'jax'"),
     ],
 )
 def test_refusals_are_one_line(env_id: str, backend: Backend | None, message: str) -> None:

@@ -66,7 +66,6 @@ def test_other_settings_actions_or_backends_are_other_kinds() -> None:
 
 
 def test_minatar_games_share_a_population() -> None:
-    pytest.importorskip("gymnax")
     games = ("Breakout-MinAtar", "Freeway-MinAtar")
     plan = make_plan(games, ("dqn", "ib-dqn", "iqn"), k=[0, 6], seeds=2)
     assert [spec.agents["env"].unique().sort().to_list() for spec in plan.populations.values()] == [[*games]] * 2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numba import njit
 from scipy import stats
 
-from valueshare.tabular import randomness
+from valueshare import splitmix
 from valueshare.tabular.randomness import run_keys
 
 U64 = np.uint64
@@ -30,12 +30,12 @@ def bits(key: int, step: int) -> int:
 
 @njit
 def compiled(key: Any, step: int, count: int) -> Any:
-    half = randomness.bits(key, step) & randomness.LOW_HALF
+    half = splitmix.bits(key, step) & splitmix.LOW_HALF
     return (
-        randomness.mix(key),
-        randomness.bits(key, step),
-        randomness.uniform(key, step),
-        randomness.below(half, count),
+        splitmix.mix(key),
+        splitmix.bits(key, step),
+        splitmix.uniform(key, step),
+        splitmix.below(half, count),
     )
 
 

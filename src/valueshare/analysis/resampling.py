@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from valueshare.analysis.statistics import GAP_BELOW, Statistic, check_statistic
 from valueshare.errors import InvalidInput
-from valueshare.tabular.randomness import ODD, S32, U64, below, bits, mix
+from valueshare.splitmix import ODD, S32, U64, below, bits, mix
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int16]
@@ -143,7 +143,7 @@ def _start(sizes: Sizes, resamples: int, seed: int, stream: int) -> tuple[Any, S
 
 # Below, compiled. A thread takes a block of resamples, draws its counts, and processes all cells with them: the loops
 # over a block's resamples (lanes) are vectorised, and no thread waits for another. Numba's cache checks this file only:
-# after an edit of tabular/randomness.py, touch this one.
+# after an edit of splitmix.py, touch this one.
 
 
 @njit(cache=True)

@@ -14,9 +14,9 @@ from valueshare.benchmarks.plain_learner import completed_episodes
 from valueshare.cores import available_cores
 from valueshare.experiments.studies import gridworld_studies
 from valueshare.experiments.tabular import study_mdp
+from valueshare.splitmix import below, bits, uniform
 from valueshare.tabular.kernels import LANES, Ints, Table, start_state
 from valueshare.tabular.mdp import FiniteMDP
-from valueshare.tabular.randomness import below, bits, uniform
 from valueshare.tabular.sweep import kernel_table, sweep
 
 PLAIN_RUNS = 40

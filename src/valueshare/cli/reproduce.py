@@ -146,7 +146,7 @@ def reproduce_minatar(
         first_seed: First seed. To choose step sizes, use seeds that you do not report.
         steps: Environment steps per agent; left out: the scale's own.
     """
-    training_library("jax")
+    training_library()
     from valueshare.experiments.minatar import minatar_study
 
     options: dict[str, Any] = {"games": games, "algorithms": algorithms, "step_size": step_size}

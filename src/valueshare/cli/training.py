@@ -52,7 +52,7 @@ def train(
     *,
     env: Annotated[tuple[str, ...], Parameter(group=GROUPS["environment"])],
     backend: Annotated[
-        Literal["auto", "envpool", "gymnasium", "ale", "jax"], Parameter(group=GROUPS["environment"])
+        Literal["auto", "envpool", "gymnasium", "ale", "numba", "jax"], Parameter(group=GROUPS["environment"])
     ] = "auto",
     algorithm: Annotated[tuple[str, ...], Parameter(group=GROUPS["algorithm"])] = ("ib-dqn",),
     k: Annotated[tuple[float | Literal["n", "N"], ...], Parameter(group=GROUPS["algorithm"], show_choices=False)] = (
@@ -78,7 +78,7 @@ def train(
     Args:
         env: Environments with Box or Discrete observations and Discrete actions, like LunarLander-v3, or bins of Box
             actions, like LunarLanderContinuous-v3-bins7x7, or Atari games, like Pong.
-        backend: Backend of the environments; auto: ALE for Atari games, jax (Gymnax) for MinAtar, else EnvPool or
+        backend: Backend of the environments; auto: ALE for Atari games, numba for MinAtar, else EnvPool or
             Gymnasium.
         algorithm: dqn, double-dqn, ib-dqn, ib-double-dqn, dueling-dqn, rdq, iqn or ib-iqn.
         k: Mean-scaling coefficients of the ib- algorithms; n: the number of actions; 0: ib-dqn equals dqn.

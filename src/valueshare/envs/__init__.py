@@ -13,8 +13,8 @@ from valueshare.envs.atari_games import AtariGame, atari57, atari_game, is_atari
 from valueshare.envs.base import Backend, Environments, EnvironmentSpec, StepResult
 from valueshare.envs.envpool import EnvPoolEnvironments, envpool_spec
 from valueshare.envs.gymnasium import GymnasiumEnvironments, gymnasium_spec
-from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec
-from valueshare.envs.gymnax_names import MINATAR_GAMES, has_gymnax_name, is_minatar
+from valueshare.envs.gymnax import GymnaxEnvironments, gymnax_spec, has_gymnax_name
+from valueshare.envs.minatar import MINATAR_GAMES, is_minatar, minatar_names, minatar_spec
 from valueshare.envs.protocols import AtariProtocol, atari_protocol, atari_protocols
 from valueshare.errors import InvalidInput
 
@@ -45,10 +45,10 @@ def make_environments(
     evaluation: bool = False,
     device: str = "cpu",
 ) -> Environments:
-    """`count` environments: ALE's of Atari games, Gymnax's of MinAtar, EnvPool's where it has the id, else Gymnasium's.
+    """`count` environments: Atari games of ALE, MinAtar games, those that EnvPool has, else Gymnasium's.
 
     `env_ids` is one name for all, or one each: Atari games may be mixed, and so may MinAtar games. `threads` are those
-    of ALE or EnvPool (default: one per core); Gymnasium's environments are stepped in a loop. `episode_limit` replaces
+    of ALE, MinAtar or EnvPool (default: one per core); Gymnasium's are stepped in a loop. `episode_limit` replaces
     the environment's own limit, in steps. `protocol` is Atari's alone (default: machado-2018). So are `lockstep`, which
     is faster and cannot hold single environments still, and `evaluation`, in which a lost life never ends an episode.
     `device` is where Gymnax's run, if JAX has it. A name like LunarLanderContinuous-v3-bins7x7 has bins of Box actions
@@ -73,6 +73,10 @@ def make_environments(
         )
     if chosen == "envpool":
         return EnvPoolEnvironments(names[0], count, threads=threads, episode_limit=episode_limit)
+    if chosen == "numba":
+        from valueshare.envs.minatar.environments import MinAtarEnvironments  # imports Numba
+
+        return MinAtarEnvironments(names, threads=threads, episode_limit=episode_limit)
     if chosen == "jax":
         return GymnaxEnvironments(names, episode_limit=episode_limit, device=device)
     return GymnasiumEnvironments(names[0], count, episode_limit=episode_limit)
@@ -90,6 +94,8 @@ def environment_spec(
         return atari_spec(names, atari_protocol(protocol))
     if chosen == "envpool":
         return envpool_spec(names[0])
+    if chosen == "numba":
+        return minatar_spec(names)
     if chosen == "jax":
         return gymnax_spec(names)
     return gymnasium_spec(names[0])
@@ -122,6 +128,10 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
         return "ale"
     plain = split_bins(env_id).env_id
     names: dict[str, list[str]] = {}
+    if backend == "numba" or (backend is None and is_minatar(env_id)):
+        names["numba"] = minatar_names()
+        if env_id in names["numba"]:
+            return "numba"
     if backend == "jax" or (backend is None and has_gymnax_name(env_id)):
         names["jax"] = gymnax.known_names()
         if env_id in names["jax"]:
@@ -138,10 +148,10 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
     if backend is None:  # games by their short names, of which the ids are variants
         names = {of: [name for name in known if not is_atari(name)] for of, known in names.items()}
         names["ale"] = atari_games.known_names()
-        names.setdefault("jax", [f"{game}-MinAtar" for game in MINATAR_GAMES])
+        names["numba"] = minatar_names()
         if "minatar" in env_id.lower():  # Breakout is near too, and another game
             meant = [name for name in MINATAR_GAMES if name.lower() in env_id.lower()]
-            names = {"jax": [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]}
+            names = {"numba": [f"{name}-MinAtar" for name in meant or MINATAR_GAMES]}
             plain = f"{meant[0]}-MinAtar" if meant else plain
     raise InvalidInput(f"there is no environment {env_id!r}{_nearest(plain, names)}")
 

@@ -17,7 +17,7 @@ from valueshare.envs.action_bins import action_count, brief
 from valueshare.errors import InvalidInput
 
 MOST_STATES = 1_000_000  # of Discrete observations: each is an input of the network
-Backend = Literal["envpool", "gymnasium", "ale", "jax"]
+Backend = Literal["envpool", "gymnasium", "ale", "numba", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
 

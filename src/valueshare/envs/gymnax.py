@@ -1,17 +1,18 @@
-"""Environments written in JAX: the five MinAtar games, and Gymnax's classic control and bsuite.
+"""Gymnax's environments, written in JAX: classic control, bsuite, and the five MinAtar games.
 
 All E environments are one compiled program on the CPU or the GPU. It holds one random key per environment,
 folded with the number of steps that this environment has taken: an environment depends on its own seed and
 actions alone. Observations and rewards can stay where the program runs (`*_on_device`).
 
-MinAtar games are made as in Young and Tian (2019, https://arxiv.org/abs/1903.03176): six actions in every game,
-and with probability 0.1 the action before is repeated. All games have ten channels, of which a game leaves those
-empty that it does not use, so that games can be mixed in one population.
+MinAtar games are those of the backend `numba` in everything that `envs/minatar` defines. Gymnax's rules differ in rare
+states: in Asterix, an entity that finds no free row removes one; in Seaquest, a submarine that moves into a bullet does
+not shoot any more, and among several entities in one cell another may be taken.
 """
 
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -20,28 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valueshare.envs.base import Actions, Environments, EnvironmentSpec, Seeds, StepResult, as_keys, checked_limit
-from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
+from valueshare.envs.minatar import MINATAR_SHAPE, STICKY, game_limit, is_minatar, minatar_spec
 from valueshare.errors import InvalidInput, first_line
 from valueshare.extras import importing, install_command
-
-MINATAR_CHANNELS = 10  # as many as Seaquest has, the most of all games
-STICKY = 0.1  # probability that a MinAtar game repeats the action before
-# Steps. MinAtar has none but that of Freeway, which always ends there; to evaluate by episodes, one is needed.
-MINATAR_LIMIT = 10_000
-FREEWAY_LIMIT = 2_501
 
 _log = logging.getLogger(__name__)
 
 Tree = Any  # a pytree of JAX arrays
 
 
+def has_gymnax_name(env_id: str) -> bool:
+    """Whether names like this one are Gymnax's alone; its CartPole-v1 has the name that Gymnasium uses too."""
+    return env_id.endswith(("-bsuite", "-misc"))
+
+
 def known_names() -> list[str]:
     return list(_gymnax().registered_envs)
-
-
-def minatar_channels(game: str) -> int:
-    """Channels that a MinAtar game uses, the first of its ten."""
-    return int(_make_env(game)[0].obs_shape[-1])
 
 
 def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> EnvironmentSpec:
@@ -49,20 +44,17 @@ def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> Env
     games = list(dict.fromkeys(env_ids))
     if len(games) > 1 and not all(is_minatar(name) for name in games):
         raise InvalidInput(f"{', '.join(games)} cannot be mixed: only MinAtar games and Atari games can")
-    (env, params), *_ = [_make_env(name) for name in games]
-    shape: tuple[int, ...] = (MINATAR_CHANNELS, 10, 10)
-    dtype, actions = np.dtype(np.bool_), MINATAR_ACTIONS
-    limit = MINATAR_LIMIT
-    if not is_minatar(games[0]):
-        shape, dtype, actions = _spaces(games[0], env, params)
-        limit = int(params.max_steps_in_episode)
+    if is_minatar(games[0]):
+        return replace(minatar_spec(games, episode_limit), backend="jax")
+    env, params = _make_env(games[0])
+    shape, dtype, actions = _spaces(games[0], env, params)
     return EnvironmentSpec(
         name="+".join(games),
         backend="jax",
         observation_shape=shape,
         observation_dtype=dtype,
         actions=actions,
-        episode_limit=checked_limit(episode_limit, limit),
+        episode_limit=checked_limit(episode_limit, int(params.max_steps_in_episode)),
     )
 
 
@@ -198,9 +190,7 @@ class _Game:
     def __init__(self, name: str, rows: NDArray[np.intp], episode_limit: int | None) -> None:
         self.rows = rows
         self.env, params = _make_env(name)
-        limit = MINATAR_LIMIT if episode_limit is None and is_minatar(name) else episode_limit
-        if limit is not None and name == "Freeway-MinAtar":
-            limit = min(limit, FREEWAY_LIMIT)
+        limit = game_limit(name, episode_limit) if is_minatar(name) else episode_limit
         self.params = params if limit is None else params.replace(max_steps_in_episode=limit)
         self.channels_last = is_minatar(name)
 
@@ -208,7 +198,7 @@ class _Game:
         """Observations [E, ...] as agents get them: channels first, and as many for all MinAtar games."""
         if not self.channels_last:
             return observation
-        jnp, empty = _jax().numpy, MINATAR_CHANNELS - observation.shape[-1]
+        jnp, empty = _jax().numpy, MINATAR_SHAPE[0] - observation.shape[-1]
         return jnp.pad(jnp.moveaxis(observation, -1, 1), ((0, 0), (0, empty), (0, 0), (0, 0)))
 
     def reset(self, keys: Any) -> tuple[Any, Tree]:
@@ -271,7 +261,7 @@ def _jax() -> Any:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with importing("JAX", "jax"):
         import jax
-    if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # five games take a minute to compile
+    if (config := cast(Any, jax.config)).jax_compilation_cache_dir is None:  # to compile takes up to a minute
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
         config.update("jax_compilation_cache_dir", str(caches / "valueshare" / "jax"))
     return jax

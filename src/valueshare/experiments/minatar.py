@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from valueshare.envs import environment_spec
-from valueshare.envs.gymnax_names import MINATAR_ACTIONS, MINATAR_GAMES
+from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.study import (
     OVERLAP,
@@ -95,7 +95,7 @@ def minatar_study(
         ]
     )
     shared = families(dict.fromkeys(envs, settings), {env: environment_spec(env) for env in envs})
-    plan = plan_of(agents, settings, "jax", families=shared, **placement)
+    plan = plan_of(agents, settings, "numba", families=shared, **placement)
     return Study("minatar", scale, {"": plan}, deviations(agents, settings))
 
 

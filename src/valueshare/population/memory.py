@@ -24,7 +24,7 @@ from valueshare.text import how_many
 
 # An EnvPool LunarLander is 105 to 125 kB, and 6,000 of CartPole were 23 kB each with what is kept of their episodes.
 # 32 to 64 of ALE's were 0.1 to 1.5 MB each, the screen and the ROM included, with the threads of the emulators.
-ENVIRONMENT_BYTES = {"envpool": 125_000, "gymnasium": 100_000, "ale": 1_500_000, "jax": 20_000}
+ENVIRONMENT_BYTES = {"envpool": 125_000, "gymnasium": 100_000, "ale": 1_500_000, "numba": 10_000, "jax": 20_000}
 SMALL_ENVIRONMENTS, SMALL_BYTES = ("CartPole-", "Acrobot-", "MountainCar-"), 25_000  # of EnvPool
 # Beside what the process holds already: what libraries take when they are first used. On CUDA it is mostly the context.
 FIXED_BYTES = {"cpu": 40_000_000, "cuda": 1_000_000_000}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from valueshare.envs.action_bins import split_bins
 from valueshare.envs.atari_games import is_atari
-from valueshare.envs.gymnax_names import is_minatar
+from valueshare.envs.minatar import is_minatar
 from valueshare.envs.protocols import DEFAULT_PROTOCOL
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named

@@ -17,7 +17,7 @@ from valueshare.analysis.scales import NORMALISED, ScoreScale, dqn_scale, human_
 from valueshare.analysis.scores import has_human_score
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
-from valueshare.envs.gymnax_names import MINATAR_ACTIONS, is_minatar
+from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
 from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
 from valueshare.report.figures.style import ATARI_ACTIONS, RUN, plain_of, split_settings

@@ -13,7 +13,7 @@ from torch import nn
 
 from valueshare.envs import atari_protocol, environment_spec
 from valueshare.envs.base import Backend, EnvironmentSpec
-from valueshare.envs.gymnax_names import is_minatar
+from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name

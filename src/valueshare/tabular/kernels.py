@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from valueshare.tabular.randomness import ACTIONS, LOW_HALF, S32, STARTS, TRANSITIONS, below, bits, mix, uniform
+from valueshare.splitmix import LOW_HALF, S32, below, bits, mix, uniform
+from valueshare.tabular.randomness import ACTIONS, STARTS, TRANSITIONS
 from valueshare.tabular.rules import EXPECTED_SARSA, SARSA
 
 Floats = NDArray[np.float64]

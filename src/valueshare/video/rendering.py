@@ -26,7 +26,7 @@ from valueshare.envs.base import as_keys, mix_to_int32
 from valueshare.envs.emulators import emulator_options, emulator_seeds
 from valueshare.envs.envpool import pool_actions
 from valueshare.envs.gymnasium import RAISED, CheckedEnvironment, check_finite, make_one
-from valueshare.envs.gymnax_names import is_minatar
+from valueshare.envs.minatar import is_minatar, minatar_channels
 from valueshare.envs.one_hot import encoded
 
 Frame = NDArray[np.uint8]  # [H, W, 3]
@@ -78,8 +78,8 @@ def make_rendered_env(spec: EnvironmentSpec, protocol: str | None = None) -> Ren
         return RenderedAtari(spec, protocol)
     if spec.backend == "envpool":
         return RenderedEnvPool(spec)
-    if spec.backend == "jax":
-        return RenderedGymnax(spec)
+    if spec.backend in ("numba", "jax"):
+        return RenderedGrid(spec)
     return RenderedGymnasium(spec)
 
 
@@ -130,12 +130,12 @@ class RenderedAtari:
         self.colour.close()
 
 
-class RenderedGymnax:
-    """An environment of Gymnax, with images of MinAtar games."""
+class RenderedGrid:
+    """A MinAtar game; or another environment of Gymnax, without images."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         minatar = is_minatar(spec.name)
-        self.environments = make_environments(spec.name, 1, backend="jax", episode_limit=UNLIMITED)
+        self.environments = make_environments(spec.name, 1, backend=spec.backend, episode_limit=UNLIMITED)
         self.rate, self.actions = (
             (MINATAR_RATE, MINATAR_NAMES) if minatar else (DEFAULT_RATE, _names(spec, np.arange(spec.actions)))
         )
@@ -165,8 +165,6 @@ class RenderedGymnax:
 def minatar_colours(game: str) -> Frame:
     """Black, and a colour per channel: those of MinAtar's display, from matplotlib's cubehelix. [channels + 1, 3]."""
     import matplotlib
-
-    from valueshare.envs.gymnax import minatar_channels
 
     places = np.linspace(0, 1, minatar_channels(game) + 2)[:-1]
     colours: Frame = np.rint(255 * matplotlib.colormaps["cubehelix"](places)[:, :3]).astype(np.uint8)

@@ -1,0 +1,95 @@
+"""Steps of several environments of one game, one after the other; compiled with the rules of each game.
+
+Random numbers are a function of (the environment's key, its number of steps, the draw within the step). So an
+environment depends on its own seed and actions alone, never on its neighbours or on the thread that steps it.
+
+Numba's cache checks the file of a game only: after an edit of this one, tables.py or splitmix.py, touch the games.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from valueshare.splitmix import S32, Bits, below, bits, uniform
+
+IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
+NOT_STARTED = -1  # elapsed steps of an environment that is still to be reset
+
+rule = njit(error_model="numpy")  # a function that is compiled into a kernel
+kernel = njit(nogil=True, cache=True, error_model="numpy")
+
+
+class Sent(NamedTuple):
+    """The input of a step of E environments."""
+
+    actions: NDArray[np.int64]  # [E]
+    active: NDArray[np.bool_]  # [E]
+    limit: int  # steps after which an episode is truncated
+    sticky: float  # probability that the action before is repeated
+
+
+class Result(NamedTuple):
+    """The arrays that a step of E environments fills; `last` holds the rows of episodes that ended, and others."""
+
+    observation: NDArray[np.bool_]  # [E, 10, 10, 10] to act on next
+    reward: NDArray[np.float32]  # [E]
+    terminated: NDArray[np.bool_]  # [E]
+    truncated: NDArray[np.bool_]  # [E]
+    last: NDArray[np.bool_]  # [E, 10, 10, 10]
+
+
+def record(**fields: Any) -> np.dtype[Any]:
+    """The type of one environment's state: the fields of a game, after those that all games have."""
+    shared = [("key", np.uint64), ("steps", np.int64), ("elapsed", np.int32), ("action", np.int8)]
+    own = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
+    return np.dtype([*shared, *own], align=True)
+
+
+@njit(inline="always")
+def choice(random: Bits, draw: int, count: int) -> int:
+    """An integer in [0, count), from one draw of a step."""
+    return below(bits(random, draw) >> S32, count)
+
+
+@njit(inline="always")
+def step_rows(
+    reset: Callable[[Any, Bits], None],
+    step: Callable[[Any, int, Bits], tuple[float, bool]],
+    draw: Callable[[Any, Any], None],
+    states: Any,
+    rows: NDArray[np.int64],
+    sent: Sent,
+    result: Result,
+) -> None:
+    """One step of the environments `states`, which are these rows of all."""
+    for i in range(len(rows)):
+        row, state = rows[i], states[i]
+        picture = result.observation[row]
+        reward, terminated, truncated = 0.0, False, False
+        if state.elapsed == NOT_STARTED:
+            begin(reset, state)
+        elif sent.active[row]:
+            state.steps += 1
+            state.elapsed += 1
+            key = bits(state.key, state.steps)
+            if uniform(key, IN_REPEAT) >= sent.sticky:
+                state.action = sent.actions[row]
+            reward, terminated = step(state, state.action, bits(key, IN_GAME))
+            truncated = not terminated and state.elapsed >= sent.limit
+        if terminated or truncated:
+            result.last[row] = False
+            draw(state, result.last[row])
+            begin(reset, state)
+        picture[:] = False
+        draw(state, picture)
+        result.reward[row], result.terminated[row], result.truncated[row] = reward, terminated, truncated
+
+
+@njit(inline="always")
+def begin(reset: Callable[[Any, Bits], None], state: Any) -> None:
+    """Start an episode."""
+    state.elapsed = 0
+    reset(state, bits(bits(state.key, state.steps), IN_RESET))
