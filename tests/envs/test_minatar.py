@@ -70,13 +70,16 @@ def test_an_environment_that_stands_still_keeps_its_state_and_random_numbers() -
 
 
 def test_results_are_not_overwritten() -> None:
-    environments = make_environments(list(GAMES) * 20, 100, threads=2)
+    environments, other = (make_environments(list(GAMES) * 20, 100, threads=threads) for threads in (2, 1))
     kept, copies = [], []
     environments.reset(range(100))
+    other.reset(range(100))
     for actions in np.random.default_rng(4).integers(0, 6, (60, 100)):
-        environments.send(actions)
-        actions[:] = 0  # sent is sent
+        sent = actions.copy()
+        environments.send(sent)
+        sent[:] = 0  # too late
         kept.append(environments.receive())
+        assert_same(kept[-1], slice(None), other.step(actions), slice(None))
         copies.append([array.copy() for array in kept[-1]])
     for result, copied in zip(kept, copies, strict=True):
         for array, earlier in zip(result, copied, strict=True):
@@ -133,6 +136,8 @@ def test_random_choices_have_the_probabilities_of_the_rules() -> None:
         share_of((asterix[:, 1] | gold)[:, row].any(1), 1 / 8)
         share_of(enemies[:, row].any(1), 1 / 8)
         share_of(divers[:, row].any(1), 1 / 8)
+        share_of(divers[:, row, 0], 1 / 16)  # row and side are independent
+        share_of((asterix[:, 1] | gold)[:, row, :2].any(1), 1 / 16)
 
 
 def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
