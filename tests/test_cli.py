@@ -416,7 +416,7 @@ def test_another_environment(tmp_path: Path) -> None:
     out = tmp_path / "results" / "FrozenLake-v1-expected-sarsa"
     assert done.stdout.splitlines()[-2:] == [
         "results/FrozenLake-v1-expected-sarsa/report/figures: increase, norms",
-        "results/FrozenLake-v1-expected-sarsa/report/report.html: all of it as one page",
+        "results/FrozenLake-v1-expected-sarsa/report/report.html: all of it as one page, with notes on how to read it",
     ]
     assert (out / "report" / "figures" / "increase.svg").is_file()
     assert '"mean_reward"' in (out / "report" / "report.json").read_text()

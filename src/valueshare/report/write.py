@@ -52,7 +52,7 @@ class Written(NamedTuple):
     folder: Path
     figures: tuple[str, ...]
     left_out: dict[str, str]  # figures that the results do not allow, and what they need
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # on these results; how to read figures is in the page alone
     verdict: tuple[str, ...]  # in sentences
     scores: bool  # whether there are tables of final scores
 
@@ -106,7 +106,8 @@ def _write(
         report = make()
         write_files(filling, report)
     figures = tuple(one.name for one in report.figures)
-    return Written(folder, figures, report.left_out, report.notes, report.verdict, bool(report.texts))
+    notes = () if tabular else report.notes
+    return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
 
 def _report(results: Results, data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
