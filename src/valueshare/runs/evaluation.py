@@ -25,7 +25,7 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
-from valueshare.runs.evaluation_file import SCHEMA, add_episodes, only_writer, read_evaluations
+from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer, read_evaluations
 from valueshare.runs.plan import AUTO, Plan
 from valueshare.runs.policies import check_own_network
 from valueshare.runs.run_folder import check_links, open_plan
@@ -79,15 +79,15 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
             add_episodes(location, read_evaluations(location, plan.agents), played)
         return Evaluated(plan.agents, played)
     with working_copy(location) as copy:
-        copy.pull(lambda name: name in (*PLAN_FILES, EVALUATIONS))
+        copy.pull(lambda name: name in PLAN_FILES)
         plan = open_plan(copy.folder)
+        fetched_evaluations(copy, plan.agents)
         chosen = _chosen_agents(copy.folder, plan, options.agents)
         for spec in plan.populations.values():
             if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
                 copy.pull_weights(spec.name)
         played = _play(copy.folder, plan, chosen, options)
-        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
-        add_episodes(copy.folder, read_evaluations(copy.folder, plan.agents), played)
+        add_episodes(copy.folder, fetched_evaluations(copy, plan.agents), played)
         copy.push(lambda name: name == EVALUATIONS)
         return Evaluated(plan.agents, played)
 

@@ -15,9 +15,8 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_name
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
-from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
-from valueshare.runs.evaluation_file import read_evaluations
+from valueshare.runs.evaluation_file import fetched_evaluations
 from valueshare.runs.policies import population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
 from valueshare.runs.storage.copies import reading_copies, working_copy
@@ -133,8 +132,7 @@ class Run:
     def evaluations(self) -> pl.DataFrame:
         """All episodes of `evaluate` so far, one row each."""
         with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name == EVALUATIONS)
-            return read_evaluations(copy.folder, self.agents)
+            return fetched_evaluations(copy, self.agents)
 
     @contextmanager
     def _with_weights(self, agent: int) -> Iterator[Path]:
