@@ -203,6 +203,15 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
     return {path: "_".join(names[folder].split()) for path, folder in folders.items()} if len(names) > 1 else {}
 
 
+def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:
+    """The table with the run in the names of algorithms, where the same agents are in several: `ib-dqn run=first`."""
+    runs = run_names(about)
+    if not runs or repeats(table).is_empty():
+        return table
+    run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
+    return table.with_columns(pl.format(f"{{}} {RUN}={{}}", "algorithm", run).alias("algorithm"))
+
+
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
     """The table with K_IS_N for k where agents of an algorithm have the number of actions of their own environment.
 
