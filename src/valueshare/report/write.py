@@ -17,7 +17,6 @@ from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
-from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
@@ -25,7 +24,7 @@ from valueshare.report.folder import Drawn, Report, check_out, filled_whole, wri
 from valueshare.report.notes import one_per_kind, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
-from valueshare.report.page.results import results_page
+from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import find_tuned
 from valueshare.report.tables import (
     beside_published,
@@ -38,7 +37,6 @@ from valueshare.report.tables import (
 )
 from valueshare.report.tabular import tabular_report
 from valueshare.report.tabular_files import find_tabular
-from valueshare.report.tuned_text import verdict as tuned_verdict
 from valueshare.result_files import SizeLimit
 from valueshare.runs.storage.copies import reading_copies
 from valueshare.runs.storage.locations import Location, Url
@@ -121,7 +119,7 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
     return Report(
         drawn,
         lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
-        (*_warning(results), *action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences),
+        (*_warning(results), *verdict_sentences(data, verdict, chosen)),
         notes,
         {} if names else not_allowed(data),
         {
