@@ -43,6 +43,7 @@ def test_a_report_of_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str])
     assert set(about["figures"]) == {"iqm", "auc-change"}
     assert "2 games with 2 seeds" in about["figures"]["iqm"]["caption"]
     (source,) = about["sources"]
+    assert sorted(about["tables"]) == sorted(file.name for file in (folder / "tables").iterdir())
     assert source["path"] == "run"  # and not where it lies on this machine
     assert str(run) not in (folder / "report.json").read_text()
     said = capsys.readouterr().out
