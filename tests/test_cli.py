@@ -1,6 +1,7 @@
 """The command line as its users meet it: another process, its words, its exit code."""
 
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 
 import valueshare
+from valueshare import __main__ as program
 from valueshare import extras
 from valueshare.cli import COMMANDS, main, make_app
 from valueshare.extras import install_command
@@ -406,6 +408,16 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert contents(out).keys() == written.keys()  # the note went with the old
     assert contents(out)["config.json"] != written["config.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["my out"]
+
+
+def test_warnings_begin_with_the_name_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("valueshare.cli.main", lambda: logging.getLogger("valueshare.records").warning("a is damaged"))
+    monkeypatch.setattr(program, "ENDED", {})
+    monkeypatch.setattr(program, "end_with", lambda code: None)
+    program.run()
+    assert capsys.readouterr().err == "valueshare: a is damaged\n"
 
 
 def test_another_environment(tmp_path: Path) -> None:

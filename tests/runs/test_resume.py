@@ -332,7 +332,7 @@ def test_a_damaged_checkpoint_falls_back(
     stopped(folder, small, cli, monkeypatch)
     damage(next(folder.glob(f"{file}-000002.*")))
     assert cli("resume", folder)[0] == 0
-    assert "checkpoint-000002.json is damaged" in caplog.text
+    assert f"{folder}/checkpoints/population-0/checkpoint-000002.json is damaged" in caplog.text
     assert_same_end(folder, uninterrupted)
 
 
