@@ -70,7 +70,7 @@ def print_written(written: "Written", folder: Location) -> None:
         if note not in written.verdict:
             print(f"note: {note}")
     if written.left_out:
-        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
+        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what that one needs")
 
 
 def watch(
