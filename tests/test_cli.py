@@ -93,6 +93,14 @@ def test_help_names_everything(command: str, named: list[str], capsys: pytest.Ca
         assert f"[default: {unsaid}]" not in flowing
 
 
+def test_lines_of_help_end_at_the_width_and_not_where_the_source_has_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["watch", "--help"])
+    assert "agent. It is served on this machine only, until Ctrl-C." in capsys.readouterr().out
+
+
 def test_without_a_command_there_is_help() -> None:
     done = run()
     assert done.returncode == 0
