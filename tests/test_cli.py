@@ -1,6 +1,7 @@
 """The command line as its users meet it: another process, its words, its exit code."""
 
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 
 import valueshare
+from valueshare import __main__ as program
 from valueshare import extras
 from valueshare.cli import COMMANDS, main, make_app
 from valueshare.extras import install_command
@@ -89,6 +91,14 @@ def test_help_names_everything(command: str, named: list[str], capsys: pytest.Ca
         assert name in flowing
     for unsaid in ("None", "()", '""', ""):  # what is left out is said in words
         assert f"[default: {unsaid}]" not in flowing
+
+
+def test_lines_of_help_end_at_the_width_and_not_where_the_source_has_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["watch", "--help"])
+    assert "agent. It is served on this machine only, until Ctrl-C." in capsys.readouterr().out
 
 
 def test_without_a_command_there_is_help() -> None:
@@ -408,6 +418,16 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["my out"]
 
 
+def test_warnings_begin_with_the_name_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("valueshare.cli.main", lambda: logging.getLogger("valueshare.records").warning("a is damaged"))
+    monkeypatch.setattr(program, "ENDED", {})
+    monkeypatch.setattr(program, "end_with", lambda code: None)
+    program.run()
+    assert capsys.readouterr().err == "valueshare: a is damaged\n"
+
+
 def test_another_environment(tmp_path: Path) -> None:
     """FrozenLake: rewards are compared, and there is no step reward to tell apart."""
     words = ("tabular", "--env", "FrozenLake-v1", *QUICK, "--algorithm", "expected-sarsa")
@@ -416,7 +436,7 @@ def test_another_environment(tmp_path: Path) -> None:
     out = tmp_path / "results" / "FrozenLake-v1-expected-sarsa"
     assert done.stdout.splitlines()[-2:] == [
         "results/FrozenLake-v1-expected-sarsa/report/figures: increase, norms",
-        "results/FrozenLake-v1-expected-sarsa/report/report.html: all of it as one page",
+        "results/FrozenLake-v1-expected-sarsa/report/report.html: all of it as one page, with notes on how to read it",
     ]
     assert (out / "report" / "figures" / "increase.svg").is_file()
     assert '"mean_reward"' in (out / "report" / "report.json").read_text()

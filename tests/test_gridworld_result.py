@@ -47,9 +47,10 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (done.returncode, done.stderr) == (0, "")
     said = done.stdout.splitlines()
     assert said[0] == "448 runs, 2,240,000 timesteps"  # 2 x 4 k x 7 step sizes x 8 seeds x 5,000
-    assert said[-2:] == [
+    assert [line.partition(",")[0] for line in said[2:4]] == ["-1 per step", "0 per step"]  # after the speed
+    assert said[4:] == [
         f"{folder}/report/figures: gridworld, norms",
-        f"{folder}/report/report.html: all of it as one page",
+        f"{folder}/report/report.html: all of it as one page, with notes on how to read it",
     ]
     return folder
 

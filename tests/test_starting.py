@@ -27,7 +27,7 @@ def test_the_end_says_which_score_it_shows_in_the_words_of_the_report() -> None:
         {"agent": [0, 0, 1, 1], "step": [50, 100] * 2, "score": [0.0, 10.0, 0.0, 20.0], "diverged_at": None}
     )
     lines = summary(Run(Path("run"), agents, records, finished=True))
-    assert lines[0] == f"CartPole-v1 ib-dqn k=4: {LAST_SCORE}, at step 100: 15.0, 2 agents"
+    assert lines[0] == f"CartPole-v1 ib-dqn k=4: {LAST_SCORE} 15.0 (step 100, mean of 2 agents)"
     assert FINAL_SCORE in lines[-2]
     assert FINAL_SCORE in FINAL
     assert LAST_SCORE in FINAL

@@ -16,6 +16,7 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import atexit
 import faulthandler
 import io
+import logging
 import signal
 from contextlib import suppress
 
@@ -47,11 +48,16 @@ def run() -> None:
     end = ended_by_signal()
     for number in codes:
         signal.signal(number, end)  # training has handlers of its own
+    warnings, logger = logging.StreamHandler(), logging.getLogger("valueshare")
+    warnings.setFormatter(logging.Formatter("valueshare: %(message)s"))  # like the line of an error
+    logger.addHandler(warnings)
     try:
         main()
     except SystemExit as ended:
         end_with(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
         raise
+    finally:
+        logger.removeHandler(warnings)
     end_with(0)
 
 

@@ -115,8 +115,8 @@ def summary(run: Run) -> list[str]:
     """How a run ended: the score of each variant in its last evaluation, and how many agents diverged."""
     variants = variant_scores(run.agents, run.records)
     lines = [
-        f"{row['env']} {label(row)}: {LAST_SCORE}, at step {row['step']:,}: {shown_score(row['score'])}, "
-        f"{how_many(row['agents'], 'agent')}"
+        f"{row['env']} {label(row)}: {LAST_SCORE} {shown_score(row['score'])} "
+        f"(step {row['step']:,}, mean of {how_many(row['agents'], 'agent')})"
         for row in variants.to_dicts()
     ]
     diverged = variants["diverged"].sum()
@@ -205,7 +205,7 @@ def _schedule_notes(plan: Plan) -> list[str]:
         for env, own in plan.settings.items()
         if own.step_size_schedule == "linear" and (own.step_size_steps or 0) <= plan.extended_from[env][-1]
     ]
-    return [f"note: the linear step size of {env} has ended at 0, so its agents learn nothing new" for env in ended]
+    return [f"note: the step size of {env} has fallen linearly to 0, so its agents learn nothing new" for env in ended]
 
 
 def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractContextManager[Copy]:

@@ -116,6 +116,20 @@ def test_the_command_prints_a_table(tmp_path: Path, cli: Callable[..., Any]) -> 
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+def test_the_same_agents_in_two_runs_are_compared(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    table = tidy(10, noise=0.1).drop("diverged_at").filter(algorithm="ib-dqn", k=2.0)
+    table.write_csv(tmp_path / "low.csv")
+    table.with_columns(pl.col("score") + 50).write_csv(tmp_path / "high.csv")
+    code, out, err = cli("best", tmp_path / "low.csv", tmp_path / "high.csv", "--resamples", FEW)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "E-v0: AUC (the mean score over all evaluations); 4 settings, 10 seeds"  # 2 runs x 2 step sizes
+    assert lines[2].split()[2:6] == ["ib-dqn", "run=high.csv", "k=2", "step_size=0.2"]
+    assert [" ".join(line.split()[:2]) for line in lines[3:5]] == ["ib-dqn run=high.csv", "ib-dqn run=low.csv"]
+    means = [float(line.split("  ")[-1].split()[0]) for line in lines[2:5]]
+    assert means == pytest.approx([154, 154, 104], abs=0.2)  # 100 + k + 10 x step size; 50 more
+
+
 def test_python_logs_the_notes_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = tidy(4).with_columns(agent=pl.struct("algorithm", "k", "step_size", "seed").rank("dense").cast(pl.Int64))
     table = table.with_columns(diverged_at=pl.when(pl.col("k") == 4).then(1).otherwise(None))

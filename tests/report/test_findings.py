@@ -8,7 +8,7 @@ from synthetic import RESAMPLES, TWO, data_of, tidy
 
 from valueshare.analysis.importers.results import Source
 from valueshare.errors import InvalidInput
-from valueshare.report.data import ReportData, report_data
+from valueshare.report.data import ReportData, report_data, run_names
 from valueshare.report.findings import (
     Comparison,
     Interval,
@@ -145,6 +145,30 @@ def test_headlines_count_all_comparisons() -> None:
         "Of 4 comparisons with DQN: higher 2 times (k = 1, 2); lower once (IB-DQN(8)); unclear once (IB-DQN(4))."
     )
     assert headlines([]) == ["There is one algorithm, and nothing to compare it with."]
+
+
+def test_few_seeds_are_warned_of_where_one_environment_is_compared() -> None:
+    def warning(seeds: int, *envs: str) -> list[str]:
+        scores = {(env, "ib-dqn", k, seed): [k + seed] * 2 for env in envs for k in (0.0, 4.0) for seed in range(seeds)}
+        return find_verdict(data_of(scores)).few_seeds
+
+    assert warning(3, "Here") == ["Intervals of 3 seeds are too narrow: run at least 10."]
+    assert warning(1, "Here") == ["One seed has no interval: run at least 10."]
+    assert warning(10, "Here") == warning(3, "Here", "There") == []
+
+
+def test_names_with_commas_are_told_apart() -> None:
+    scores = {
+        ("Here", f"{algorithm} run={run}", k, seed): [base + seed] * 2
+        for run, base in (("a", 0.0), ("b", 1.0))
+        for algorithm, k in (("dqn", 0.0), ("ib-dqn", 4.0))
+        for seed in (0, 1)
+    }
+    found = data_of(scores)
+    _, counted = headlines([compared(found, number) for number in range(3)])
+    assert counted.endswith("unclear 3 times (DQN, run b; IB-DQN(4), run a; IB-DQN(4), run b).")
+    about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
+    assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,23 @@ def test_figures_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
     assert {file.name for file in (out / "figures").iterdir()} == expected | {"mine.svg", "linked.svg", "folder.svg"}
 
 
+def test_tables_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def write(*names: str) -> None:
+        with filled_whole(out) as folder:
+            (folder / "tables").mkdir()
+            for name in names:
+                (folder / "tables" / name).write_text("ours")
+            (folder / "report.json").write_text(json.dumps({"figures": {}, "tables": [*names, "linked.csv"]}))
+
+    write("scores.md", "beside-published.md")
+    (out / "tables" / "mine.csv").write_text("mine")
+    (out / "tables" / "linked.csv").symlink_to("mine.csv")
+    write("scores.md")
+    assert {file.name for file in (out / "tables").iterdir()} == {"scores.md", "mine.csv", "linked.csv"}
+
+
 @pytest.mark.parametrize("name", ["../../outside", "../inside", "{}/outside", "", ".", "..", "a/../../../outside"])
 def test_names_in_an_earlier_report_that_are_no_plain_names(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,21 @@ def test_a_run_at_an_address(run: Run) -> None:
     played = there.evaluate(episodes=2, agents=[4], progress=False)
     assert there.evaluations.equals(played)
     assert run.evaluations.equals(played)
+
+
+def test_a_file_in_the_middle_of_an_upload_is_read_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(run.folder, Path)
+    run.evaluate(episodes=2, agents=[4], progress=False)
+    file = run.folder / "evaluations.parquet"
+    whole, there = file.read_bytes(), valueshare.open_run(f"local://{run.folder}")
+    monkeypatch.setattr(time, "sleep", lambda seconds: file.write_bytes(whole))  # the upload ends meanwhile
+    file.write_bytes(whole[:100])
+    assert there.evaluations.equals(run.evaluations)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    file.write_bytes(whole[:100])
+    with pytest.raises(InvalidInput, match="is damaged"):
+        _ = there.evaluations
+    file.write_bytes(whole)
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -156,7 +156,7 @@ def test_epsilon_and_a_linear_step_size_stay_as_they_were(tmp_path: Path, capsys
     own = train(tmp_path / "run", 100, **schedules)
     before, weights = valueshare.open_run(own), valueshare.open_run(own).weights(0)
     run = valueshare.extend(own, steps=200)
-    assert "the linear step size of CartPole-v1 has ended at 0" in capsys.readouterr().out
+    assert "the step size of CartPole-v1 has fallen linearly to 0" in capsys.readouterr().out
     settings = json.loads((own / "config.json").read_text())["settings"]["CartPole-v1"]
     assert (settings["steps"], settings["step_size_steps"]) == (200, 100)
     assert run.agents.equals(before.agents)

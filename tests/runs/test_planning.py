@@ -122,6 +122,22 @@ def test_a_plan_in_full_is_what_a_user_would_write_and_only_what_applies() -> No
     assert not [line for line in shown if line.startswith(("  --loss", "  --adam-betas", "  --beta"))]
 
 
+def test_a_plan_in_full_shows_what_environments_have_in_common_once() -> None:
+    shown = in_full(make_plan(["FrozenLake-v1", "FrozenLake8x8-v1"], "ib-dqn", k="n", seeds=2, backend="gymnasium"))
+    both = "FrozenLake-v1 (gymnasium), FrozenLake8x8-v1 (gymnasium)"
+    assert [line for line in shown if line.endswith("(gymnasium)")] == [both]
+    assert shown.count("  --seeds 2") == 1
+    # These two have 4 actions, and Acrobot 3; it has a preset of its own, with 64 units in each layer.
+    envs = ["FrozenLake-v1", "FrozenLake8x8-v1", "Acrobot-v1"]
+    shown = in_full(make_plan(envs, "ib-dqn", k="n", seeds=2, backend="gymnasium"))
+    heads = [shown.index(line) for line in (f"{both}, Acrobot-v1 (gymnasium)", both, "Acrobot-v1 (gymnasium)")]
+    shared, first, second = shown[heads[0] : heads[1]], shown[heads[1] : heads[2]], shown[heads[2] :]
+    assert "  --seeds 2" in shared
+    assert "  --seeds 2" not in [*first, *second]
+    assert {"  --k 4", "  --hidden 128 128"} <= set(first)
+    assert {"  --k 3", "  --hidden 64 64"} <= set(second)
+
+
 def test_a_plan_in_full_lists_the_seeds_that_options_cannot_describe() -> None:
     made = make_plan("CartPole-v1", ["ib-dqn"], k=[0, 4], seeds=3)
     rows = replace(made, agents=made.agents[2:5])  # seed 2 of k = 0, seeds 0 and 1 of k = 4

@@ -68,8 +68,10 @@ def test_the_best_agent_is_that_of_the_highest_last_score(run: Run) -> None:
         run.best("ib-dqn", k=7)
     with pytest.raises(InvalidInput, match=r"algorithm = 'dqn': write one of ib-dqn, rdq, ib-iqn"):
         run.best("dqn")
-    with pytest.raises(InvalidInput, match=r"k = 'n': write a number"):
-        run.best("ib-dqn", k="n")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"k = 2.0: write one of 3.0"):  # the number of actions
+        run.best("ib-dqn", k="n")
+    two_actions = dataclasses.replace(run, agents=run.agents.with_columns(k=pl.col("k") - (pl.col("agent") == 1)))
+    assert (two_actions.best("ib-dqn", k="n").number, two_actions.best("ib-dqn", k="N").number) == (1, 1)
     zero = dataclasses.replace(run, agents=run.agents.with_columns(k=pl.col("k") * (pl.col("agent") != 0)))
     assert [zero.best("dqn").number, zero.best("dqn", k=0).number, zero.best("ib-dqn", k=0).number] == [0, 0, 0]
     plain = dataclasses.replace(zero, agents=zero.agents.with_columns(pl.col("algorithm").str.strip_prefix("ib-")))

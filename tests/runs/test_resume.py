@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from valueshare import open_run
+from valueshare import open_run, resume, train
+from valueshare.analysis.importers.results import read_results
 from valueshare.population import train as training_loop
 from valueshare.population.checkpoints import saving
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.runs import locks, run_folder
+from valueshare.runs.progress import ProgressFile
 from valueshare.runs.workers import local
 from valueshare.schema import FORMAT
 from valueshare.signals import Stopped, stop_on_signals
@@ -232,6 +234,31 @@ def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.Monkey
     assert code == 75, err
 
 
+def test_killed_between_a_checkpoint_and_its_progress(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of the evaluation is known nevertheless."""
+
+    class Killed(BaseException):
+        pass
+
+    def write(self: ProgressFile, step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
+        if phases == 1:
+            raise Killed
+        whole(self, step, phases, evaluated=evaluated)
+
+    whole, own = ProgressFile.write, tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(ProgressFile, "write", write)
+        with pytest.raises(Killed):
+            train("CartPole-v1", seeds=1, out=own, **tiny)
+    assert (own / "checkpoints" / "population-0" / "checkpoint-000000.json").is_file()
+    assert resume(own, progress=False).finished
+    table = read_results(own).table
+    assert table["step"].to_list() == [0, 30, 60]
+    assert table["seconds"].null_count() == 0
+
+
 def test_a_run_of_which_nothing_is_learned_goes_on(
     small: list[str],
     uninterrupted: Path,
@@ -305,7 +332,7 @@ def test_a_damaged_checkpoint_falls_back(
     stopped(folder, small, cli, monkeypatch)
     damage(next(folder.glob(f"{file}-000002.*")))
     assert cli("resume", folder)[0] == 0
-    assert "checkpoint-000002.json is damaged" in caplog.text
+    assert f"{folder}/checkpoints/population-0/checkpoint-000002.json is damaged" in caplog.text
     assert_same_end(folder, uninterrupted)
 
 

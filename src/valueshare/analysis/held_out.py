@@ -67,8 +67,9 @@ def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[s
 
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:
     """ib-dqn k=4 step_size=0.001; settings that do not vary are left out."""
-    shown = ["k"] if str(row["algorithm"]).startswith("ib-") or row["k"] else []
-    shown += [name for name in swept if row[name] is not None and (name != "beta" or row["algorithm"] == "rdq")]
+    algorithm = str(row["algorithm"]).partition(" ")[0]  # of `rdq run=first`
+    shown = ["k"] if algorithm.startswith("ib-") or row["k"] else []
+    shown += [name for name in swept if row[name] is not None and (name != "beta" or algorithm == "rdq")]
     return named({name: row[name] for name in ("algorithm", *shown)})
 
 

@@ -48,6 +48,12 @@ def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
     return table.join(shared, on=["env", "step"], how="semi", maintain_order="left")
 
 
+def by_last_score(table: pl.DataFrame) -> pl.DataFrame:
+    """The last row with a score of each agent, the best agent first; of equals, the one with the lower number."""
+    last = table.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
+    return last.sort("score", "agent", descending=[True, False])
+
+
 def diverged(table: pl.DataFrame) -> pl.Expr:
     """Whether the agent of a row had diverged."""
     return pl.col("diverged_at").is_not_null() if "diverged_at" in table.columns else pl.lit(False)

@@ -208,6 +208,7 @@ def by_group(rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, pl.DataFr
 
 
 def listed(items: Sequence[str], most: int = 5) -> str:
-    """A list in words that stays short."""
+    """A list in words that stays short; with semicolons where an item has a comma."""
     more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
+    separator = "; " if any("," in item for item in items) else ", "
+    return separator.join(items[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -112,7 +112,7 @@ def make_app() -> App:
         version=f"valueshare {__version__}",
         version_flags=("-V", "--version"),
         help_flags=("-h", "--help"),
-        help_format="plaintext",
+        help_format="markdown",  # breaks lines by the width alone
     )
     for number, (command, function) in enumerate(COMMANDS.items()):
         first, _, second = command.partition(" ")

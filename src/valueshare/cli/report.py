@@ -58,18 +58,19 @@ def report(
 
 
 def print_written(written: "Written", folder: Location) -> None:
-    """Notes, verdict and files of a report; `folder` is where its user finds it."""
-    for note in written.notes:
-        print(f"note: {note}")
-    for sentence in written.verdict:  # after all that may be long: it is what was asked
+    """Verdict, files and notes of a report; `folder` is where its user finds it."""
+    for sentence in written.verdict:
         print(sentence)
     print(f"{folder / 'figures'}: {', '.join(written.figures)}")
     if written.scores:
         final = f"final scores ({FINAL_SCORE}) as LaTeX, Markdown and CSV"
         print(f"{folder / 'tables'}: {final}; every evaluation as Parquet")
-    print(f"{folder / 'report.html'}: all of it as one page")
+    print(f"{folder / 'report.html'}: all of it as one page, with notes on how to read it")
+    for note in written.notes:
+        if note not in written.verdict:
+            print(f"note: {note}")
     if written.left_out:
-        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what one needs")
+        print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what that one needs")
 
 
 def watch(

@@ -106,24 +106,30 @@ def reproduce(
 
 
 def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
-    """The runs to make: every run of the study, or the part of each that is in the shard.
+    """The runs to make: every run of the study, or the part of each that is in the shard."""
+    from valueshare.runs.shards import shard_plans
 
-    A folder that cannot be its place is refused. Of runs that are only planned, addresses are not read, and those that
-    are there do not matter.
+    plans = shard_plans(list(study.runs.values()), launcher.own_shard)
+    return [
+        _study_run(name, plan, whole / name if name else whole, launcher, planned=planned)
+        for name, plan in zip(study.runs, plans, strict=True)
+        if plan is not None
+    ]
+
+
+def _study_run(name: str, plan: "Plan", whole: Location, launcher: LauncherOptions, *, planned: bool) -> StudyRun:
+    """One run, which resumes the run of the same plan in its folder; a folder with anything else is refused.
+
+    One that is only planned is shown as new, and addresses are not read for it.
     """
     from valueshare.runs.run_folder import check_absent
-    from valueshare.runs.shards import shard_plans
     from valueshare.starting import shard_location
 
-    study_runs = []
-    plans = shard_plans(list(study.runs.values()), launcher.own_shard)
-    for name, plan in zip(study.runs, plans, strict=True):
-        if plan is not None:
-            place = whole / name if name else whole
-            folder = shard_location(place, launcher)
-            held = None if planned and not isinstance(folder, Path) else held_plan(folder, plan, launcher)
-            if held is None and isinstance(folder, Path):
-                check_absent(folder, plan)
-            held = None if planned else held
-            study_runs.append(StudyRun(name, held or plan, place, folder, begun=held is not None))
-    return study_runs
+    folder = shard_location(whole, launcher)
+    new = StudyRun(name, plan, whole, folder, begun=False)
+    if planned and not isinstance(folder, Path):
+        return new
+    stored = held_plan(folder, plan, launcher)
+    if stored is None and isinstance(folder, Path):
+        check_absent(folder, plan)
+    return new if stored is None or planned else new._replace(plan=stored, begun=True)

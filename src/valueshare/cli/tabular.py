@@ -2,16 +2,15 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import LOCAL, LauncherArguments, Out, Overwrite, writable_location
+from valueshare.cli.arguments import GROUPS, Out, Overwrite, writable_location
 from valueshare.cli.report import print_written
 from valueshare.cli.training import command_line
-from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import (
     ActionsScale,
     Scale,
@@ -26,8 +25,28 @@ from valueshare.runs.storage.locations import Location
 DEFAULT = TabularStudy()
 
 
+@dataclass(frozen=True)
+class SweepLauncher:
+    """Where a sweep runs, and which shard of it; none of it changes a number."""
+
+    launcher: Literal["local", "ray"] = "local"
+    """local: on this machine, with a thread per core; ray: on a cluster."""
+    ray_address: str = "auto"
+    """HOST:PORT of the cluster; auto: the cluster of which this machine is a node."""
+    ray_cpus: int = 0
+    """CPUs and threads per task, which is one k and a few step sizes; 0: one."""
+    ray_retries: int = 3
+    """How many times a task is run again after its worker is lost."""
+    shard: str = ""
+    """Shard of the grid to run, 1/N to N/N, in its own folder; left out: the whole grid."""
+
+
+SweepArguments = Annotated[SweepLauncher, Parameter(name="*", group=GROUPS["cluster"])]
+HERE = SweepLauncher()
+
+
 def reproduce_gridworld(
-    *, scale: Scale = "paper", out: Out = None, overwrite: Overwrite = False, launcher: LauncherArguments = LOCAL
+    *, scale: Scale = "paper", out: Out = None, overwrite: Overwrite = False, launcher: SweepArguments = HERE
 ) -> None:
     """The paper's gridworld figure at its full size, with both step rewards.
 
@@ -41,7 +60,7 @@ def reproduce_gridworld(
 
 
 def reproduce_gridworld_actions(
-    *, scale: ActionsScale = "full", out: Out = None, overwrite: Overwrite = False, launcher: LauncherArguments = LOCAL
+    *, scale: ActionsScale = "full", out: Out = None, overwrite: Overwrite = False, launcher: SweepArguments = HERE
 ) -> None:
     """Our own study beside the paper's: the gridworld with 4 to 1,024 actions, copies of its four; k = 0, 1 and n.
 
@@ -59,7 +78,7 @@ def tabular(
     study: Annotated[TabularStudy, Parameter(name="*")] = DEFAULT,
     out: Out = None,
     overwrite: Overwrite = False,
-    launcher: LauncherArguments = LOCAL,
+    launcher: SweepArguments = HERE,
 ) -> None:
     """Sweep k, step sizes and seeds of tabular learners on any finite MDP.
 
@@ -71,9 +90,7 @@ def tabular(
     _run((study,), folder, overwrite, _tabular_command(study), launcher)
 
 
-def _run(
-    studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, launcher: LauncherOptions
-) -> None:
+def _run(studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, given: SweepLauncher) -> None:
     """Run the studies and report them, or run one shard of their grid in a folder of its own."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular_files import write_records
@@ -82,10 +99,7 @@ def _run(
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
-    if launcher.population_agents:
-        raise InvalidInput("tabular learners are not populations: leave out --population-agents")
-    if launcher.workers > 1:
-        raise InvalidInput("a tabular sweep has a thread for every core: leave out --workers")
+    launcher = LauncherOptions(**asdict(given))
     shard = launcher.own_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)

@@ -64,6 +64,7 @@ def train_population(
     threads: int | None = None,
     groups: int | None = None,
     on_phase: Callable[[PhaseReport], None] | None = None,
+    on_evaluation: Callable[[int], None] = lambda step: None,
     should_stop: Callable[[], bool] | None = None,
     on_step: Callable[[int], None] | None = None,
     extended_from: Sequence[int] = (),
@@ -73,9 +74,9 @@ def train_population(
     `agents` is one of `populations(table)`. `network` makes one agent's module from (NetworkShape, k), instead of the
     algorithm's own. `threads` are those of the environments, and `groups` of agents step independently (None:
     as many as suit), which changes no agent's random numbers (rounding may differ on CUDA). `on_phase` is called after
-    every phase, when its checkpoint is written; `should_stop` at every step: a phase that it ends leaves no trace, so
-    that a run resumes from its last finished phase. `on_step` gets the number of the step there, for displays.
-    `extended_from` are earlier numbers of steps of a run that was extended.
+    every phase, when its checkpoint is written, and `on_evaluation` with its last step before that; `should_stop` at
+    every step: a phase that it ends leaves no trace, so that a run resumes from its last finished phase. `on_step` gets
+    the number of the step there, for displays. `extended_from` are earlier numbers of steps of a run that was extended.
 
     A finished population has its records and its last state, in memory and on the disk, and of a
     run that another call had finished no replay.
@@ -101,7 +102,7 @@ def train_population(
             how = partial(make_engine, compiled=compiled, threads=threads, groups=groups)
             # No name here: what an engine holds of a GPU is free when it is done.
             on_phase = on_phase or (lambda report: None)
-            return _trained(how(population, state), paths, on_phase, poll, extended_from)
+            return _trained(how(population, state), paths, on_phase, on_evaluation, poll, extended_from)
     finally:
         # The next population may need all of it.
         if device.type == "cuda":
@@ -114,6 +115,7 @@ def _trained(
     engine: Engine,
     paths: CheckpointPaths | None,
     on_phase: Callable[[PhaseReport], None],
+    on_evaluation: Callable[[int], None],
     poll: Callable[[int], None],
     extended_from: Sequence[int],
 ) -> Trained:
@@ -126,6 +128,8 @@ def _trained(
         for phase in range(first, settings.phases):
             since = segments.cursors(state.replay)
             records = run_phase(engine, phase, poll)
+            if not records.is_empty():
+                on_evaluation(settings.phase_end(phase))
             if paths is not None:
                 added = None if phase + 1 == settings.phases else _added(state.replay, since)
                 save(paths, phase, identity, flat(state), records, added)

@@ -1,5 +1,6 @@
 """Results as a report needs them: the algorithms, their scale, and the pairs to compare."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -199,8 +200,17 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
     folders = {source.path: source.path if source.kind in ("run", "table") else OTHERS for source in about}
     folders |= {s.path: str(Path(s.path).parent) for s in about if (s.config or {}).get("shard")}
     names = short_names(list(dict.fromkeys(folders.values())))
-    # A space would end the name of a run within that of an algorithm.
-    return {path: "_".join(names[folder].split()) for path, folder in folders.items()} if len(names) > 1 else {}
+    # A space would end the name of a run within that of an algorithm, and a comma that of one to --compare.
+    return {path: re.sub(r"[\s,]+", "_", names[folder]) for path, folder in folders.items()} if len(names) > 1 else {}
+
+
+def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:
+    """The table with the run in the names of algorithms, where the same agents are in several: `ib-dqn run=first`."""
+    runs = run_names(about)
+    if not runs or repeats(table).is_empty():
+        return table
+    run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
+    return table.with_columns(pl.format(f"{{}} {RUN}={{}}", "algorithm", run).alias("algorithm"))
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:

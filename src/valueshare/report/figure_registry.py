@@ -253,9 +253,9 @@ def _has(column: str) -> Need:
     return Need(f"the column {column}", lambda data: data.has(column))
 
 
-ATARI = Need("Atari games only, for human-normalised scores", lambda data: data.atari)
+ATARI = Need("human-normalised scores (Atari games only)", lambda data: data.atari)
 SCALE = Need(
-    "Atari games only, or MinAtar games that DQN learned, for normalised scores", lambda data: data.scale is not None
+    "normalised scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
 )
 ONE_ENV = Need("one environment", lambda data: len(data.envs) == 1)
 SEVERAL_ENVS = Need("several environments", lambda data: len(data.envs) > 1)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.comparison import game_differences, probability_of_improvement
+from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
@@ -77,6 +78,16 @@ class Verdict(NamedTuple):
     @property
     def sentences(self) -> list[str]:
         return headlines(self.found, self.missing)
+
+    @property
+    def few_seeds(self) -> list[str]:
+        """A warning where comparisons on one environment have few seeds; several environments make up for them."""
+        single = [one.envs for one in self.found if one.envs.height == 1]
+        seeds = min((min(envs["runs_x"][0], envs["runs_y"][0]) for envs in single), default=FEW_SEEDS)
+        if seeds >= FEW_SEEDS:
+            return []
+        what = "One seed has no interval" if seeds == 1 else f"Intervals of {seeds} seeds are too narrow"
+        return [f"{what}: run at least {FEW_SEEDS}."]
 
 
 def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:

@@ -2,8 +2,8 @@
 
 A new folder is written whole or not at all. In one that holds an earlier report, every file is replaced whole, with
 report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
-itself, and the next report completes the folder. Figures that the earlier report lists and the new one lacks are
-removed. Other files stay.
+itself, and the next report completes the folder. Figures and tables that the earlier report lists and the new one lacks
+are removed. Other files stay.
 """
 
 import errno
@@ -87,6 +87,7 @@ def write_files(folder: Path, report: Report) -> None:
     about = {
         "verdict": report.verdict,
         "figures": {one.name: {"caption": one.caption, "notes": one.notes} for one in report.figures},
+        "tables": [Path(name).name for name in (*report.tables, *report.texts)],
         "not_drawn": report.left_out,
         "notes": report.notes,
     }
@@ -159,7 +160,7 @@ def _take_places(staging: Path, target: Path) -> None:
     except BaseException:
         remove_empty(new)
         raise
-    for place in _figures_of(target) - set(places):
+    for place in _listed_in(target) - set(places):
         place.unlink(missing_ok=True)
     for file, place in zip(files, places, strict=True):
         _move(file, place)
@@ -168,13 +169,16 @@ def _take_places(staging: Path, target: Path) -> None:
         sync_directory(folder)
 
 
-def _figures_of(folder: Path) -> set[Path]:
-    """The files of the figures that a folder's report.json lists; it is untrusted, so only plain names count."""
+def _listed_in(folder: Path) -> set[Path]:
+    """The figures and tables that a folder's report.json lists; it is untrusted, so only plain names count."""
     try:
-        names = checked(read_object(folder / "report.json").get("figures"), dict[FileName, Any])
+        about = read_object(folder / "report.json")
+        figures = checked(about.get("figures"), dict[FileName, Any])
+        tables = checked(about.get("tables", []), list[FileName])
     except (OSError, Invalid):
         return set()
-    files = (folder / "figures" / f"{name}.{kind}" for name in names for kind in FORMATS)
+    files = {folder / "figures" / f"{name}.{kind}" for name in figures for kind in FORMATS}
+    files |= {folder / "tables" / name for name in tables}
     return {file for file in files if file.is_file() and not file.is_symlink()}
 
 

@@ -9,7 +9,8 @@ from valueshare.text import aligned, how_many, interval_text
 SCORES = {"auc": "AUC (the mean score over all evaluations)", "final": "mean score of the last three evaluations"}
 HEADS = ("", "chosen by the lower seeds", "by the upper seeds", "score on the other half")
 READING = (
-    "Each half of the seeds chooses, and the other half is scored. Intervals are 95 % over seeds, given the choices."
+    "Each half of the seeds chooses settings, and the other half is scored at them. Intervals are 95 % over seeds, "
+    "given the choices."
 )
 
 
@@ -23,7 +24,7 @@ def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
         lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([HEADS, *map(_cells, rows)])]
         if first["best"] is not None:
             mean = f"{first['mean_at_best']:,.4g}"
-            lines.append(f"best over all seeds: {first['best']}, mean {mean}, too high, as the same seeds chose it")
+            lines.append(f"best over all seeds: {first['best']}, mean {mean} (too high: the same seeds chose it)")
         lines.append("")
     return [*lines, READING]
 

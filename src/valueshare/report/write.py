@@ -17,7 +17,6 @@ from valueshare.analysis.csv_text import csv_text
 from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
-from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.figure_registry import drawn_from, not_allowed
 from valueshare.report.findings import Verdict, asked_pairs, find_verdict
@@ -25,7 +24,7 @@ from valueshare.report.folder import Drawn, Report, check_out, filled_whole, wri
 from valueshare.report.notes import one_per_kind, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
-from valueshare.report.page.results import results_page
+from valueshare.report.page.results import results_page, verdict_sentences
 from valueshare.report.swept_settings import find_tuned
 from valueshare.report.tables import (
     beside_published,
@@ -38,7 +37,6 @@ from valueshare.report.tables import (
 )
 from valueshare.report.tabular import tabular_report
 from valueshare.report.tabular_files import find_tabular
-from valueshare.report.tuned_text import verdict as tuned_verdict
 from valueshare.result_files import SizeLimit
 from valueshare.runs.storage.copies import reading_copies
 from valueshare.runs.storage.locations import Location, Url
@@ -52,7 +50,7 @@ class Written(NamedTuple):
     folder: Path
     figures: tuple[str, ...]
     left_out: dict[str, str]  # figures that the results do not allow, and what they need
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # on these results; how to read figures is in the page alone
     verdict: tuple[str, ...]  # in sentences
     scores: bool  # whether there are tables of final scores
 
@@ -106,7 +104,8 @@ def _write(
         report = make()
         write_files(filling, report)
     figures = tuple(one.name for one in report.figures)
-    return Written(folder, figures, report.left_out, report.notes, report.verdict, bool(report.texts))
+    notes = () if tabular else report.notes
+    return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
 
 def _report(results: Results, data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
@@ -120,7 +119,7 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
     return Report(
         drawn,
         lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
-        (*_warning(results), *action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences),
+        (*_warning(results), *verdict_sentences(data, verdict, chosen)),
         notes,
         {} if names else not_allowed(data),
         {

@@ -10,13 +10,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 import torch
-from safetensors import safe_open
 
 from valueshare.envs import announce_imports, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
-from valueshare.population.checkpoints.files import CheckpointPaths
-from valueshare.population.checkpoints.loading import read_newest_state
 from valueshare.population.engine import evaluation_environments, make_evaluator
 from valueshare.population.evaluate import play_seeds
 from valueshare.population.networks import NetworkFactory
@@ -25,9 +22,9 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
-from valueshare.runs.evaluation_file import SCHEMA, add_episodes, only_writer, read_evaluations
+from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer, read_evaluations
 from valueshare.runs.plan import AUTO, Plan
-from valueshare.runs.policies import check_own_network
+from valueshare.runs.policies import check_own_network, read_newest, stored_weights
 from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
@@ -79,15 +76,15 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
             add_episodes(location, read_evaluations(location, plan.agents), played)
         return Evaluated(plan.agents, played)
     with working_copy(location) as copy:
-        copy.pull(lambda name: name in (*PLAN_FILES, EVALUATIONS))
+        copy.pull(lambda name: name in PLAN_FILES)
         plan = open_plan(copy.folder)
+        fetched_evaluations(copy, plan.agents)
         chosen = _chosen_agents(copy.folder, plan, options.agents)
         for spec in plan.populations.values():
             if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
                 copy.pull_weights(spec.name)
         played = _play(copy.folder, plan, chosen, options)
-        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
-        add_episodes(copy.folder, read_evaluations(copy.folder, plan.agents), played)
+        add_episodes(copy.folder, fetched_evaluations(copy, plan.agents), played)
         copy.push(lambda name: name == EVALUATIONS)
         return Evaluated(plan.agents, played)
 
@@ -174,27 +171,19 @@ def _settings(settings: TrainingSettings, options: EvaluationOptions) -> Trainin
 
 
 def _read_newest(folder: Path, own: _OwnPopulation, read: Callable[[Path], T]) -> T:
-    """The result of `read` for the newest state file of a population, which may be training."""
-    found = read_newest_state(CheckpointPaths(folder, own.name), read)
-    if found is None:
-        agent = own.population.agents["agent"][0]
-        raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    return found
+    return read_newest(folder, own.name, own.population.agents["agent"][0], read)
 
 
 def _trained_state(own: _OwnPopulation, file: Path) -> tuple[State, int]:
     """The state of the chosen agents with the weights in a file, and its step."""
     state = initial_state(own.population)
-    groups = {"online.parameters.": state.online.parameters, "online.buffers.": state.online.buffers}
-    tensors = {prefix + name: tensor for prefix, group in groups.items() for name, tensor in group.items()}
-    with safe_open(file, "pt") as stored:
-        there = {name for name in stored.keys() if name.startswith(tuple(groups))}  # noqa: SIM118 (no dictionary)
-        found = {name: stored.get_tensor(name)[own.rows] for name in there & tensors.keys()}
-        if there != tensors.keys() or any(found[name].shape != one.shape for name, one in tensors.items()):
-            raise InvalidInput(f"the weights in {file.name} are of another network than the one given")
-        for name, tensor in tensors.items():
-            tensor.copy_(found[name])
-        return state, int(stored.get_tensor("step"))
+    tensors = {**state.online.parameters, **state.online.buffers}
+    found, step = stored_weights(file, own.rows)
+    if found.keys() != tensors.keys() or any(found[name].shape != one.shape for name, one in tensors.items()):
+        raise InvalidInput(f"the weights in {file.name} are of another network than the one given")
+    for name, tensor in tensors.items():
+        tensor.copy_(found[name])
+    return state, step
 
 
 def _played(

@@ -1,8 +1,9 @@
 """`evaluations.parquet` of a run folder: episodes that its agents played after training, one row each."""
 
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,7 @@ from valueshare.files import remove_leftovers
 from valueshare.records import EVALUATIONS, write_table
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.locks import EVALUATIONS_LOCK, Taken, locked
+from valueshare.runs.storage.remote import Copy
 from valueshare.runs.variants import label, variant_columns
 from valueshare.text import how_many, interval_text
 
@@ -27,6 +29,7 @@ SCHEMA = pl.Schema(
         "overestimation": pl.Float64(),  # null where action-values are not finite
     }
 )
+UPLOAD_SECONDS = 2.0  # until a file that is being uploaded is read again
 KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # of an episode
 
 
@@ -68,6 +71,21 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     if not table.select(pl.all_horizontal(ranges).all()).item() or table.select(KEY).is_duplicated().any():
         raise _damaged(path, "an episode cannot be of this run, or is there twice")
     return table
+
+
+def fetched_evaluations(copy: Copy, agents: pl.DataFrame) -> pl.DataFrame:
+    """The same of a run that may be at an address.
+
+    Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
+    once more.
+    """
+    if copy.is_remote:
+        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
+        with suppress(InvalidInput):
+            return read_evaluations(copy.folder, agents)
+        time.sleep(UPLOAD_SECONDS)
+        copy.store.get(EVALUATIONS, copy.folder / EVALUATIONS)
+    return read_evaluations(copy.folder, agents)
 
 
 def add_episodes(folder: Path, before: pl.DataFrame, played: pl.DataFrame) -> None:

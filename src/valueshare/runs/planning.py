@@ -173,25 +173,41 @@ def described(plan: Plan) -> list[str]:
 
 
 def in_full(plan: Plan) -> list[str]:
-    """A plan with every setting that applies, as options of the command line, by environment."""
+    """A plan with every setting that applies, as options of the command line.
+
+    Options that all environments have in common come first, then those in which some differ.
+    """
+    options = {env: _options(plan, env) for env in plan.settings}
+    first = next(iter(options.values()))
+    shared = [option for option in first if all(option in own for own in options.values())]
+    blocks = {tuple(shared): list(options)}
+    for env, own in options.items():
+        blocks.setdefault(tuple(option for option in own if option not in shared), []).append(env)
     lines = described(plan)
-    for env, settings in plan.settings.items():
-        agents = plan.agents.filter(pl.col("env") == env)
-        names = ("algorithm", "k", *PER_AGENT)
-        values: dict[str, Any] = {name: agents[name].unique(maintain_order=True).to_list() for name in names}
-        seeds = agents["seed"].unique().sort().to_list()
-        # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
-        complete = agents.height == len(seeds) * agents.drop("agent", "seed").unique().height
-        described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
-        if described_by_options:
-            values |= {"seeds": len(seeds), "first_seed": seeds[0]}
-        values |= settings.to_json()
-        unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
-        options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
-        lines += ["", f"{env} ({plan.backends[env]})", *(f"  {option}" for option in options)]
-        if not described_by_options:
-            lines.append(f"  {agents.height} of these agents, with seeds {ranges(agents['seed'])}")
+    for block, envs in blocks.items():
+        if block:
+            named = ", ".join(f"{env} ({plan.backends[env]})" for env in envs)
+            lines += ["", named, *(f"  {option}" for option in block)]
     return lines
+
+
+def _options(plan: Plan, env: str) -> list[str]:
+    """The settings of an environment that apply, as options of the command line."""
+    settings, agents = plan.settings[env], plan.agents.filter(pl.col("env") == env)
+    names = ("algorithm", "k", *PER_AGENT)
+    values: dict[str, Any] = {name: agents[name].unique(maintain_order=True).to_list() for name in names}
+    seeds = agents["seed"].unique().sort().to_list()
+    # A shard, or seeds given from Python, may be rows that --seeds and --first-seed cannot describe.
+    complete = agents.height == len(seeds) * agents.drop("agent", "seed").unique().height
+    described_by_options = complete and seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+    if described_by_options:
+        values |= {"seeds": len(seeds), "first_seed": seeds[0]}
+    values |= settings.to_json()
+    unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
+    options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
+    if not described_by_options:
+        options.append(f"{agents.height} of these agents, with seeds {ranges(agents['seed'])}")
+    return options
 
 
 def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], device: str) -> set[str]:

@@ -1,8 +1,8 @@
 """Trained agents of a run folder: their weights, and policies made of them."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import safe_open
@@ -19,6 +19,8 @@ from valueshare.population.state import make_population
 from valueshare.runs.plan import Plan
 from valueshare.runs.run_folder import open_plan
 from valueshare.runs.storage.locations import Location
+
+T = TypeVar("T")
 
 
 def read_policy(
@@ -49,10 +51,29 @@ def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
     spec = population_of(open_plan(folder), agent, folder)
     row = spec.agents["agent"].index_of(agent)
     assert row is not None
-    newest = read_newest_state(CheckpointPaths(folder, spec.name), partial(_agent_weights, row))
-    if newest is None:
+    weights, step = read_newest(folder, spec.name, agent, lambda file: stored_weights(file, [row]))
+    return {name: tensor[0] for name, tensor in weights.items()}, step
+
+
+def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path], T]) -> T:
+    """The result of `read` for the newest state file of an agent's population, which may be training."""
+    found = read_newest_state(CheckpointPaths(folder, population), read)
+    if found is None:
         raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    return newest
+    return found
+
+
+def stored_weights(file: Path, rows: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+    """The weights of some agents of a population in its state file, by their rows there, and the step of that."""
+    with safe_open(file, "pt") as stored:
+        weights = {
+            name.removeprefix(prefix): torch.stack([agents[row] for row in rows])  # reads these agents alone
+            for name in stored.keys()  # noqa: SIM118 (it is not a dictionary)
+            for prefix in ("online.parameters.", "online.buffers.")
+            if name.startswith(prefix)
+            for agents in [stored.get_slice(name)]
+        }
+        return weights, int(stored.get_tensor("step"))
 
 
 def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
@@ -75,14 +96,3 @@ def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) 
             if plan.network is None
             else f"the run in {folder} has a network of its own, {plan.network}: give it from Python, network=..."
         )
-
-
-def _agent_weights(row: int, file: Path) -> tuple[dict[str, Tensor], int]:
-    with safe_open(file, "pt") as stored:  # reads this agent's slice alone
-        weights = {
-            name.removeprefix(prefix): stored.get_slice(name)[row]
-            for name in stored.keys()  # noqa: SIM118 (it is not a dictionary)
-            for prefix in ("online.parameters.", "online.buffers.")
-            if name.startswith(prefix)
-        }
-        return weights, int(stored.get_tensor("step"))

@@ -11,13 +11,14 @@ import polars as pl
 from torch import Tensor
 
 from valueshare.analysis.held_out import Metric, check_halves, winning_settings
+from valueshare.analysis.run_values import by_last_score
 from valueshare.errors import InvalidInput
+from valueshare.expansion import Coefficient, is_n
 from valueshare.learning.algorithms import algorithm_name
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
-from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
-from valueshare.runs.evaluation_file import read_evaluations
+from valueshare.runs.evaluation_file import fetched_evaluations
 from valueshare.runs.policies import population_of, read_policy, read_weights
 from valueshare.runs.run_folder import is_finished, open_plan, read_records
 from valueshare.runs.storage.copies import reading_copies, working_copy
@@ -70,28 +71,27 @@ class Run:
         self,
         algorithm: str | None = None,
         *,
-        k: float | None = None,
+        k: Coefficient | None = None,
         env: str | None = None,
         network: NetworkFactory | None = None,
     ) -> Policy:
         """The agent with the highest score in its last evaluation, of all or of some, on one environment.
 
+        k = "n" is the number of actions of the environment.
         The best of many agents is partly luck: its score in new episodes will be lower.
         """
-        scores = self.records.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
-        found = self.agents.join(scores.select("agent", "score"), on="agent", maintain_order="left")
+        found = self.agents.join(self.records.drop_nulls("score"), on="agent", how="semi", maintain_order="left")
         if found.is_empty():
             raise InvalidInput("no agent of this run has a score yet: resume it first")
-        wanted = {"env": env, **_algorithm_and_k(found, algorithm, k)}
-        for column, value in wanted.items():
-            there = found[column].unique(maintain_order=True).to_list()
-            if value is not None and value not in there:
-                raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
-            if value is not None:
-                found = found.filter(pl.col(column) == value)
-            elif column == "env" and len(there) > 1:
-                raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(there)}")
-        return self.agent(found.sort("score", "agent", descending=[True, False])["agent"][0], network=network)
+        envs = found["env"].unique(maintain_order=True).to_list()
+        if env is None and len(envs) > 1:
+            raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(envs)}")
+        found = _only(found, "env", envs[0] if env is None else env)
+        k = self._actions(found["env"][0]) if is_n(k) else k
+        for column, value in _algorithm_and_k(found, algorithm, k).items():
+            found = found if value is None else _only(found, column, value)
+        scored = self.records.join(found, on="agent", how="semi")
+        return self.agent(by_last_score(scored)["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:
         """The settings that win in each environment, chosen on half of the seeds and scored on the other half.
@@ -133,8 +133,16 @@ class Run:
     def evaluations(self) -> pl.DataFrame:
         """All episodes of `evaluate` so far, one row each."""
         with working_copy(self.folder) as copy:
-            copy.pull(lambda name: name == EVALUATIONS)
-            return read_evaluations(copy.folder, self.agents)
+            return fetched_evaluations(copy, self.agents)
+
+    def _actions(self, env: str) -> int:
+        """The number of actions of an environment, as the run's configuration has it."""
+        with working_copy(self.folder) as copy:
+            copy.pull(lambda name: name in PLAN_FILES)
+            known = open_plan(copy.folder).actions
+        if env not in known:
+            raise InvalidInput(f"k = 'n': this run has no number of actions of {env} in config.json; write a number")
+        return known[env]
 
     @contextmanager
     def _with_weights(self, agent: int) -> Iterator[Path]:
@@ -146,7 +154,15 @@ class Run:
             yield copy.folder
 
 
-def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: float | None) -> dict[str, Any]:
+def _only(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
+    """The agents with a value, which some must have."""
+    there = agents[column].unique(maintain_order=True).to_list()
+    if value not in there:
+        raise InvalidInput(f"{column} = {value!r}: write one of {', '.join(map(str, there))}")
+    return agents.filter(pl.col(column) == value)
+
+
+def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient | None) -> dict[str, Any]:
     """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
     wanted = {"k": None if k is None else number("k", k)}
     if algorithm is None:

@@ -15,6 +15,7 @@ from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.runs.storage import stores
 from valueshare.runs.storage.locations import Url
+from valueshare.runs.storage.remote import Copy
 from valueshare.runs.storage.stores import Store, Unreachable
 
 
@@ -52,6 +53,30 @@ def test_another_attempt_is_made_and_then_it_is_said(url: Url, tmp_path: Path, m
         with pytest.raises(Unreachable, match="not yours"):
             store.read("a")
         assert len(tries) == 1  # no use in asking again
+
+
+def test_a_file_that_is_being_replaced_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(Url(f"local://{tmp_path}/served"))
+    store.write("in/file", b"the first")
+    seen = []
+
+    def write_half(self: object, path: str, data: bytes) -> None:
+        Path(path).write_bytes(data[:3])
+        seen.append(store.read("in/file"))
+        raise PermissionError("killed here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(store._files), "pipe_file", write_half)
+        with pytest.raises(Unreachable):
+            store.write("in/file", b"the second")
+    assert (seen, store.read("in/file")) == ([b"the first"], b"the first")
+    store.write("in/file", b"the second")
+    assert store.read("in/file") == b"the second"
+    # What the killed upload left is removed by the next process that trains the population.
+    (tmp_path / "served" / "checkpoints").mkdir()
+    (tmp_path / "served" / "in").rename(tmp_path / "served" / "checkpoints" / "population-0")
+    Copy(tmp_path / "copy", store.url).pull_population("population-0")
+    assert store.sizes() == {"checkpoints/population-0/file": len(b"the second")}
 
 
 def test_a_folder_that_could_not_be_listed_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

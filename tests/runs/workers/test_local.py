@@ -90,7 +90,10 @@ def test_what_workers_cannot_do(tmp_path: Path, cli: Cli, monkeypatch: pytest.Mo
     assert "workers = -2: write a number >= 0" in refused(*TRAIN, "--workers", "-2")
     assert "--workers" in refused(*TRAIN, "--workers", "two")
     assert "is for the local launcher" in refused(*TRAIN, *TWO, "--launcher", "ray")
-    assert "leave out --workers" in refused("tabular", *TWO)
+    for study in ("tabular", "reproduce gridworld", "reproduce gridworld-actions"):  # they have no processes
+        for option in ("--workers", "--population-agents"):
+            assert f"{study} has no option {option}" in refused(*study.split(), option, "2")
+            assert option not in cli(*study.split(), "--help")[1]
     with pytest.raises(InvalidInput, match="a network of your own trains in this process only"):
         valueshare.train("CartPole-v1", network=network, launcher=LauncherOptions(workers=2))
     assert "put its module before the name, like my_package:tests/Own-v0" in refused(

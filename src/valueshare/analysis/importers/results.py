@@ -121,6 +121,10 @@ def _sources(path: Path) -> list[Path]:
     runs = sorted(file.parent for file in path.rglob("agents.parquet"))
     files = sorted(file for name in FILES for file in path.rglob(name))
     found = [*runs, *files] or _tables(path)
+    if not found and (studies := _tabular_below(path)):
+        names = listed([str(study.relative_to(path)) for study in studies])
+        first = f"valueshare report {shlex.quote(str(studies[0]))}"
+        raise InvalidInput(f"{path} holds tabular studies ({names}), each with its own report: {first}")
     if not found:
         raise InvalidInput(
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
@@ -132,6 +136,14 @@ def refuse_tabular(folder: Path) -> None:
     """Refuse the folder of a tabular study: its records are of other columns."""
     if (read_config(folder, skip_damaged=True) or {}).get("kind") == "tabular":
         raise InvalidInput(f"{folder} is a tabular study: valueshare report {shlex.quote(str(folder))} shows it")
+
+
+def _tabular_below(folder: Path) -> list[Path]:
+    """The folders of the tabular studies in a folder; of one in shards, the folder of the shards."""
+    below = sorted(file.parent for file in folder.rglob(CONFIG))
+    configs = [(own, read_config(own, skip_damaged=True) or {}) for own in below]
+    studies = [own.parent if "shard" in values else own for own, values in configs if values.get("kind") == "tabular"]
+    return list(dict.fromkeys(studies))
 
 
 def _tables(folder: Path) -> list[Path]:

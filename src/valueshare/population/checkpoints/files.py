@@ -99,4 +99,4 @@ def verify(path: Path, digest: str) -> None:
     except OSError as error:
         raise Damaged(f"{path.name}: {error.strerror}") from error
     if found != digest:
-        raise Damaged(f"{path.name}: checksum")
+        raise Damaged(f"{path.name}: its checksum is another")

@@ -86,7 +86,7 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
                 return _newest(paths, load)
             damaged = True
             then = "there is none before it" if path == manifests[-1] else "using the checkpoint before it"
-            _log.warning("%s is damaged (%s): %s", path.name, damage, then)
+            _log.warning("%s is damaged (%s): %s", path, damage, then)
     if damaged:
         raise InvalidInput(f"no checkpoint in {paths.checkpoints} is whole: start the run again in a new folder")
     return None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from valueshare.analysis.importers.results import Results
+from valueshare.analysis.run_values import by_last_score
 from valueshare.children import Child
 from valueshare.extras import install_command
 from valueshare.records import CHECKPOINTS
@@ -65,8 +66,7 @@ class Clips:
         counts = dict(rows["env"].value_counts(sort=True).iter_rows())
         env = max(counts, key=lambda env: counts[env] - self._rows.get(env, 0))
         self._rows = counts
-        last = rows.filter(env=env).sort("step").group_by("agent").last()
-        best = last.sort("score", "agent", descending=[True, False]).row(0, named=True)
+        best = by_last_score(rows.filter(env=env)).row(0, named=True)
         first = next(first for source, first in numbered_sources(results) if source.path == best["source"])
         agent = best["agent"] - first
         scored = f"score {number(best['score'])} at step {best['step']:,}"

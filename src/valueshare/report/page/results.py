@@ -63,8 +63,7 @@ def results_page(
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
-    sentences = (*action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences)
-    headlines = (elements.paragraph(text, "headline") for text in sentences)
+    headlines = (elements.paragraph(text, "headline") for text in verdict_sentences(data, verdict, chosen))
     reading = elements.paragraph(" ".join(READING), "small")
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
@@ -87,6 +86,12 @@ def results_page(
         links={name: link for name, link, *_ in shown},
         online=live is not None,
     )
+
+
+def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldOutChoice]) -> tuple[str, ...]:
+    """The result in sentences; those on swept settings warn of few seeds themselves."""
+    warning = [] if chosen else verdict.few_seeds
+    return (*action_sets.verdict(data), *tuned_verdict(chosen), *verdict.sentences, *warning)
 
 
 def headline(verdict: Verdict) -> Comparison | None:

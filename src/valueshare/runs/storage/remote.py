@@ -17,7 +17,7 @@ from valueshare.files import write_whole
 from valueshare.population.checkpoints.files import CheckpointPaths, phase_of
 from valueshare.records import PROGRESS, read_progress
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.runs.storage.stores import Store, Unreachable
+from valueshare.runs.storage.stores import PARTIAL, Store, Unreachable
 from valueshare.schema import CONFIG, Invalid, Progress, checked, json_object
 
 Wanted = Callable[[str], bool]
@@ -37,7 +37,7 @@ _SMALL = re.compile(
 _CHANGING = re.compile(rf"(.*/)?(provenance\.json|{PROGRESS}/[^/]+\.json)")
 _PROGRESS = re.compile(rf"{PROGRESS}/[\w-]+\.json")  # of one population
 _MANIFEST = re.compile(r".*/checkpoint-\d+\.json")
-_SCRATCH = (".partial", ".lock", ".unsent")
+_SCRATCH = (PARTIAL, ".lock", ".unsent")
 
 
 def is_small(name: str) -> bool:
@@ -105,6 +105,10 @@ class Copy:
             return name in PLAN_FILES or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
 
         self.pull(wanted)
+        if self.is_remote:
+            for name in self.store.sizes(f"checkpoints/{population}"):
+                if name.endswith(PARTIAL):  # of an upload that was killed
+                    self.store.delete(name)
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""

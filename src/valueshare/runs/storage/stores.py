@@ -5,6 +5,7 @@
 
 import errno
 import os
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,8 @@ from valueshare.runs.storage.locations import BUCKETS, Url
 PAUSES = (1.0, 5.0, 20.0)  # seconds between attempts at a file
 # Folders are only prefixes of names there, and making one could make a bucket.
 _WITHOUT_FOLDERS = (*BUCKETS, "adl", "memory")
+_RENAMES = ("local", "sftp", "ssh")  # where a file can replace another in one step; buckets do so when they store one
+PARTIAL = ".partial"  # ends the name of a file that is being uploaded there
 # Errors that another attempt does not fix.
 _FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplementedError, ImportError)
 # Drivers' names for the version of a file's content, without case and "_". Reading a file changes other values, such as
@@ -126,18 +129,26 @@ class Store:
         return f"{self._root}/{name}"
 
     def _write(self, name: str, write: Callable[[str], object], *, patient: bool = True) -> None:
-        """Write, after making the folders above where the protocol has folders."""
+        """Write, after making the folders above where the protocol has folders.
+
+        Where it can rename, readers never see half a file.
+        """
         self._refuse_links(name)
 
         def attempt() -> None:
             path = self._path(name)
+            folder, _, last = path.rpartition("/")
+            is_renamed = self.url.scheme in _RENAMES
+            written = f"{folder}/.{last}.{secrets.token_hex(4)}{PARTIAL}" if is_renamed else path
             try:
-                write(path)
+                write(written)
             except FileNotFoundError:
                 if self.url.scheme in _WITHOUT_FOLDERS:
                     raise
-                self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-                write(path)
+                self._files.makedirs(folder, exist_ok=True)
+                write(written)
+            if is_renamed:
+                self._files.mv(written, path)
 
         self._tried(f"write {name} to", attempt, patient=patient)
 

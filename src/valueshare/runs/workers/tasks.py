@@ -76,8 +76,8 @@ def run_population(
         plan = open_plan(folder) if plan is None else plan
         spec = plan.populations[task.population]
 
-        def write_progress(step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
-            progress.write(step, phases, evaluated=evaluated)
+        def write_progress(step: int, phases: int | None = None) -> None:
+            progress.write(step, phases)
             copy.push_progress(spec.name)
 
         def on_step(step: int) -> None:
@@ -88,7 +88,7 @@ def run_population(
 
         def on_phase(report: PhaseReport) -> None:
             copy.push_population(spec.name)
-            write_progress(report.step, report.phase + 1, evaluated=not report.records.is_empty())
+            write_progress(report.step, report.phase + 1)
             callbacks.on_phase(spec.name, report.step, report.records)
 
         try:
@@ -110,6 +110,7 @@ def run_population(
                     threads=task.threads,
                     groups=None if task.groups is None else min(task.groups, spec.agents.height),
                     on_phase=on_phase,
+                    on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
                     should_stop=callbacks.should_stop,
                     on_step=on_step,
                     extended_from=spec.extended_from,
