@@ -70,6 +70,7 @@ def made(
     algorithm: str = "dqn",
     base: TrainingSettings = SETTINGS,
     network: NetworkFactory | None = None,
+    reset: bool = True,
 ) -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", algorithm, seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
@@ -84,7 +85,8 @@ def made(
         processes=processes,
     )
     try:
-        engine.executor.reset(range(AGENTS))
+        if reset:
+            engine.executor.reset(range(AGENTS))
         yield engine
     finally:
         engine.close()
@@ -262,7 +264,7 @@ def test_groups_are_as_many_as_suit(
 ) -> None:
     monkeypatch.setattr("valueshare.population.engine.available_cores", lambda: cores)
     monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous)
-    with made(asked, processes=None) as engine:
+    with made(asked, processes=None, reset=False) as engine:
         assert is_asynchronous(engine) == asynchronous
         if asynchronous:
             assert len(groups_of(engine)) == groups  # of three agents at most as many
