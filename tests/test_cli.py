@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium
 import polars as pl
 import pytest
 
@@ -492,13 +493,18 @@ gymnasium.register("Leaky-v0", lambda **_: Own(0.4))
 """
 
 
-def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "tables.py").write_text(TABLE)
     assert "unknown environment" in refused(  # of the current folder: no module is imported there
         "tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path
     )
-    monkeypatch.setenv("PYTHONPATH", ".")
-    assert "state 0, action 0 sum to 0.9, not 1" in refused("tabular", "--env", "tables:Leaky-v0", *QUICK, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    code, _, complaint = cli("tabular", "--env", "tables:Leaky-v0", *QUICK)
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert "state 0, action 0 sum to 0.9, not 1" in complaint
     assert not (tmp_path / "results").exists()
-    done = run("tabular", "--env", "tables:Sound-v0", *QUICK, "--shard", "1/1", cwd=tmp_path)  # draws nothing
-    assert (done.returncode, done.stderr) == (0, "")
+    code, _, complaint = cli("tabular", "--env", "tables:Sound-v0", *QUICK, "--shard", "1/1")  # draws nothing
+    assert (code, complaint) == (0, "")
+    del sys.modules["tables"]

@@ -73,8 +73,8 @@ def check_frames(frames: NDArray[np.uint8], pictures: list[Any]) -> None:
     def distances(one: Any, other: Any) -> NDArray[np.float32]:
         """Mean squared differences of every pair, as |a - b|^2 = |a|^2 + |b|^2 - 2 ab; white is 0."""
         a, b = (np.subtract(images, 255, dtype=np.float32).reshape(len(images), -1) for images in (one, other))
-        squares: NDArray[np.float32] = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
-        return squares / a.shape[1]
+        means: NDArray[np.float32] = (np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T) / a.shape[1]
+        return means
 
     to_pictures, bits = distances(frames, pictures), [picture.tobytes() for picture in pictures]
     for own, others, same in zip(to_pictures.diagonal(), to_pictures, bits, strict=True):
