@@ -111,7 +111,7 @@ def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> No
 
 
 def test_a_figure_that_is_laid_out_once_is_as_large_as_matplotlib_makes_it(tmp_path: Path) -> None:
-    """Its own layout is that of a PNG alone; sizes may differ by the rounding of one pixel on each side."""
+    """As a PNG alone."""
     with style.house_style():
         figure = Figure(figsize=(3, 2), layout="constrained")
         figure.add_subplot().plot([0, 1], [0, 1e6])
@@ -120,10 +120,6 @@ def test_a_figure_that_is_laid_out_once_is_as_large_as_matplotlib_makes_it(tmp_p
     engine = figure.get_layout_engine()
     style.save(figure, tmp_path, "x")
     assert figure.get_layout_engine() is engine
-    assert (tmp_path / "x.svg").read_bytes() == style.as_svg(figure)
-    sizes = []
-    for name in ("alone.png", "x.png"):
-        with Image.open(tmp_path / name) as image:
-            sizes.append(image.size)
-    assert sizes[0][0] > 3.5 * 200
-    np.testing.assert_allclose(*sizes, atol=2)
+    with Image.open(tmp_path / "alone.png") as alone, Image.open(tmp_path / "x.png") as image:
+        assert image.size == alone.size
+        assert image.width > 3.5 * 200

@@ -244,7 +244,9 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
     if engine is None:
         yield None
         return
+    dpi = figure.get_dpi()
     with house_style():
+        figure.set_dpi(mpl.rcParams["savefig.dpi"])  # the width of a text depends on it
         figure.draw_without_rendering()
         box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
     figure.set_layout_engine(None)
@@ -252,6 +254,7 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
         yield box
     finally:
         figure.set_layout_engine(engine)
+        figure.set_dpi(dpi)
 
 
 def _rendered(figure: Figure, kind: str, box: Bbox | None) -> bytes:
