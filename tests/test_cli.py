@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium
 import polars as pl
 import pytest
 
@@ -20,6 +22,8 @@ from valueshare import extras
 from valueshare.cli import COMMANDS, main, make_app
 from valueshare.extras import install_command
 from valueshare.population.other_names import OTHER_NAMES
+
+Cli = Callable[..., tuple[int, str, str]]
 
 QUICK = ("--k", "0", "1.6", "--step-sizes", "0.1", "0.3", "--seeds", "2", "--steps", "200")
 
@@ -150,15 +154,6 @@ def test_without_pytorch_a_command_says_what_to_type(words: str, extra: str, mon
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.endswith(f" needs torch: {install_command(extra)}\n")
     assert f"-m pip install -c constraints.txt -e '.[{extra}]'" in done.stderr
-
-
-def test_the_gridworld_needs_no_pytorch(tmp_path: Path) -> None:
-    words = ["reproduce", "gridworld", "--scale", "smoke", "--out", "grid"]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PYTORCH, *words], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "grid" / "report" / "figures" / "gridworld.png").is_file()
 
 
 def test_what_to_type_is_in_the_readme_and_holds_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +377,9 @@ for name in ("locked/out", "out"):
 # A study, its repetition, and others in its place.
 
 
-def test_a_study_from_the_command_line(tmp_path: Path) -> None:
+def test_a_study_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """In a process of its own first, and then in this one."""
+    monkeypatch.chdir(tmp_path)
     words = ("tabular", *QUICK, "--algorithm", "sarsa", "--step-reward", "-1", "--out", "my out")
     first = run(*words, cwd=tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
@@ -398,21 +395,22 @@ def test_a_study_from_the_command_line(tmp_path: Path) -> None:
     page = (out / "report" / "report.html").read_text(encoding="utf-8")
     (given,) = re.findall(r"<pre><code>(.*?)</code></pre>", page)
     assert str(tmp_path) not in given
-    second = run(*shlex.split(given)[1:], "--out", "my out", cwd=tmp_path)
-    assert (second.returncode, second.stderr) == (0, "")
-    assert second.stdout.startswith("these results are there already (--overwrite runs again)")
-    assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[2:]
+    code, said, complaint = cli(*shlex.split(given)[1:], "--out", "my out")
+    assert (code, complaint) == (0, "")
+    assert said.startswith("these results are there already (--overwrite runs again)")
+    assert said.splitlines()[1:] == first.stdout.splitlines()[2:]
     assert contents(out) == written
 
     # Other settings are refused, unless asked for.
     changed = [word if word != "200" else "300" for word in words]
-    line = refused(*changed, cwd=tmp_path)
-    assert "my out holds results of other settings" in line
-    assert "--overwrite" in line
+    code, _, complaint = cli(*changed)
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert "my out holds results of other settings" in complaint
+    assert "--overwrite" in complaint
     assert contents(out) == written
     (out / "note").write_text("of the old")
-    third = run(*changed, "--overwrite", cwd=tmp_path)
-    assert (third.returncode, third.stderr) == (0, "")
+    code, _, complaint = cli(*changed, "--overwrite")
+    assert (code, complaint) == (0, "")
     assert contents(out).keys() == written.keys()  # the note went with the old
     assert contents(out)["config.json"] != written["config.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["my out"]
@@ -428,13 +426,14 @@ def test_warnings_begin_with_the_name_of_the_program(
     assert capsys.readouterr().err == "valueshare: a is damaged\n"
 
 
-def test_another_environment(tmp_path: Path) -> None:
+def test_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """FrozenLake: rewards are compared, and there is no step reward to tell apart."""
     words = ("tabular", "--env", "FrozenLake-v1", *QUICK, "--algorithm", "expected-sarsa")
-    done = run(*words, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.chdir(tmp_path)
+    code, said, complaint = cli(*words)
+    assert (code, complaint) == (0, "")
     out = tmp_path / "results" / "FrozenLake-v1-expected-sarsa"
-    assert done.stdout.splitlines()[-2:] == [
+    assert said.splitlines()[-2:] == [
         "results/FrozenLake-v1-expected-sarsa/report/figures: increase, norms",
         "results/FrozenLake-v1-expected-sarsa/report/report.html: all of it as one page, with notes on how to read it",
     ]
@@ -514,13 +513,18 @@ gymnasium.register("Leaky-v0", lambda **_: Own(0.4))
 """
 
 
-def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_ones_own_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "tables.py").write_text(TABLE)
     assert "unknown environment" in refused(  # of the current folder: no module is imported there
         "tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path
     )
-    monkeypatch.setenv("PYTHONPATH", ".")
-    assert "state 0, action 0 sum to 0.9, not 1" in refused("tabular", "--env", "tables:Leaky-v0", *QUICK, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    code, _, complaint = cli("tabular", "--env", "tables:Leaky-v0", *QUICK)
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert "state 0, action 0 sum to 0.9, not 1" in complaint
     assert not (tmp_path / "results").exists()
-    done = run("tabular", "--env", "tables:Sound-v0", *QUICK, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    code, _, complaint = cli("tabular", "--env", "tables:Sound-v0", *QUICK, "--shard", "1/1")  # draws nothing
+    assert (code, complaint) == (0, "")
+    del sys.modules["tables"]

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from repeated import check_repeated
+from undrawn import undrawn
 
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
@@ -119,7 +120,8 @@ def test_the_sweep_over_k_from_command_to_report(sweep: Path, capsys: pytest.Cap
 
 def test_k_with_its_step_size_from_command_to_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    main(["reproduce", "lunarlander-step-size", "--scale", "smoke", "--out", str(out)])
+    with undrawn():
+        main(["reproduce", "lunarlander-step-size", "--scale", "smoke", "--out", str(out)])
     said = capsys.readouterr().out
     assert "24 agents" in said  # 3 k x 2 step sizes x 4 seeds
     caution, comparison = (said.index(text) for text in ("Nothing can be concluded from 4 seeds", "k > 0, chosen with"))

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from undrawn import undrawn
 
 from valueshare.cli import main
 from valueshare.errors import InvalidInput
@@ -65,9 +66,7 @@ def test_a_shard_is_a_folder_of_its_own(sharded: Path, capsys: pytest.CaptureFix
     assert (own / "records" / "runs.parquet").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize(
-    "written", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("written", [1, 2, 6])
 def test_a_full_disk_leaves_nothing_of_the_whole(
     sharded: Path,
     tmp_path: Path,
@@ -86,7 +85,7 @@ def test_a_full_disk_leaves_nothing_of_the_whole(
 
     monkeypatch.setattr(os, "fsync", fsync)
     out = tmp_path / "new" / "out"
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended, undrawn():
         main(["report", str(sharded), "--out", str(out)])
     said = capsys.readouterr()
     assert (ended.value.code, said.err.count("\n")) == (2, 1)
@@ -96,7 +95,8 @@ def test_a_full_disk_leaves_nothing_of_the_whole(
 
 def test_all_shards_are_the_whole_to_the_bit(sharded: Path, tmp_path: Path) -> None:
     whole, made = tmp_path / "whole", sharded / "report"
-    main(["reproduce", "gridworld", "--scale", "smoke", "--out", str(whole)])
+    with undrawn():
+        main(["reproduce", "gridworld", "--scale", "smoke", "--out", str(whole)])
     main(["report", str(sharded)])
     norms = pl.read_parquet(whole / "report" / "tables" / "norms.parquet")
     assert norms.height > 0

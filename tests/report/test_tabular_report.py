@@ -17,10 +17,17 @@ STUDY = ["tabular", "--env", "CliffWalking-v1", "--k", "0", "1", "--step-sizes",
 STUDY += ["--seeds", "4", "--steps", "200"]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tabular") / "study"
+    main([*STUDY, "--out", str(folder)])
+    return folder
+
+
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
-    main([*STUDY, "--out", str(tmp_path / "study")])
-    return tmp_path / "study"
+def study(written: Path, tmp_path: Path) -> Path:
+    """A copy of the study, for a test to change."""
+    return Path(shutil.copytree(written, tmp_path / "study"))
 
 
 def test_a_tabular_study_is_drawn_again(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> list[str]:
     return SMALL
 

@@ -47,6 +47,17 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("long") / "run", 240)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("short") / "run", 130)
+
+
+@pytest.fixture
+def own(trained: Path, tmp_path: Path) -> Path:
+    """A copy of a run of 130 steps, for a test to extend."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
 @pytest.mark.parametrize("first", [[40], [100], [225], [60, 110]])
 def test_it_ends_as_a_run_of_that_length(
     tmp_path: Path, long: Path, first: list[int], assert_same_end: Callable[[Path, Path], None]
@@ -75,9 +86,9 @@ def test_it_ends_as_a_run_of_that_length(
 
 @pytest.mark.parametrize("stop_at", [0, 120])
 def test_an_extended_run_resumes_after_it_was_stopped(
-    tmp_path: Path, long: Path, stop_at: int, assert_same_end: Callable[[Path, Path], None]
+    own: Path, long: Path, stop_at: int, assert_same_end: Callable[[Path, Path], None]
 ) -> None:
-    own, left = train(tmp_path / "run", 130), [stop_at]
+    left = [stop_at]
 
     def should_stop() -> bool:
         left[0] -= 1
@@ -99,10 +110,9 @@ class Killed(BaseException):
 @pytest.mark.parametrize("at_address", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("missing", ["config.json", "population-0", "population-1", "provenance.json"])
 def test_killed_between_the_writes_of_an_extension(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, at_address: bool
+    own: Path, monkeypatch: pytest.MonkeyPatch, missing: str, at_address: bool
 ) -> None:
     """The run is either as it was, or an unfinished one of 240 steps whose third phase, 100 to 150, runs again."""
-    own = train(tmp_path / "run", 130)
     location = f"local://{own}" if at_address else own
     put = Store.put
 
@@ -165,16 +175,15 @@ def test_epsilon_and_a_linear_step_size_stay_as_they_were(tmp_path: Path, capsys
     assert run.records.filter(run.records["step"] <= 100).equals(before.records)
 
 
-def test_a_run_at_an_address(tmp_path: Path, long: Path, assert_same_end: Callable[[Path, Path], None]) -> None:
-    own = train(tmp_path / "run", 130)
+def test_a_run_at_an_address(own: Path, long: Path, assert_same_end: Callable[[Path, Path], None]) -> None:
     run = valueshare.extend(f"local://{own}", steps=240, progress=False)
     assert run.finished
     assert_same_end(own, long)
 
 
-def test_callbacks_do_not_see_the_evaluation_at_the_old_end(tmp_path: Path) -> None:
+def test_callbacks_do_not_see_the_evaluation_at_the_old_end(own: Path) -> None:
     """It is none of the longer run's: its evaluations are at multiples of 50, and at its end."""
-    own, seen = train(tmp_path / "run", 130), []
+    seen = []
 
     def note(records: pl.DataFrame, run: Run) -> None:
         seen.append((records["step"].unique().to_list(), run.records["step"].unique().sort().to_list()))

@@ -218,9 +218,12 @@ def test_ended_by_somebody_else(small: list[str], tmp_path: Path, cli: Cli, monk
     assert (code, "resume with: valueshare resume" in err) == (1, True)
 
 
-def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def stopped_run(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small run, ended by a signal after phase 2 of its first population."""
-    save = saving.save
+    from valueshare.cli import main
+
+    folder, save = tmp_path_factory.mktemp("stopped") / "run", saving.save
 
     def save_and_ask(where: CheckpointPaths, phase: int, *args: Any, **rest: Any) -> Any:
         saved = save(where, phase, *args, **rest)
@@ -228,10 +231,18 @@ def stopped(folder: Path, small: list[str], cli: Cli, monkeypatch: pytest.Monkey
             os.kill(os.getpid(), signal.SIGTERM)
         return saved
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_loop, "save", save_and_ask)
-        code, _, err = cli(*small, "--out", folder)
-    assert code == 75, err
+        with pytest.raises(SystemExit) as ended:
+            main([*small, "--out", str(folder)])
+    assert ended.value.code == 75
+    return folder
+
+
+@pytest.fixture
+def stopped(stopped_run: Path, tmp_path: Path) -> Path:
+    """A copy of it, for a test to change."""
+    return Path(shutil.copytree(stopped_run, tmp_path / "run"))
 
 
 def test_killed_between_a_checkpoint_and_its_progress(
@@ -295,14 +306,10 @@ def test_records_without_checkpoints_are_not_begun_again(
     assert open_run(folder).records.equals(open_run(uninterrupted).records)
 
 
-def test_an_unfinished_run_is_not_begun_again(
-    small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "run"
-    stopped(folder, small, cli, monkeypatch)
-    code, _, err = cli(*small, "--out", folder)
+def test_an_unfinished_run_is_not_begun_again(small: list[str], stopped: Path, cli: Cli) -> None:
+    code, _, err = cli(*small, "--out", stopped)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"unfinished: write valueshare resume {folder}" in err
+    assert f"unfinished: write valueshare resume {stopped}" in err
 
 
 def cut(path: Path) -> None:
@@ -320,27 +327,22 @@ def flip_a_bit(path: Path) -> None:
 def test_a_damaged_checkpoint_falls_back(
     damage: Callable[[Path], None],
     file: str,
-    small: list[str],
+    stopped: Path,
     uninterrupted: Path,
-    tmp_path: Path,
     cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     assert_same_end: Same,
 ) -> None:
-    folder = tmp_path / "run"
-    stopped(folder, small, cli, monkeypatch)
-    damage(next(folder.glob(f"{file}-000002.*")))
-    assert cli("resume", folder)[0] == 0
-    assert f"{folder}/checkpoints/population-0/checkpoint-000002.json is damaged" in caplog.text
-    assert_same_end(folder, uninterrupted)
+    damage(next(stopped.glob(f"{file}-000002.*")))
+    assert cli("resume", stopped)[0] == 0
+    assert f"{stopped}/checkpoints/population-0/checkpoint-000002.json is damaged" in caplog.text
+    assert_same_end(stopped, uninterrupted)
 
 
 def test_a_finished_run_that_is_damaged_is_repaired(
-    small: list[str], uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
+    uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
 ) -> None:
-    folder = tmp_path / "run"
-    cli(*small, "--out", folder)
+    folder = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
     flip_a_bit(next(folder.glob("checkpoints/population-1/state-000003.*")))
     assert not open_run(folder).finished
     assert cli("resume", folder)[0] == 0
@@ -418,23 +420,17 @@ def test_what_a_kill_after_the_last_phase_has_left_goes(uninterrupted: Path, tmp
 
 
 def test_an_old_checkpoint_is_kept_where_the_newest_are_damaged(
-    small: list[str],
-    uninterrupted: Path,
-    tmp_path: Path,
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    assert_same_end: Same,
+    stopped: Path, uninterrupted: Path, tmp_path: Path, cli: Cli, assert_same_end: Same
 ) -> None:
     """It was kept by a kill after the last phase, and is the only whole one now."""
-    folder, own = tmp_path / "run", tmp_path / "run" / "checkpoints" / "population-0"
-    stopped(folder, small, cli, monkeypatch)
+    own = stopped / "checkpoints" / "population-0"
     shutil.copytree(own, tmp_path / "old")
-    assert cli("resume", folder)[0] == 0
+    assert cli("resume", stopped)[0] == 0
     shutil.copytree(tmp_path / "old", own, dirs_exist_ok=True)
     for phase in (2, 3):
         flip_a_bit(own / f"state-{phase:06d}.safetensors")
-    assert cli("resume", folder)[0] == 0
-    assert_same_end(folder, uninterrupted)
+    assert cli("resume", stopped)[0] == 0
+    assert_same_end(stopped, uninterrupted)
 
 
 def test_old_checkpoints_stay_while_another_process_holds_the_run(
@@ -451,11 +447,10 @@ def test_old_checkpoints_stay_while_another_process_holds_the_run(
     assert not old.exists()
 
 
-def test_what_cannot_be_resumed(small: list[str], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "there is no training run" in refused(cli, tmp_path / "nowhere")
-    assert "there is no training run" in refused(cli, tmp_path)
-    folder = tmp_path / "run"
-    stopped(folder, small, cli, monkeypatch)
+def test_what_cannot_be_resumed(stopped: Path, cli: Cli) -> None:
+    assert "there is no training run" in refused(cli, stopped.parent / "nowhere")
+    assert "there is no training run" in refused(cli, stopped.parent)
+    folder = stopped
     before = (folder / "config.json").read_text()
     files = sorted(path for path in folder.rglob("*"))
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from undrawn import undrawn
 
 from valueshare.cli import main
 
@@ -14,7 +15,8 @@ def check_repeated(command: Sequence[str], out: Path, capsys: pytest.CaptureFixt
     file = out / "report" / "report.json"
     first = json.loads(file.read_text())
     file.unlink()
-    main(command)
+    with undrawn():
+        main(command)
     assert "this run is finished" in capsys.readouterr().out
     assert json.loads(file.read_text()) == first
     with pytest.raises(SystemExit) as exit_:

@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from valueshare.envs import environment_spec
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import EnvironmentFailed, InvalidInput
+from valueshare.nn.torsos import NetworkShape
 from valueshare.population.agents import agent_table
 from valueshare.population.engine import Engine, can_be_asynchronous, make_engine
 from valueshare.population.execution import cuda_driver
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import Group
 from valueshare.population.loop import OnStep, SerialExecutor
+from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import ReplayDevice, TrainingSettings
 from valueshare.population.state import flat, initial_state, make_population
 
@@ -44,6 +47,19 @@ SETTINGS = TrainingSettings(
 )
 
 
+class Sparse(nn.Module):
+    """A network that sees a pixel of every 12 x 12: games are what takes time."""
+
+    def __init__(self, shape: NetworkShape, k: float) -> None:
+        super().__init__()
+        self.output = nn.Linear(4 * 7 * 7, shape.actions)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        seen = observation[..., ::12, ::12].flatten(-3).float() / 255
+        values: torch.Tensor = self.output(seen)
+        return values
+
+
 @contextmanager
 def made(
     groups: int | None,
@@ -53,11 +69,13 @@ def made(
     delayed: bool = True,
     algorithm: str = "dqn",
     base: TrainingSettings = SETTINGS,
+    network: NetworkFactory | None = None,
+    reset: bool = True,
 ) -> Iterator[Engine]:
     table = agent_table("ALE/Breakout-v5", algorithm, seeds=range(AGENTS))
     spec = environment_spec("ALE/Breakout-v5", protocol="machado-2018")
     settings = replace(base, delayed_actor=delayed)
-    population = make_population(table, settings, spec, torch.device(device))
+    population = make_population(table, settings, spec, torch.device(device), network)
     engine = make_engine(
         population,
         initial_state(population),
@@ -67,7 +85,8 @@ def made(
         processes=processes,
     )
     try:
-        engine.executor.reset(range(AGENTS))
+        if reset:
+            engine.executor.reset(range(AGENTS))
         yield engine
     finally:
         engine.close()
@@ -110,7 +129,7 @@ def test_episodes_are_those_of_these_steps() -> None:
     # Updates are few: games that end are counted here, and they take some 150 steps.
     rare = replace(SETTINGS, update_interval=60, target_update_interval=90)
     for processes in (False, True):
-        with made(2, processes=processes, base=rare) as engine:
+        with made(2, processes=processes, base=rare, network=Sparse) as engine:
             counted.append([TrainingEpisodes(AGENTS) for _ in range(2)])
             for i, episodes in enumerate(counted[-1]):
                 run(engine, 150 * i, 150 * (i + 1), episodes=episodes)
@@ -245,7 +264,7 @@ def test_groups_are_as_many_as_suit(
 ) -> None:
     monkeypatch.setattr("valueshare.population.engine.available_cores", lambda: cores)
     monkeypatch.setattr("valueshare.population.engine.can_be_asynchronous", lambda population: asynchronous)
-    with made(asked, processes=None) as engine:
+    with made(asked, processes=None, reset=False) as engine:
         assert is_asynchronous(engine) == asynchronous
         if asynchronous:
             assert len(groups_of(engine)) == groups  # of three agents at most as many

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from PIL import Image
 
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.report.figures import series, style
@@ -107,3 +108,18 @@ def test_saved_svg_keeps_two_decimals_and_nothing_is_dated(tmp_path: Path) -> No
     assert paths
     assert not [p for p in paths if re.search(r"\.\d{3}", p)]
     assert "<dc:date>" not in svg
+
+
+def test_a_figure_that_is_laid_out_once_is_as_large_as_matplotlib_makes_it(tmp_path: Path) -> None:
+    """As a PNG alone."""
+    with style.house_style():
+        figure = Figure(figsize=(3, 2), layout="constrained")
+        figure.add_subplot().plot([0, 1], [0, 1e6])
+        figure.text(1.2, 0.5, "beside the figure")  # which the saved part includes
+        figure.savefig(tmp_path / "alone.png", bbox_inches="tight")
+    engine = figure.get_layout_engine()
+    style.save(figure, tmp_path, "x")
+    assert figure.get_layout_engine() is engine
+    with Image.open(tmp_path / "alone.png") as alone, Image.open(tmp_path / "x.png") as image:
+        assert image.size == alone.size
+        assert image.width > 3.5 * 200

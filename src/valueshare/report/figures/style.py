@@ -18,6 +18,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from valueshare.analysis.tidy import AGENT_SETTINGS
 from valueshare.report.figures.svg import shortened
@@ -221,22 +222,44 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG, SVG and PDF without dates inside."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / f"{name}.{kind}" for kind in FORMATS}
-    for kind, path in paths.items():
-        path.write_bytes(as_svg(figure) if kind == "svg" else _rendered(figure, kind))
+    with _laid_out(figure) as box:
+        for kind, path in paths.items():
+            path.write_bytes(_rendered(figure, kind, box))
     return list(paths.values())
 
 
 def as_svg(figure: Figure) -> bytes:
     """A figure as a small SVG without a date inside."""
-    return shortened(_rendered(figure, "svg").decode()).encode()
+    with _laid_out(figure) as box:
+        return _rendered(figure, "svg", box)
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
+    """The part of a figure that holds something, in inches; None where its margins are set.
+
+    Matplotlib would lay out and measure a figure again for each format, which takes as long as drawing it.
+    """
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield None
+        return
+    dpi = figure.get_dpi()
+    with house_style():
+        figure.set_dpi(mpl.rcParams["savefig.dpi"])  # the width of a text depends on it
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
+    figure.set_layout_engine(None)
+    try:
+        yield box
+    finally:
+        figure.set_layout_engine(engine)
+        figure.set_dpi(dpi)
+
+
+def _rendered(figure: Figure, kind: str, box: Bbox | None) -> bytes:
     out = BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-    # A figure without a layout engine has its margins set; measuring it again takes as long as
-    # drawing it, which is seconds for 57 panels.
-    box = None if figure.get_layout_engine() is None else "tight"
     with house_style():
         figure.savefig(out, format=kind, bbox_inches=box, metadata=dateless[kind])
-    return out.getvalue()
+    return shortened(out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()
