@@ -24,7 +24,11 @@ def test_the_small_scale_is_ten_seeds_of_eight_agents_on_five_games() -> None:
     assert settings == minatar().settings
     assert settings.steps == 1_000_000
     assert plan.agents["env"].unique().sort().to_list() == [f"{game}-MinAtar" for game in GAMES]
-    assert set(plan.agents.select("algorithm", "k").iter_rows()) == set(AGENTS)
+    assert set(plan.agents.select("algorithm", "k").iter_rows()) == {(agent.algorithm, agent.k) for agent in AGENTS}
+    assert set(plan.agents.select("algorithm", "step_size").iter_rows()) == {
+        *((name, 5e-4) for name in ("dqn", "double-dqn", "ib-dqn", "rdq", "iqn", "ib-iqn")),
+        ("dueling-dqn", 2.5e-4),
+    }
     assert plan.agents["agent"].to_list() == list(range(400))
     (full,) = minatar_study("full").runs.values()
     assert (full.agents.height, full.settings["Breakout-MinAtar"].steps) == (8 * 5 * 30, 5_000_000)

@@ -1,12 +1,19 @@
-"""Compilation where PyTorch and the temporary folder are in a path with a space."""
+"""Compilation in a path with a space, and where the compiler fails."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+
+from valueshare.errors import InvalidInput
+from valueshare.population import loop
+from valueshare.population.agents import agent_table
+from valueshare.population.settings import TrainingSettings
+from valueshare.population.train import train_population
 
 COMPILED = """
 import torch
@@ -26,3 +33,21 @@ def test_a_path_with_a_space(tmp_path: Path) -> None:
     own["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     done = subprocess.run([sys.executable, "-c", COMPILED], env={**os.environ, **own}, capture_output=True, text=True)
     assert done.stdout == "None\n", done
+
+
+def test_what_cannot_be_compiled_is_refused_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that fails on these agents alone: the test of the compiler before the run did not show it."""
+
+    def failing(graph: object, inputs: object) -> None:
+        raise RuntimeError("PassManager::run failed")
+
+    def compiled_if(compiled: bool, function: Callable[[], None]) -> Callable[[], None]:
+        return torch.compile(function, backend=failing) if compiled else function
+
+    monkeypatch.setattr(loop, "compiled_if", compiled_if)
+    table = agent_table("CartPole-v1", "rdq", seeds=range(1))
+    settings = TrainingSettings(steps=4, hidden=(4,), eval_episodes=1)
+    with pytest.raises(
+        InvalidInput, match=r"cannot compile rdq here \(.+\): train in another folder with --no-compile"
+    ):
+        train_population(table, settings, compiled=True)

@@ -142,7 +142,8 @@ def reproduce_minatar(
         scale: smoke takes a minute; small, 10 seeds x 1,000,000 steps, and full, 30 seeds x 5,000,000, need a GPU.
         games: Asterix, Breakout, Freeway, Seaquest, SpaceInvaders; left out: all, or the scale's own.
         algorithms: Algorithms of the study, like ib-dqn; left out: all.
-        step_size: Step sizes, each of which is run with every algorithm; left out: 0.00025, as in Dopamine.
+        step_size: Step sizes, each of which is run with every algorithm; left out: the one
+            that was chosen for each algorithm on other seeds.
         first_seed: First seed. To choose step sizes, use seeds that you do not report.
         steps: Environment steps per agent; left out: the scale's own.
     """

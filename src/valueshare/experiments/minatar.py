@@ -5,7 +5,8 @@ One run holds all agents; those that share a network and a loss are one populati
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -29,15 +30,25 @@ from valueshare.runs.planning import families
 
 GAMES = MINATAR_GAMES
 EPSILON_STEPS = 100_000  # of Young and Tian (2019)
+
+
+class StudyAgent(NamedTuple):
+    """An algorithm of the study; its step size was chosen on seeds 1,000 and 1,001 (docs/reproduction/minatar.md)."""
+
+    algorithm: str
+    k: float
+    step_size: float
+
+
 AGENTS = (
-    ("dqn", 0.0),
-    ("double-dqn", 0.0),
-    ("dueling-dqn", 0.0),
-    ("ib-dqn", 1.0),
-    ("ib-dqn", float(MINATAR_ACTIONS)),
-    ("rdq", 0.0),
-    ("iqn", 0.0),
-    ("ib-iqn", float(MINATAR_ACTIONS)),
+    StudyAgent("dqn", 0.0, 5e-4),
+    StudyAgent("double-dqn", 0.0, 5e-4),
+    StudyAgent("dueling-dqn", 0.0, 2.5e-4),
+    StudyAgent("ib-dqn", 1.0, 5e-4),
+    StudyAgent("ib-dqn", float(MINATAR_ACTIONS), 5e-4),
+    StudyAgent("rdq", 0.0, 5e-4),
+    StudyAgent("iqn", 0.0, 5e-4),
+    StudyAgent("ib-iqn", float(MINATAR_ACTIONS), 5e-4),
 )
 SMOKE: dict[str, Any] = {
     "steps": 120,
@@ -75,22 +86,30 @@ def minatar_study(
     tf32: bool = False,
     **placement: Any,
 ) -> Study:
-    """The study at a scale; what is given replaces the scale's own. Several step sizes are all run.
+    """The study at a scale; what is given replaces the scale's own.
+
+    Step sizes that are given are all run with every algorithm, instead of each algorithm's own.
 
     `placement` is the device and the compilation of the plan.
     """
     if first_seed < 0:
         raise InvalidInput(f"first-seed = {first_seed}: seeds are whole numbers from 0")
     given: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
-    chosen, settings, each = scaled(minatar(), SCALES, scale, step_sizes=tuple(step_size), **given)
+    chosen, settings, (agent_settings, *_) = scaled(minatar(), SCALES, scale, **given)
     names = games or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = range(first_seed, first_seed + chosen.seeds)
     agents = concatenated(
         [
-            agent_table(env, algorithm, seeds=numbers, k=k, agent_settings=each)
-            for algorithm, k in AGENTS
-            if not algorithms or algorithm in _known(algorithms)
+            agent_table(
+                env,
+                agent.algorithm,
+                seeds=numbers,
+                k=agent.k,
+                agent_settings=[replace(agent_settings, step_size=size) for size in step_size or (agent.step_size,)],
+            )
+            for agent in AGENTS
+            if not algorithms or agent.algorithm in _known(algorithms)
             for env in envs
         ]
     )
@@ -103,12 +122,12 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
     """Where a run departs from Dopamine's MinAtar agents, in sentences."""
     ignored = ("steps", "checkpoint_interval", "eval_interval", "eval_episodes", "eval_envs", "eval_episode_limit")
     published, agent_settings = minatar()
-    step_size, epsilon_steps = f"{agent_settings.step_size:g}", agents["epsilon_steps"][0]
-    step_sizes = ", ".join(f"{size:g}" for size in agents["step_size"].unique().sort())
+    epsilon_steps = agents["epsilon_steps"][0]
+    step_sizes = " and ".join(f"{size:g}" for size in agents["step_size"].unique().sort())
     other_epsilon = f"epsilon falls over {epsilon_steps:,} steps; {EPSILON_STEPS:,} in Young and Tian"
     return (
         *changed_settings(published, settings, ignored),
-        *([] if step_sizes == step_size else [f"step size {step_sizes} instead of {step_size}"]),
+        f"step size {step_sizes} instead of {agent_settings.step_size:g}",
         "the network and the Huber loss are those of Young and Tian (2019)",
         *([] if epsilon_steps == EPSILON_STEPS else [other_epsilon]),
         "the end of Freeway, after 2,501 steps, is truncation, and a terminal state in MinAtar",
@@ -129,7 +148,7 @@ def _env(name: str) -> str:
 
 
 def _known(algorithms: Sequence[str]) -> Sequence[str]:
-    names = dict.fromkeys(algorithm for algorithm, _ in AGENTS)
+    names = dict.fromkeys(agent.algorithm for agent in AGENTS)
     for name in algorithms:
         if name not in names:
             raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(names)}")

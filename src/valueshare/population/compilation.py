@@ -36,6 +36,13 @@ def check_compiler(device: torch.device) -> None:
         raise InvalidInput(f"nothing can be compiled here ({problem}): leave compile out")
 
 
+def is_compiler_error(error: BaseException) -> bool:
+    """Whether PyTorch's compiler has failed."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return isinstance(error, TorchDynamoException)
+
+
 def compiler_problem(device: torch.device, *, try_it: bool = True) -> str | None:
     """The reason why nothing can be compiled here, if so: compiles one sum, which takes seconds.
 
@@ -46,7 +53,6 @@ def compiler_problem(device: torch.device, *, try_it: bool = True) -> str | None
         return f"there is no C++ compiler {name}"
     if not try_it:
         return None
-    from torch._dynamo.exc import TorchDynamoException
     from torch._inductor import config
 
     total = torch.zeros(8, device=device)
@@ -57,7 +63,9 @@ def compiler_problem(device: torch.device, *, try_it: bool = True) -> str | None
     try:
         with config.patch(compile_threads=1):
             compiled_if(True, add)()
-    except TorchDynamoException as error:
+    except Exception as error:
+        if not is_compiler_error(error):
+            raise
         spaces = " " in torch.__file__ or " " in tempfile.gettempdir()
         return first_line(error) + ("; a path with a space may be the reason" if spaces else "")
     return None

@@ -37,9 +37,10 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
 
     learning = state.diverged_at < 0
     # Over all axes, not over one flat one: compiled, that is a slow loop where a gradient comes
-    # transposed. The axis that is added is for parameters of one number per agent.
+    # transposed. The axis that is added is for parameters of one number per agent. No stack of the norms is summed:
+    # PyTorch 2.11 could not compile that for a GPU where there were ten.
     norms = [torch.linalg.vector_norm(g.unsqueeze(-1), dim=tuple(range(1, g.ndim + 1))) for g in gradients.values()]
-    finite = torch.isfinite(losses) & torch.isfinite(torch.stack(norms).square().sum(0))  # [P]
+    finite = torch.isfinite(losses) & torch.isfinite(sum((norm.square() for norm in norms), torch.zeros_like(losses)))
     active = learning & finite  # [P]
     state.diverged_at.copy_(torch.where(learning & ~active, step, state.diverged_at))
     OPTIMIZERS[settings.optimizer](

@@ -14,12 +14,13 @@ from safetensors.torch import load_file
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.host_memory import return_freed_memory
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
 from valueshare.population.checkpoints.saving import Added, prepare, save
+from valueshare.population.compilation import is_compiler_error
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.phase import records_schema, run_phase
@@ -103,6 +104,12 @@ def train_population(
             # No name here: what an engine holds of a GPU is free when it is done.
             on_phase = on_phase or (lambda report: None)
             return _trained(how(population, state), paths, on_phase, on_evaluation, poll, extended_from)
+    except Exception as error:
+        if compiled and is_compiler_error(error):
+            names = ", ".join(agents["algorithm"].unique(maintain_order=True))
+            problem = f"PyTorch cannot compile {names} here ({first_line(error)})"
+            raise InvalidInput(f"{problem}: train in another folder with --no-compile") from error
+        raise
     finally:
         # The next population may need all of it.
         if device.type == "cuda":
