@@ -29,6 +29,7 @@ attempts to reach a store are 0. Every fault prints what makes it again.
 
 import argparse
 import collections
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -44,7 +45,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from forks import SMALL, Command, Ended, limited, preload
+from forks import SMALL, Command, Ended, limited, preload, session
 from fuzz_commands import Option, random_command
 from fuzz_disks import disk_case
 from fuzz_files import damage
@@ -244,11 +245,13 @@ def faults_of(ended: Ended) -> list[str]:
 
 
 def cpu_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / 100
+    """Time on a core of a command and of all that it started."""
+    total = 0
+    for each in {pid, *session(pid)}:
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / 100
 
 
 def own_mounts() -> bool:

@@ -1,5 +1,6 @@
 """Damage for `fuzz.py`: one file of a run folder changed, replaced, or exchanged with another."""
 
+import copy
 import hashlib
 import json
 import os
@@ -163,10 +164,10 @@ def _change_one(rng: random.Random, values: Any) -> tuple[str, str]:
         del above[key]
         return name, "deleted"
     if kind < 0.25 and isinstance(above, dict):
-        above[rng.choice(("x", "", "../x", "format", key + "x"))] = rng.choice(VALUES)
+        above[rng.choice(("x", "", "../x", "format", key + "x"))] = copy.deepcopy(rng.choice(VALUES))
         return name, "has a neighbour more"
     if kind < 0.35 and isinstance(above[key], int | float):
         above[key] = above[key] * rng.choice((-1, 2, 10, 1_000_000)) + rng.choice((-1, 0, 1))
     else:
-        above[key] = rng.choice(VALUES)
+        above[key] = copy.deepcopy(rng.choice(VALUES))
     return name, f"is {str(above[key])[:60]!r}"

@@ -84,6 +84,7 @@ def _measured(plan: "Plan", running: StudyExecution) -> float:
     from valueshare.population.compilation import compiler_problem
     from valueshare.population.train import checked_device
 
+    print("  measuring the speed of this machine, which takes a minute or more; --rate skips it", flush=True)
     return loop_rate(
         next(iter(plan.populations.values())),
         plan.device,
