@@ -214,7 +214,7 @@ def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFram
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
-    """The table with K_IS_N for k where agents of an algorithm have the number of actions of their own environment.
+    """The table with K_IS_N for k where an algorithm's k is the number of actions of each environment.
 
     So IB-DQN(n) is one algorithm on environments that differ in it. Where some k is the number of actions of one
     environment and was run on another, or an environment is without k = n, the numbers stay. `k_number` has them.

@@ -134,7 +134,7 @@ def _direction(values: Sequence[float]) -> int:
 
 
 def _at_plain(choice: HeldOutChoice) -> list[str]:
-    """The loss of the best k without a step size of its own."""
+    """The score of the best k at the step size that was chosen for the smallest k."""
     (first, second), (name, _) = choice.grid.names, choice.grid.settings
     best, plain = _best_row(choice), choice.table.row(0, named=True)
     if best["mean_at_plain"] is None or best[name] == plain[name]:
