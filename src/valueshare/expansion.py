@@ -165,14 +165,14 @@ def _within(value: Number, name: str, rule: str, below: float = math.inf) -> Num
 
 def _as_array(x: Array, name: str) -> Array:
     """x as an array of floats: an array of whole numbers would round k and 1/(k+1) to its kind."""
-    given = type(x).__name__
+    type_name = type(x).__name__
     try:
         if isinstance(x, _NUMPY) or not hasattr(x, "mean"):
             _refuse_text_and_none(np.asarray(x))
         x = x if hasattr(x, "mean") else np.asarray(x, dtype=np.float64)
         return x if "float" in str(x.dtype) else x * 1.0
     except (TypeError, ValueError, OverflowError) as error:  # of lists of different lengths, too
-        raise InvalidInput(f"{name} is given as {given}: write a number, or an array of numbers") from error
+        raise InvalidInput(f"{name} is given as {type_name}: write a number, or an array of numbers") from error
 
 
 def _refuse_text_and_none(x: Array) -> None:

@@ -78,8 +78,8 @@ def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0)
     """
 
     def is_left(name: str) -> bool:
-        found = _TEMPORARY.fullmatch(name)
-        return found is not None and names.fullmatch(found["name"]) is not None
+        match = _TEMPORARY.fullmatch(name)
+        return match is not None and names.fullmatch(match["name"]) is not None
 
     remove_files(folder, is_left, seconds)
 

@@ -82,7 +82,7 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     nested = isinstance(path, list) and len(path) > 1  # a column of lists has more values than rows
     if values < rows or (values > rows and not nested):
         raise InvalidMetadata(f"a column has {values:,} values for {rows:,} rows")
-    found = unpacked = pages = 0
+    page_values = unpacked = pages = 0
     place = first
     while place < first + packed:
         header, length = _page_header(file, place)
@@ -98,10 +98,10 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
             count = _whole(data if isinstance(data, dict) else {}, 1)
             if count < 0:
                 raise InvalidMetadata("a page has a negative number of values")
-            found += count
+            page_values += count
         place += length + inside
-    if place != first + packed or found != values:
-        raise InvalidMetadata(f"the pages of a column have {found:,} values, and it says {values:,}")
+    if place != first + packed or page_values != values:
+        raise InvalidMetadata(f"the pages of a column have {page_values:,} values, and it says {values:,}")
     return unpacked + values * widths.get(_whole(about, 1), 16)
 
 

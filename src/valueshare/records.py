@@ -74,8 +74,8 @@ def _named_by_newest_manifest(population: Path, *, warn: bool) -> dict[str, str]
 
     Where it is damaged, the one before it serves, as it does for the run itself.
     """
-    found = population.glob("checkpoint-*.json")
-    for path in sorted(found, key=lambda path: (len(path.name), path.name), reverse=True):  # by phase: 6 digits or more
+    paths = population.glob("checkpoint-*.json")
+    for path in sorted(paths, key=lambda path: (len(path.name), path.name), reverse=True):  # by phase: 6 digits or more
         try:
             manifest = schema.checked(schema.read_checksummed(path), schema.ManifestRecords)
             if path.name != f"checkpoint-{manifest.phase:06d}.json":

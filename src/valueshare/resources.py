@@ -136,7 +136,9 @@ def prepare(
     if cluster is None and plan.device != AUTO:
         checked_device(plan.device)
     origin, specs = "as stored" if begun else "given", plan.populations.values()
-    given = Resources(Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin))
+    requested = Resources(
+        Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin)
+    )
     size = RunSize(
         agent_steps=sum(spec.agent_steps for spec in specs),
         steps=sum(spec.settings.steps for spec in specs),
@@ -145,21 +147,21 @@ def prepare(
         share="population" if begun else "agent",
     )
     if cluster is not None:
-        given = given._replace(workers=Choice(1, "per population, by Ray"))
+        requested = requested._replace(workers=Choice(1, "per population, by Ray"))
         if plan.compiled is None:  # every population would compile, on nodes that are not known here
-            given = given._replace(compiled=Choice(False, "on Ray only with --compile"))
-    elif not given.workers.value and plan.network is not None:
-        given = given._replace(workers=Choice(1, "a network of your own"))
-    elif not given.workers.value and execution.callbacks:
-        given = given._replace(workers=Choice(1, "callbacks"))
-    elif not given.workers.value and isinstance(location, Url) and location.scheme == "memory":
-        given = given._replace(workers=Choice(1, "memory:// belongs to one process"))
-    elif not given.workers.value and stored_workers:
-        given = given._replace(workers=Choice(stored_workers, "as stored"))
+            requested = requested._replace(compiled=Choice(False, "on Ray only with --compile"))
+    elif not requested.workers.value and plan.network is not None:
+        requested = requested._replace(workers=Choice(1, "a network of your own"))
+    elif not requested.workers.value and execution.callbacks:
+        requested = requested._replace(workers=Choice(1, "callbacks"))
+    elif not requested.workers.value and isinstance(location, Url) and location.scheme == "memory":
+        requested = requested._replace(workers=Choice(1, "memory:// belongs to one process"))
+    elif not requested.workers.value and stored_workers:
+        requested = requested._replace(workers=Choice(stored_workers, "as stored"))
     automatic = not execution.launcher.workers
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
-        chosen = choose(given, size, cores=available_cores(), cuda=cuda)
+        chosen = choose(requested, size, cores=available_cores(), cuda=cuda)
         launcher = cluster or _local(replace(execution.launcher, workers=chosen.workers.value))
         split = replace(plan, device=chosen.device.value)
         split = split if begun else launcher.split(split)
@@ -169,9 +171,9 @@ def prepare(
             launcher.check(split, execution)
             break
         except DoesNotFit:
-            given = given._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
+            requested = requested._replace(workers=Choice(chosen.workers.value // 2, "more do not fit into memory"))
         except InvalidInput as error:
-            given = given._replace(workers=Choice(1, first_line(error)))
+            requested = requested._replace(workers=Choice(1, first_line(error)))
     if cluster is None:
         if chosen.compiled.value and compiles:
             launcher.check(split, execution)  # nothing is compiled for a run that is refused
@@ -209,9 +211,9 @@ def _hints(plan: Plan) -> list[str]:
     """Settings that change results and would pay here, in one line."""
     if not plan.device.startswith("cuda") or not torch.cuda.is_available():  # a cluster's driver may have none
         return []
-    found, settings = [], plan.settings.values()
+    hints, settings = [], plan.settings.values()
     if torch.cuda.get_device_capability(plan.device)[0] >= TF32_CAPABILITY and not all(s.tf32 for s in settings):
-        found.append("--tf32 makes matrix products faster on this GPU; results differ by rounding of about 1e-3")
+        hints.append("--tf32 makes matrix products faster on this GPU; results differ by rounding of about 1e-3")
     if any(plan.backends[env] == "ale" and not s.delayed_actor for env, s in plan.settings.items()):
-        found.append("--delayed-actor lets agents act while they learn, with weights from before the last update")
-    return [f"hint: {'; '.join(found)}"] if found else []
+        hints.append("--delayed-actor lets agents act while they learn, with weights from before the last update")
+    return [f"hint: {'; '.join(hints)}"] if hints else []

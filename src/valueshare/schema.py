@@ -193,17 +193,17 @@ def read_config(folder: Path, *, skip_damaged: bool = False) -> dict[str, Any] |
 
 def check_format(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse a run folder of another format; `config` is the content of its config.json."""
-    found = config.get("format")
-    if type(found) is not int:
+    stored_format = config.get("format")
+    if type(stored_format) is not int:
         raise InvalidInput(
-            f"{folder / CONFIG} is damaged: its format is {found!r}, not {FORMAT}; put it back as it was"
+            f"{folder / CONFIG} is damaged: its format is {stored_format!r}, not {FORMAT}; put it back as it was"
         )
-    if found == FORMAT:
+    if stored_format == FORMAT:
         return
     other, way = ("a newer", "upgrade valueshare")
-    if found < FORMAT:
+    if stored_format < FORMAT:
         other, way = "an earlier", "read it with that one"
     raise InvalidInput(
         f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
-        f"run-folder format {found}; this one reads format {FORMAT}: {way}"
+        f"run-folder format {stored_format}; this one reads format {FORMAT}: {way}"
     )

@@ -51,14 +51,14 @@ def setting(
 @cache
 def settings_of(owner: type) -> Mapping[str, Setting]:
     """The settings that a dataclass declares, by their names."""
-    hints, found = get_type_hints(owner), {}
+    hints, settings = get_type_hints(owner), {}
     for one in fields(owner):
         members = get_args(hints[one.name])
         optional = NoneType in members
         kind = members[0] if optional else hints[one.name]
         item = get_args(kind)[0] if get_origin(kind) is tuple else kind
-        found[one.name] = Setting(one.name, kind, item, optional, **one.metadata)
-    return MappingProxyType(found)
+        settings[one.name] = Setting(one.name, kind, item, optional, **one.metadata)
+    return MappingProxyType(settings)
 
 
 def check_settings(instance: Any) -> None:

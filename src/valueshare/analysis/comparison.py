@@ -84,9 +84,9 @@ def performance_profile(
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
     by = compared(table, by)
-    found = cells(table, by, column)
+    groups = cells(table, by, column)
     tables = []
-    for cell in found.table.iter_slices(1):
+    for cell in groups.table.iter_slices(1):
         values, sizes = arrays(cell)
         above = (values > taus[:, None]).astype(np.float64)  # [T, n]
         low, high = np.full((2, len(taus)), np.nan)
@@ -97,4 +97,4 @@ def performance_profile(
         tables.append(counts.join(pl.DataFrame(numbers), how="cross"))
     shown = (*by, "threshold", "value", "ci95_low", "ci95_high", "games", "runs", "left_out")
     result = pl.concat(tables).select(shown)
-    return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), found.notes)
+    return Estimate(result.with_columns(pl.col("ci95_low", "ci95_high").fill_nan(None)), groups.notes)

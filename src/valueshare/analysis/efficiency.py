@@ -33,14 +33,14 @@ def sample_efficiency(curves: pl.DataFrame, x: Selection, reference: Selection, 
     most of them count: a point over fewer is another quantity.
     """
     require(curves, "step", column)
-    own, other = (_curve(curves, who, column) for who in (x, reference))
+    x_curve, reference_curve = (_curve(curves, who, column) for who in (x, reference))
     if "games" in curves.columns:
-        most = max(*own["games"], *other["games"])
-        own, other = (rows.filter(pl.col("games") == most) for rows in (own, other))
-        for who, rows in ((x, own), (reference, other)):
+        most = max(*x_curve["games"], *reference_curve["games"])
+        x_curve, reference_curve = (rows.filter(pl.col("games") == most) for rows in (x_curve, reference_curve))
+        for who, rows in ((x, x_curve), (reference, reference_curve)):
             if rows.is_empty():
                 raise InvalidInput(f"{selection_name(who)} has no point over all {most} environments: compare others")
-    return _reached(*((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (own, other)))
+    return _reached(*((rows["step"].to_numpy(), rows[column].to_numpy()) for rows in (x_curve, reference_curve)))
 
 
 def sample_efficiency_interval(
@@ -62,8 +62,8 @@ def sample_efficiency_interval(
     biased towards later steps. Runs that lack an evaluation of their side are left out, and noted.
     """
     steps, lines, pair = _complete(table, x, reference, column)
-    points = [point_estimates(own, side.sizes, statistic) for own, side in zip(lines, (pair.x, pair.y), strict=True)]
-    found = _reached((steps[0], points[0]), (steps[1], points[1]))
+    points = [point_estimates(line, side.sizes, statistic) for line, side in zip(lines, (pair.x, pair.y), strict=True)]
+    point = _reached((steps[0], points[0]), (steps[1], points[1]))
     low = high = reached = None
     if pair.varied:
         drawn = _drawn(steps[0], lines, pair, statistic, resamples, seed)
@@ -71,8 +71,8 @@ def sample_efficiency_interval(
         ends = np.quantile(drawn, (0.025, 0.975), method="inverted_cdf")
         low, high = (float(end) if np.isfinite(end) else None for end in ends)
         reached = float(np.isfinite(drawn).mean())
-    numbers = {"step": found.step, "ci95_low": low, "ci95_high": high, "reached": reached, "fraction": found.fraction}
-    return pair.estimate({**numbers, "best": found.best, "best_step": found.best_step, "last_step": found.last_step})
+    numbers = {"step": point.step, "ci95_low": low, "ci95_high": high, "reached": reached, "fraction": point.fraction}
+    return pair.estimate({**numbers, "best": point.best, "best_step": point.best_step, "last_step": point.last_step})
 
 
 def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, resamples: int, seed: int) -> Floats:
@@ -82,11 +82,11 @@ def _drawn(steps: Steps, lines: list[Floats], pair: Pair, statistic: Statistic, 
     for index, start in enumerate(range(0, resamples, at_once)):
         many = min(at_once, resamples - start)
         # All evaluations share the draws of a resample: it is runs that are drawn.
-        own, other = (
+        x_curves, reference_curves = (
             resampled(values, side.sizes, statistic, resamples=many, seed=seed, stream=stream)
             for values, side, stream in ((lines[0], pair.x, 2 * index + 1), (lines[1], pair.y, 2 * index + 2))
         )  # [T, many] each
-        there = own >= other.max(axis=0)
+        there = x_curves >= reference_curves.max(axis=0)
         parts.append(np.where(there.any(axis=0), steps[there.argmax(axis=0)], np.inf))
     return np.concatenate(parts)
 
@@ -97,19 +97,19 @@ def _complete(
     """Of either side the steps [T], the runs [T, n] that have all of them, and who they are."""
     require(table, "env", "seed", "step", column)
     rows = [_curve(table, who, column, ("env", "seed", "step")) for who in (x, reference)]
-    steps = [own["step"].unique().sort() for own in rows]
-    whole = [own.filter(pl.len().over("env", "seed") == len(every)) for own, every in zip(rows, steps, strict=True)]
+    steps = [side["step"].unique().sort() for side in rows]
+    whole = [side.filter(pl.len().over("env", "seed") == len(every)) for side, every in zip(rows, steps, strict=True)]
     shared = set(whole[0]["env"]) & set(whole[1]["env"])
     names = selection_name(x), selection_name(reference)
     if not shared:
         raise InvalidInput(f"{names[0]} and {names[1]} have no environment with runs that have all evaluations")
     notes, lines, sides = [], [], []
-    for name, own, every, kept in zip(names, rows, steps, whole, strict=True):
+    for name, side, every, kept in zip(names, rows, steps, whole, strict=True):
         kept = kept.filter(pl.col("env").is_in(shared)).sort("env", "seed", "step")
         values = kept[column].to_numpy().reshape(-1, len(every)).T
         runs = kept.select("env", "seed").unique(maintain_order=True)
         sizes = runs.group_by("env", maintain_order=True).len()["len"].cast(pl.Int64).to_numpy()
-        left = own.select("env", "seed").unique().join(runs, on=["env", "seed"], how="anti")
+        left = side.select("env", "seed").unique().join(runs, on=["env", "seed"], how="anti")
         if not left.is_empty():
             places = [named(row) for row in left.sort("env", "seed").to_dicts()]
             notes.append(f"{name}: {left.height:,} runs lack evaluations or a partner: {listed(places)}")
@@ -119,20 +119,20 @@ def _complete(
     return [every.to_numpy() for every in steps], lines, pair
 
 
-def _reached(own: tuple[Steps, Floats], other: tuple[Steps, Floats]) -> Reached:
-    """From the steps and values of both curves, in the order of their steps."""
-    best = float(other[1].max())
-    best_step, last = int(other[0][other[1].argmax()]), int(other[0][-1])
-    there = own[1] >= best
-    step = int(own[0][there.argmax()]) if there.any() else None
+def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> Reached:
+    """From the steps and values of both curves, each sorted by step."""
+    best = float(reference[1].max())
+    best_step, last = int(reference[0][reference[1].argmax()]), int(reference[0][-1])
+    there = curve[1] >= best
+    step = int(curve[0][there.argmax()]) if there.any() else None
     return Reached(step, best, best_step, last, step / last if step is not None and last else None)
 
 
 def _curve(curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)) -> pl.DataFrame:
     """The rows of one algorithm that have a number, in the order of their steps."""
-    own = finite(chosen(curves, who), column).filter(pl.col(column).is_not_null()).sort("step")
-    if own.is_empty():
+    rows = finite(chosen(curves, who), column).filter(pl.col(column).is_not_null()).sort("step")
+    if rows.is_empty():
         raise InvalidInput(f"{selection_name(who)} has no finite {column}: choose another curve")
-    if own.select(keys).is_duplicated().any():
+    if rows.select(keys).is_duplicated().any():
         raise InvalidInput(f"{selection_name(who)} is several curves: name its k too")
-    return own
+    return rows

@@ -39,7 +39,8 @@ def winning_settings(table: pl.DataFrame, metric: Metric = "auc", *, resamples: 
     require(table, "env", "algorithm", "k", "seed", "step", "score")
     columns = [name for name in ("algorithm", "k", *AGENT_SETTINGS, "optimizer") if name in table.columns]
     runs = with_divergence(METRICS[metric](at_shared_steps(table)).table, table)
-    rows = [row for own in runs.partition_by("env", maintain_order=True) for row in _rows(own, columns, resamples)]
+    by_env = runs.partition_by("env", maintain_order=True)
+    rows = [row for env_runs in by_env for row in _rows(env_runs, columns, resamples)]
     texts, numbers = dict.fromkeys(("env", "algorithm", *CHOICES), pl.String), dict.fromkeys(MEAN, pl.Float64)
     counts = dict.fromkeys(("seeds", "settings", "failed"), pl.Int64)
     return pl.DataFrame(rows, {**texts, **numbers, "mean_at_best": pl.Float64, **counts})
@@ -53,16 +54,16 @@ def _rows(runs: pl.DataFrame, columns: list[str], resamples: int) -> list[dict[s
     numbered = runs.join(combinations.with_row_index("setting"), on=columns, nulls_equal=True)
     algorithms = combinations["algorithm"].unique().sort().to_list()
     groups: list[str | None] = [None, *algorithms] if len(algorithms) > 1 else [*algorithms]
-    found = []
+    rows = []
     for algorithm in groups:
-        own = numbered if algorithm is None else numbered.filter(pl.col("algorithm") == algorithm)
-        scored = own.select("setting", "seed", "diverged", "score", group=pl.lit(0))
+        group_runs = numbered if algorithm is None else numbered.filter(pl.col("algorithm") == algorithm)
+        scored = group_runs.select("setting", "seed", "diverged", "score", group=pl.lit(0))
         row = tuned_scores(scored, "group", "setting", resamples=resamples).row(0, named=True)
         choices = {name: None if row[name] is None else labels[row[name]] for name in CHOICES}
         kept = {name: row[name] for name in (*MEAN, "mean_at_best", "failed")}
-        counts = {"seeds": own["seed"].n_unique(), "settings": own["setting"].n_unique()}
-        found.append({"env": runs["env"][0], "algorithm": algorithm, **choices, **kept, **counts})
-    return found
+        counts = {"seeds": group_runs["seed"].n_unique(), "settings": group_runs["setting"].n_unique()}
+        rows.append({"env": runs["env"][0], "algorithm": algorithm, **choices, **kept, **counts})
+    return rows
 
 
 def _label(row: Mapping[str, Any], swept: list[str]) -> str:
@@ -88,8 +89,8 @@ def check_halves(winners: pl.DataFrame) -> list[str]:
     notes = []
     if seeds < FEW_SEEDS:
         notes.append(f"{how_many(seeds, 'seed')} are too few for advice: run at least {FEW_SEEDS}")
-    for env, own in winners.group_by("env", maintain_order=True):
-        row = own.row(0, named=True)
+    for env, env_winners in winners.group_by("env", maintain_order=True):
+        row = env_winners.row(0, named=True)
         if row["failed"]:
             notes.append(
                 f"{env[0]}: {row['failed']} of {how_many(row['settings'], 'setting')} are not candidates, because an "

@@ -31,9 +31,9 @@ def bootstrap_interval(
     per environment has a value and no interval.
     """
     by = compared(table, by)
-    found = cells(table, by, column)
-    result = _with_intervals(found.table, statistic, "value", resamples, seed)
-    return Estimate(result.select(*by, *INTERVAL, "games", "runs", "left_out"), found.notes)
+    groups = cells(table, by, column)
+    result = _with_intervals(groups.table, statistic, "value", resamples, seed)
+    return Estimate(result.select(*by, *INTERVAL, "games", "runs", "left_out"), groups.notes)
 
 
 def mean_intervals(
@@ -57,8 +57,8 @@ def mean_intervals(
         .with_columns(sizes=pl.concat_list("agents"))
         .sort(*by)
     )
-    found = _with_intervals(groups, "run_mean", "mean", resamples, seed)
-    return found.select(*by, "mean", *INTERVAL[1:], "agents", "left_out")
+    result = _with_intervals(groups, "run_mean", "mean", resamples, seed)
+    return result.select(*by, "mean", *INTERVAL[1:], "agents", "left_out")
 
 
 def _with_intervals(cells: pl.DataFrame, statistic: Statistic, name: str, resamples: int, seed: int) -> pl.DataFrame:
@@ -75,7 +75,7 @@ def _with_intervals(cells: pl.DataFrame, statistic: Statistic, name: str, resamp
         if max(sizes) > 1:
             low, high = intervals(values, strata, statistic, resamples=resamples, seed=seed)
             numbers["ci95_low"][where], numbers["ci95_high"][where] = low, high
-    return cells.with_columns(pl.Series(column, own).fill_nan(None) for column, own in numbers.items())
+    return cells.with_columns(pl.Series(column, estimates).fill_nan(None) for column, estimates in numbers.items())
 
 
 def iqm_curves(

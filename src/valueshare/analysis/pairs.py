@@ -49,20 +49,20 @@ class Pair(NamedTuple):
 def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair:
     """The runs of two algorithms; a row of the table is one run."""
     names, rows = _sides(table, x, y, column)
-    envs = [set(own["env"]) for own in (_valued(side, column) for side in rows)]
+    envs = [set(_valued(side, column)["env"]) for side in rows]
     shared = envs[0] & envs[1]
     if not shared:
         raise InvalidInput(f"{names[0]} and {names[1]} have no environment in common: compare others")
     notes = [
-        f"left out, because {name} alone has them: {listed(sorted(own - shared))}"
-        for name, own in zip(names, envs, strict=True)
-        if own - shared
+        f"left out, because {name} alone has them: {listed(sorted(side_envs - shared))}"
+        for name, side_envs in zip(names, envs, strict=True)
+        if side_envs - shared
     ]
-    both = [own.with_columns(pl.lit(name).alias("algorithm")) for name, own in zip(names, rows, strict=True)]
-    found = cells(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
-    parts = [found.table.filter(pl.col("algorithm") == name) for name in names]
+    both = [side.with_columns(pl.lit(name).alias("algorithm")) for name, side in zip(names, rows, strict=True)]
+    groups = cells(pl.concat(both).filter(pl.col("env").is_in(shared)), ("algorithm",), column)
+    parts = [groups.table.filter(pl.col("algorithm") == name) for name in names]
     sides = [Side(*arrays(part)) for part in parts]
-    return Pair(names, sorted(shared), sides[0], sides[1], (*notes, *found.notes))
+    return Pair(names, sorted(shared), sides[0], sides[1], (*notes, *groups.notes))
 
 
 def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: str = "score") -> Estimate:
@@ -72,11 +72,11 @@ def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: 
     have a value of any run. Environments that share no evaluation are left out, and notes name what is removed.
     """
     names, rows = _sides(table, x, y, column)
-    points = [_valued(own, column).select("env", "step").unique() for own in rows]
+    points = [_valued(side, column).select("env", "step").unique() for side in rows]
     shared = points[0].join(points[1], on=["env", "step"])
     every = pl.concat(points).unique().group_by("env").agg(pl.len().alias("all"))
     kept = shared.group_by("env").agg(pl.len().alias("kept"))
-    in_both = every.filter(*(pl.col("env").is_in(own["env"].implode()) for own in points))
+    in_both = every.filter(*(pl.col("env").is_in(side_points["env"].implode()) for side_points in points))
     cut = in_both.join(kept, on="env", how="left").with_columns(pl.col("kept").fill_null(0))
     cut = cut.filter(pl.col("kept") < pl.col("all")).sort("env")
     notes = []

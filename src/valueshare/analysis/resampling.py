@@ -66,13 +66,13 @@ def resampled(
             # Every resample has n runs, so the repeated positions fill a rectangle.
             drawn = np.repeat(np.tile(np.arange(n), lanes), counts.T.ravel()).reshape(lanes, n)
             for cell, row in enumerate(values):
-                found = np.asarray(statistic(row[drawn]), np.float64)
-                if found.shape != (lanes,):
+                estimates = np.asarray(statistic(row[drawn]), np.float64)
+                if estimates.shape != (lanes,):
                     raise InvalidInput(
-                        f"the statistic returned shape {found.shape} for values of shape {(lanes, n)}: it must "
+                        f"the statistic returned shape {estimates.shape} for values of shape {(lanes, n)}: it must "
                         "reduce the last axis"
                     )
-                out[cell, start : start + lanes] = found
+                out[cell, start : start + lanes] = estimates
         return out
     check_statistic(statistic)
     if statistic == "iqm":
@@ -108,8 +108,8 @@ def pair_means(weights: Sequence[Floats], sizes: tuple[Sizes, Sizes], *, resampl
     There is a table of weights per game, [runs of the first side, runs of the second]. Both sides are resampled,
     independently: streams 1 and 2. Shapes: sizes [S] each -> [R].
     """
-    drawn = (count_blocks(own, resamples=resamples, seed=seed, stream=stream) for stream, own in enumerate(sizes, 1))
-    ends = [np.cumsum(own)[:-1] for own in sizes]
+    drawn = (count_blocks(side, resamples=resamples, seed=seed, stream=stream) for stream, side in enumerate(sizes, 1))
+    ends = [np.cumsum(side)[:-1] for side in sizes]
     blocks = []
     for (_, of_x), (_, of_y) in zip(*drawn, strict=True):
         games = zip(weights, np.split(of_x, ends[0]), np.split(of_y, ends[1]), strict=True)

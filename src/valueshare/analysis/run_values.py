@@ -39,8 +39,8 @@ def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
 
     Runs with other evaluation intervals are comparable there.
     """
-    own = [name for name in RUN if name in table.columns]
-    ends = table.group_by(own).agg(last=pl.col("step").max()).select("env", "last")
+    run_columns = [name for name in RUN if name in table.columns]
+    ends = table.group_by(run_columns).agg(last=pl.col("step").max()).select("env", "last")
     here = table.group_by("env", "step").agg(present=pl.len())
     expected = here.join(ends, on="env").filter(pl.col("last") >= pl.col("step"))
     expected = expected.group_by("env", "step", "present").agg(expected=pl.len())
@@ -61,9 +61,9 @@ def diverged(table: pl.DataFrame) -> pl.Expr:
 
 def with_divergence(values: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Values of runs, as `run_auc` returns them, with a column `diverged`: whether the run of the table did."""
-    own = [name for name in RUN if name in values.columns]
-    ends = table.group_by(own).agg(diverged=diverged(table).any())
-    return values.join(ends, on=own, nulls_equal=True)
+    run_columns = [name for name in RUN if name in values.columns]
+    ends = table.group_by(run_columns).agg(diverged=diverged(table).any())
+    return values.join(ends, on=run_columns, nulls_equal=True)
 
 
 def _begun(table: pl.DataFrame) -> list[str]:
@@ -74,8 +74,8 @@ def _begun(table: pl.DataFrame) -> list[str]:
 
 def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
     require(table, "env", "seed", "step", column)
-    own = [name for name in RUN if name in table.columns]
-    if table.select(*own, "step").is_duplicated().any():
+    run_columns = [name for name in RUN if name in table.columns]
+    if table.select(*run_columns, "step").is_duplicated().any():
         raise InvalidInput("the table holds a run's evaluation twice: give each run once")
     rows = finite(table, column)
     valued = rows.filter(pl.col(column).is_not_null())
@@ -87,13 +87,13 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
     result = (
         rows.join(steps.with_columns(counts=pl.lit(True)), on=["env", "step"], how="left")
         .sort("step")
-        .group_by(own)
+        .group_by(run_columns)
         .agg(counted.mean(), counted.count().cast(pl.Int64).alias("points"))
         .join(wanted, on="env", how="left")
         .with_columns(missing=pl.col("wanted").fill_null(0) - pl.col("points"))
         .with_columns(pl.when(pl.col("missing") == 0).then(column).alias(column))
-        .select(*own, column, "points", "missing")
-        .sort(own)
+        .select(*run_columns, column, "points", "missing")
+        .sort(run_columns)
     )
     partial = result.filter(pl.col("missing") > 0)
     groups = [name for name in ("algorithm", "k", "env") if name in result.columns]

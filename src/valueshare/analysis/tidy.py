@@ -109,7 +109,7 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
     all_runs = pl.lit(int(expected["expected"].sum()))
     if "env" in by:
         all_runs = pl.col("env").replace_strict(dict(expected.iter_rows()), return_dtype=pl.Int64)
-    found = (
+    groups = (
         # A constant among the keys: there may be no others.
         games.group_by(pl.lit(0).alias("all"), *by, maintain_order=True)
         .agg(
@@ -121,7 +121,7 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
         .drop("all")
         .with_columns(left_out=all_runs - pl.col("runs"))
     )
-    return Estimate(found, (*_missing(seeds, owners, expected), *_unscored(table, by, column, found)))
+    return Estimate(groups, (*_missing(seeds, owners, expected), *_unscored(table, by, column, groups)))
 
 
 def _once(table: pl.DataFrame, by: tuple[str, ...]) -> None:
@@ -164,14 +164,14 @@ def _missing(seeds: pl.DataFrame, owners: list[str], expected: pl.DataFrame) -> 
     ]
 
 
-def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.DataFrame) -> list[str]:
+def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, groups: pl.DataFrame) -> list[str]:
     """Notes on rows without a value, points over fewer runs, and games that no resample can vary."""
     owners = [name for name in by if name != "step"]
     empty = table.filter(pl.col(column).is_null())
     notes = [
         f"{who}: {rows.height:,} rows without a finite {column} are left out" for who, rows in by_group(empty, owners)
     ]
-    for who, rows in by_group(found, owners):
+    for who, rows in by_group(groups, owners):
         runs = rows["runs"].to_list()
         fewer = [count for count in runs if count < max(runs)]
         if fewer:
@@ -180,7 +180,7 @@ def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.D
                 f"{max(runs):,} runs, one of them over {min(fewer):,}"
             )
         if "step" in by:
-            alike = found.filter(pl.col("env") == rows["env"][0]) if "env" in by else found
+            alike = groups.filter(pl.col("env") == rows["env"][0]) if "env" in by else groups
             points = alike["step"].n_unique()
             if rows.height < points:
                 last = max(rows["step"].to_list())
@@ -192,7 +192,7 @@ def _unscored(table: pl.DataFrame, by: tuple[str, ...], column: str, found: pl.D
                 "which adds nothing to an interval's width"
             )
     if owners:
-        for who, _ in by_group(table.join(found, on=owners, how="anti", nulls_equal=True), owners):
+        for who, _ in by_group(table.join(groups, on=owners, how="anti", nulls_equal=True), owners):
             notes.append(f"{who} has no value of {column} and is not in the table")
     return notes
 
@@ -204,7 +204,7 @@ def by_group(rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[str, pl.DataFr
     if not by:
         return [("all runs", rows)]
     tables = rows.sort(by, maintain_order=True).partition_by(by, maintain_order=True)
-    return [(named(own.select(by).row(0, named=True)), own) for own in tables]
+    return [(named(group.select(by).row(0, named=True)), group) for group in tables]
 
 
 def listed(items: Sequence[str], most: int = 5) -> str:

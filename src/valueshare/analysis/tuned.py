@@ -93,30 +93,30 @@ def tuned_scores(
     smallest = min(failed)
     scores = _scores_at(halved, choices, group)
     at_plain = _scores_at(halved, choices.filter(pl.col(group) == smallest).drop(group), group)
-    on_all = {who: float(own.mean()) for who, own in _scores_at(runs, best, group).items()}
+    on_all = {who: float(group_scores.mean()) for who, group_scores in _scores_at(runs, best, group).items()}
     top = max(on_all, key=lambda who: on_all[who], default=None)  # of equals the smallest
     drawn = _drawn_means(scores, failed, resamples, seed)
     rows = []
     for who, count in failed.items():
         row: dict[str, float | None] = {group: who, "failed": count, "runs": 0, "mean_at_best": on_all.get(who)}
-        own = scores.get(who)
-        if own is not None:
-            row |= {"runs": len(own)} | _interval(MEAN, float(own.mean()), drawn[who])
+        group_scores = scores.get(who)
+        if group_scores is not None:
+            row |= {"runs": len(group_scores)} | _interval(MEAN, float(group_scores.mean()), drawn[who])
             for names, other in ((DIFFERENCE, smallest), (FROM_BEST, top)):
                 if other in scores:
                     of_both = drawn[who] - drawn[other] if who != other else np.zeros(1)
-                    row |= _interval(names, float(own.mean() - scores[other].mean()), of_both)
-            plain = at_plain.get(who, own[:0])
-            complete = len(plain) == len(own) and not np.isnan(plain).any()
+                    row |= _interval(names, float(group_scores.mean() - scores[other].mean()), of_both)
+            plain = at_plain.get(who, group_scores[:0])
+            complete = len(plain) == len(group_scores) and not np.isnan(plain).any()
             row["mean_at_plain"] = float(plain.mean()) if complete else None
         rows.append(row)
     numbers = dict.fromkeys((*MEAN, *DIFFERENCE, *FROM_BEST, "mean_at_best", "mean_at_plain"), pl.Float64)
     counts = dict.fromkeys(("runs", "failed"), pl.Int64)
-    found = pl.DataFrame(rows, {group: runs.schema[group], **numbers, **counts})
+    table = pl.DataFrame(rows, {group: runs.schema[group], **numbers, **counts})
     chosen = (best, choices.filter(~pl.col("lower")), choices.filter("lower"))
     for name, one in zip(CHOICES, chosen, strict=True):
-        found = found.join(one.select(group, pl.col(setting).alias(name)), on=group, how="left", maintain_order="left")
-    return found.select(group, *CHOICES, *numbers, *counts)
+        table = table.join(one.select(group, pl.col(setting).alias(name)), on=group, how="left", maintain_order="left")
+    return table.select(group, *CHOICES, *numbers, *counts)
 
 
 def tuned_pair(
@@ -179,7 +179,7 @@ def _scores_at(runs: pl.DataFrame, choices: pl.DataFrame, group: str) -> dict[fl
     """The scores of each group at its choices, in the order of halves and seeds; of those that have any."""
     chosen = runs.join(choices, on=choices.columns).sort(*choices.columns, "seed")
     parts = chosen.sort(group, maintain_order=True).partition_by(group, as_dict=True)
-    return {who: own["score"].cast(pl.Float64).to_numpy() for (who,), own in parts.items()}
+    return {who: group_runs["score"].cast(pl.Float64).to_numpy() for (who,), group_runs in parts.items()}
 
 
 def _interval(names: tuple[str, ...], value: float, drawn: Floats) -> dict[str, float | None]:
@@ -192,9 +192,9 @@ def _drawn_means(
 ) -> dict[float, Floats]:
     """The means of resampled scores of each group, [R]; a stream of random numbers for each place in the order."""
     return {
-        who: resampled(own[None], np.array([len(own)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
+        who: resampled(row[None], np.array([len(row)]), "run_mean", resamples=resamples, seed=seed, stream=stream)[0]
         for stream, who in enumerate(order)
-        if (own := scores.get(who)) is not None
+        if (row := scores.get(who)) is not None
     }
 
 

@@ -107,8 +107,8 @@ def measure(
     def measure_loop(name: LoopName) -> None:
         """One loop, and with the first one its parts; nothing refers to its graphs afterwards."""
         kind, first, began = LOOPS[name], name == bench.loops[0], time.perf_counter()
-        own = replace(population, settings=replace(settings, delayed_actor=kind.delayed_actor))
-        engine = training_engine(own, state, compiled=compiled, threads=threads, groups=kind.groups)
+        loop_population = replace(population, settings=replace(settings, delayed_actor=kind.delayed_actor))
+        engine = training_engine(loop_population, state, compiled=compiled, threads=threads, groups=kind.groups)
         try:
             if first:
                 TrainingLoop(engine, -FILLED).run(FILLED)  # before any step at which agents learn

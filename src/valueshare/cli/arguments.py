@@ -117,9 +117,9 @@ def writable_location(given: str | Path) -> Location:
         if not location.exists():
             above = next(folder for folder in location.absolute().parents if folder.exists())
             remove_unnamed(above)
-            made = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
+            trial_folder = Path(tempfile.mkdtemp(prefix=UNNAMED, dir=above))
             with suppress(FileNotFoundError):  # another process took it for left
-                made.rmdir()
+                trial_folder.rmdir()
     except OSError as error:
         # Of a folder that is there, like /proc: it takes no others.
         absent = error.errno == errno.ENOENT

@@ -37,22 +37,22 @@ def announce_atari(
         needs, refusal = _memory(prepared, execution, at_once=not running.plan)
         resumed = any(run.begun for run in study_runs)
         seconds = 0.0
-        for run, made, memory in zip(study_runs, prepared, needs, strict=True):
-            plan = made.plan
+        for run, prepared_run, memory in zip(study_runs, prepared, needs, strict=True):
+            plan = prepared_run.plan
             populations = list(plan.populations.values())
             sizes = [spec.agents.height for spec in populations]
             settings = populations[0].settings
-            own, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
+            agents, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
             steps = how_many(settings.steps, "step")
             print(
-                f"{run.name}: {own} in {count} of at most {max(sizes)}, {steps} each and "
+                f"{run.name}: {agents} in {count} of at most {max(sizes)}, {steps} each and "
                 f"{evaluation_steps(settings):,} of evaluation"
             )
-            print(*(f"  {line}" for line in (*made.lines, f"memory: {memory}")), sep="\n")
+            print(*(f"  {line}" for line in (*prepared_run.lines, f"memory: {memory}")), sep="\n")
             if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
                 continue
             if execution.launcher.launcher == "ray":  # each run says so itself when it begins
-                if running.plan and (line := made.launcher.estimate(plan, None, measure=True)) is not None:
+                if running.plan and (line := prepared_run.launcher.estimate(plan, None, measure=True)) is not None:
                     print(f"  {line}")
                 continue
             rate = running.rate or _measured(plan, running)
@@ -60,10 +60,10 @@ def announce_atari(
             seconds += sum(sizes) * each / rate
             words = "given" if running.rate else "measured in this process"
             print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
-        agents = how_many(sum(made.plan.agents.height for made in prepared), "agent")
+        all_agents = how_many(sum(prepared_run.plan.agents.height for prepared_run in prepared), "agent")
         in_all = f", {_duration(seconds)}" if seconds else ""
         share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
-        print(f"{study.name}: {agents} in all{share}{in_all}")
+        print(f"{study.name}: {all_agents} in all{share}{in_all}")
         print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
         print(*_departures(study, in_full=running.plan), sep="\n", flush=True)
         if refusal:
@@ -102,9 +102,9 @@ def _memory(
 
     lines: list[str] = []
     refusal: InvalidInput | None = None
-    for made in prepared:
+    for prepared_run in prepared:
         try:
-            lines.append(made.launcher.check(made.plan, execution))
+            lines.append(prepared_run.launcher.check(prepared_run.plan, execution))
         except DoesNotFit as error:
             fewer = ", or a smaller agents-at-once" if error.one_fits else ""
             refusal = refusal or InvalidInput(f"{error}{fewer}")

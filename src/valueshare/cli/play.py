@@ -72,9 +72,9 @@ def play(
         print(f"mean score {score_text(mean)} of {len(played.episodes)} episodes")
     if not played.has_screen:
         print("note: this environment cannot be rendered here: its observations are drawn instead")
-    made = played.video
-    size = made.path.stat().st_size / 1e6
+    recorded = played.video
+    size = recorded.path.stat().st_size / 1e6
     print(
-        f"{made.path}: {how_many(made.frames, 'frame')}, {made.width}x{made.height}, "
-        f"{made.rate:g} frames per second, {size:.1f} MB"
+        f"{recorded.path}: {how_many(recorded.frames, 'frame')}, {recorded.width}x{recorded.height}, "
+        f"{recorded.rate:g} frames per second, {size:.1f} MB"
     )

@@ -114,12 +114,12 @@ def reproduce_lunarlander_actions(
 
 
 def _reproduce_lunarlander(
-    name: "LunarLanderName", scale: str, given: StudyArguments, launcher: LauncherOptions
+    name: "LunarLanderName", scale: str, arguments: StudyArguments, launcher: LauncherOptions
 ) -> None:
     training_library()
     from valueshare.experiments.lunarlander import lunarlander_study
 
-    reproduce(lunarlander_study(name, scale, **given.of_study), given.running, launcher, given.changed)
+    reproduce(lunarlander_study(name, scale, **arguments.of_study), arguments.running, launcher, arguments.changed)
 
 
 def reproduce_minatar(
@@ -218,7 +218,7 @@ def _reproduce_atari(
     options: AtariOptions,
     running: StudyExecution,
     launcher: LauncherOptions,
-    **given: Sequence[str] | Sequence[float],
+    **choices: Sequence[str] | Sequence[float],
 ) -> None:
     training_library("atari")
     from valueshare.experiments.atari import atari_study
@@ -229,7 +229,7 @@ def _reproduce_atari(
         raise InvalidInput("--rate is the speed of one machine: leave it out, on Ray speeds are measured")
     if running.groups < 0:
         raise InvalidInput(f"groups = {running.groups}: write at least 1, or leave it out")
-    study = atari_study(name, options, **given)  # type: ignore[arg-type]
+    study = atari_study(name, options, **choices)  # type: ignore[arg-type]
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, running, launcher, {**changed, **given}, partial(announce_atari, running))
+    reproduce(study, running, launcher, {**changed, **choices}, partial(announce_atari, running))

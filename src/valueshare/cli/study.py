@@ -88,20 +88,20 @@ def reproduce(
                 print_plan(run.plan, execution)
         if running.plan:
             return
-        well = True
+        succeeded = True
         for run in study_runs:
             work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
             if run.begun:
                 resume = partial(training.resume, run.whole, threads=threads, groups=groups)
                 work = partial(resume, launcher=launcher, callbacks=(), should_stop=stop)
-            well &= run_and_report(work, run.folder, stop, in_study=True)
-    if not well:
+            succeeded &= run_and_report(work, run.folder, stop, in_study=True)
+    if not succeeded:
         sys.exit(FAILED)
     if launcher.shard:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
-    with synced_folder(whole / "report") as own:
-        written = write_report([run.folder for run in study_runs], own, max_result_size=OWN_LIMIT)
+    with synced_folder(whole / "report") as report_folder:
+        written = write_report([run.folder for run in study_runs], report_folder, max_result_size=OWN_LIMIT)
         print_written(written, whole / "report")
 
 

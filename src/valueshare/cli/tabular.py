@@ -90,8 +90,10 @@ def tabular(
     _run((study,), folder, overwrite, _tabular_command(study), launcher)
 
 
-def _run(studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, given: SweepLauncher) -> None:
-    """Run the studies and report them, or run one shard of their grid in a folder of its own."""
+def _run(
+    studies: Sequence[TabularStudy], whole: Location, overwrite: bool, command: str, options: SweepLauncher
+) -> None:
+    """Run the studies and report them, or run one shard of their grid in a separate folder."""
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular_files import write_records
     from valueshare.report.write import write_report
@@ -99,7 +101,7 @@ def _run(studies: Sequence[TabularStudy], whole: Location, overwrite: bool, comm
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
-    launcher = LauncherOptions(**asdict(given))
+    launcher = LauncherOptions(**asdict(options))
     shard = launcher.own_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
@@ -115,8 +117,8 @@ def _run(studies: Sequence[TabularStudy], whole: Location, overwrite: bool, comm
                 with results_folder(here, config, overwrite=overwrite) as folder:
                     print(f"shard {shard}: {count}" if shard else f"{runs:,} runs, {count}")
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
-                    own = f"{command} --shard {shard}" if shard else command
-                    write_records(table, folder, seconds, command=own)
+                    full_command = f"{command} --shard {shard}" if shard else command
+                    write_records(table, folder, seconds, command=full_command)
             except (KeyboardInterrupt, OSError) as end:
                 raise _ended(end) from end
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")

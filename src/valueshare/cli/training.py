@@ -93,13 +93,13 @@ def train(
         from valueshare.runs.execution import ExecutionOptions, log_targets
         from valueshare.runs.planning import default_folder, make_plan
 
-        given = {name: value for name, value in settings.items() if value is not None}
-        given |= {"k": k, "seeds": seeds, "first_seed": first_seed}
-        own_backend = None if backend == "auto" else backend
-        made = make_plan(env, algorithm, device=device, compiled=compile, backend=own_backend, **given)
-        chosen = default_folder(made) if out is None else out
+        overrides = {name: value for name, value in settings.items() if value is not None}
+        overrides |= {"k": k, "seeds": seeds, "first_seed": first_seed}
+        explicit_backend = None if backend == "auto" else backend
+        run_plan = make_plan(env, algorithm, device=device, compiled=compile, backend=explicit_backend, **overrides)
+        chosen = default_folder(run_plan) if out is None else out
         place = persistent_location(chosen) if plan else writable_location(chosen)
-        made, folder = starting.select_shard(made, place, launcher)
+        run_plan, folder = starting.select_shard(run_plan, place, launcher)
         execution = ExecutionOptions(
             threads=threads or None,
             log=log_targets(log),
@@ -109,13 +109,13 @@ def train(
             callbacks=callback,
         )
         if plan:
-            starting.check_plan(made, folder, execution)
-            print_plan(made, execution)
+            starting.check_plan(run_plan, folder, execution)
+            print_plan(run_plan, execution)
             return
-        own_device = None if device == "auto" else device
-        named = {"env": env, "algorithm": algorithm, **given, "device": own_device, "compile": compile}
+        explicit_device = None if device == "auto" else device
+        named = {"env": env, "algorithm": algorithm, **overrides, "device": explicit_device, "compile": compile}
         command = command_line("train", {**named, "backend": backend, "callback": callback, "shard": launcher.shard})
-        run_and_report(partial(starting.start, made, folder, command, execution), folder, stop)
+        run_and_report(partial(starting.start, run_plan, folder, command, execution), folder, stop)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def extend(run: RunFolder, /, *, steps: int, given: Arguments = RESUMED, launche
     _resume("extend", run, given, launcher, steps=steps)
 
 
-def _resume(command: str, run: str, given: ResumeArguments, launcher: LauncherOptions, **more: Any) -> None:
+def _resume(command: str, run: str, arguments: ResumeArguments, launcher: LauncherOptions, **more: Any) -> None:
     with stop_on_signals() as stop:
         training = training_library()
         place = persistent_location(run)
@@ -169,10 +169,10 @@ def _resume(command: str, run: str, given: ResumeArguments, launcher: LauncherOp
             getattr(training, command),
             place,
             **more,
-            threads=given.threads or None,
-            groups=given.groups or None,
-            log=given.log,
-            callbacks=given.callbacks,
+            threads=arguments.threads or None,
+            groups=arguments.groups or None,
+            log=arguments.log,
+            callbacks=arguments.callbacks,
             should_stop=stop,
             launcher=launcher,
         )

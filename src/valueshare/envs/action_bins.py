@@ -38,20 +38,20 @@ def split_bins(name: str) -> BinnedName:
     >>> split_bins("LunarLanderContinuous-v3-bins7x7")
     BinnedName(env_id='LunarLanderContinuous-v3', bins=(7, 7))
     """
-    found = _SUFFIX.fullmatch(name)
-    if found is None:
+    match = _SUFFIX.fullmatch(name)
+    if match is None:
         return BinnedName(name)
-    bins = tuple(int(count) for count in found["bins"].split("x"))
+    bins = tuple(int(count) for count in match["bins"].split("x"))
     if len(bins) > MAX_DIMENSIONS:  # a product of more has no end
         raise InvalidInput(
             f"{name[:60]}... has bins of {len(bins):,} action dimensions: at most {MAX_DIMENSIONS} have no more than "
             f"{MAX_ACTIONS:,} actions"
         )
     if min(bins) < 2:
-        raise InvalidInput(f"{name}: write at least 2 bins per action dimension, like {found['env_id']}-bins3")
+        raise InvalidInput(f"{name}: write at least 2 bins per action dimension, like {match['env_id']}-bins3")
     if math.prod(bins) > MAX_ACTIONS:
         raise InvalidInput(f"{name} has {math.prod(bins):,} actions: write bins for at most {MAX_ACTIONS:,}")
-    return BinnedName(found["env_id"], bins)
+    return BinnedName(match["env_id"], bins)
 
 
 def action_count(name: str, space: object) -> int:

@@ -120,9 +120,9 @@ class CheckedEnvironment:
         try:
             seen, reward, ended, cut, _ = self._env.step(own_action)
         except (TypeError, ValueError) as error:
-            if (given := _other_than_five(error)) is None:
+            if (returned := _other_than_five(error)) is None:
                 raise
-            raise self._gave(f"{given} in its step: return {STEP_VALUES}") from None
+            raise self._gave(f"{returned} in its step: return {STEP_VALUES}") from None
         for name, value in (("terminated", ended), ("truncated", cut)):
             if not _is_flag(value):
                 raise self._gave(f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}")
@@ -163,8 +163,8 @@ class GymnasiumEnvironments(Environments):
         keys = as_keys(seeds, self.count)
         if not self._envs:
             limit = self.spec.episode_limit
-            made = (make_one(self.spec.name, limit) for _ in range(self.count))
-            self._envs = [CheckedEnvironment(env, self.spec) for env in made]
+            envs = (make_one(self.spec.name, limit) for _ in range(self.count))
+            self._envs = [CheckedEnvironment(env, self.spec) for env in envs]
         self._sent = None
         observation = self._empty()
         for row, (env, key) in enumerate(zip(self._envs, keys.tolist(), strict=True)):

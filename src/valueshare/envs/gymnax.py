@@ -154,32 +154,34 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
     def reset(keys: Any) -> Batch:
         steps = jnp.zeros(len(env_ids), jnp.uint32)
         game_keys = new_keys(keys, steps)[:, 1]
-        made = [game.reset(game_keys[game.rows]) for game in games]
-        observation = scattered([game.image(seen) for game, (seen, _) in zip(games, made, strict=True)], no_observation)
-        return Batch(tuple(state for _, state in made), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation)
+        parts = [game.reset(game_keys[game.rows]) for game in games]
+        observation = scattered(
+            [game.image(seen) for game, (seen, _) in zip(games, parts, strict=True)], no_observation
+        )
+        return Batch(tuple(state for _, state in parts), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation)
 
     def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, StepResult]:
         steps = batch.steps + active.astype(jnp.uint32)
         keys = new_keys(batch.keys, steps)
         repeated = jax.vmap(jax.random.uniform)(keys[:, 0]) < sticky
         actions = jnp.where(repeated, batch.action, actions)
-        made = [
+        parts = [
             game.step(keys[game.rows, 1], state, actions[game.rows], active[game.rows])
             for game, state in zip(games, batch.states, strict=True)
         ]
         rows = jnp.zeros(len(env_ids), jnp.float32)
-        terminated = scattered([result.terminated for _, result in made], rows).astype(bool) & active
-        truncated = scattered([result.truncated for _, result in made], rows).astype(bool) & active & ~terminated
+        terminated = scattered([result.terminated for _, result in parts], rows).astype(bool) & active
+        truncated = scattered([result.truncated for _, result in parts], rows).astype(bool) & active & ~terminated
         seen = active.reshape(-1, *(1,) * (batch.observation.ndim - 1))
         stepped = StepResult(
-            jnp.where(seen, scattered([r.observation for _, r in made], batch.observation), batch.observation),
-            jnp.where(active, scattered([r.reward for _, r in made], rows), 0.0),
+            jnp.where(seen, scattered([r.observation for _, r in parts], batch.observation), batch.observation),
+            jnp.where(active, scattered([r.reward for _, r in parts], rows), 0.0),
             terminated,
             truncated,
-            jnp.where(seen, scattered([r.final_observation for _, r in made], batch.observation), batch.observation),
+            jnp.where(seen, scattered([r.final_observation for _, r in parts], batch.observation), batch.observation),
         )
         action = jnp.where(active, actions, batch.action)
-        return Batch(tuple(state for state, _ in made), batch.keys, steps, action, stepped.observation), stepped
+        return Batch(tuple(state for state, _ in parts), batch.keys, steps, action, stepped.observation), stepped
 
     return Program(jax.jit(reset), jax.jit(step))
 

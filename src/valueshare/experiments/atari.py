@@ -77,20 +77,20 @@ def evaluation_steps(settings: TrainingSettings) -> int:
 
 
 def _coefficients(
-    algorithms: Sequence[str], given: Sequence[float], own: Mapping[str, tuple[K, ...]]
+    algorithms: Sequence[str], given_k: Sequence[float], study_k: Mapping[str, tuple[K, ...]]
 ) -> dict[str, tuple[K, ...]]:
     """The k of every algorithm: those given, else the study's, else n where it has any."""
     with_k = [name for name in algorithms if algorithm_named(name).uses_k]
-    if given and not with_k:
+    if given_k and not with_k:
         raise InvalidInput(f"{', '.join(algorithms)} have no k: leave --k out")
-    for name in with_k if 0 in given else ():
+    for name in with_k if 0 in given_k else ():
         plain = name.removeprefix("ib-")
         if plain in algorithms:
             raise InvalidInput(
                 f"k = 0: {name} with it is {plain}, which the study has already: leave 0 out of "
                 f"--k, or {plain} out of --algorithms"
             )
-    return {name: tuple(given) or own.get(name, PAPER_K.get(name, (N,))) for name in with_k}
+    return {name: tuple(given_k) or study_k.get(name, PAPER_K.get(name, (N,))) for name in with_k}
 
 
 def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> list[tuple[str, ...]]:
@@ -102,9 +102,11 @@ def _run_apart(algorithms: Sequence[str], preset: Callable[[str], Preset]) -> li
 
 
 def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSettings:
-    given = {name: getattr(options, name) for name in ("steps", "eval_interval", "eval_timesteps", "replay_capacity")}
-    given["checkpoint_interval"] = options.eval_interval
-    changes = CHANGES[options.scale] | {name: value for name, value in given.items() if value is not None}
+    overrides = {
+        name: getattr(options, name) for name in ("steps", "eval_interval", "eval_timesteps", "replay_capacity")
+    }
+    overrides["checkpoint_interval"] = options.eval_interval
+    changes = CHANGES[options.scale] | {name: value for name, value in overrides.items() if value is not None}
     protocol = atari_protocol(options.atari_protocol)
     return replace(
         paper,
@@ -161,12 +163,12 @@ def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
     if more:
         sentences.append(f"with {', '.join(more)}, which is not in the paper's study")
     for name, ks in chosen.k.items():
-        own = paper.k.get(name) if name in paper.algorithms else None
-        if own is not None and set(ks) != set(own):
-            sentences.append(f"{name} with k = {_listed(ks)} instead of {_listed(own)}")
+        paper_k = paper.k.get(name) if name in paper.algorithms else None
+        if paper_k is not None and set(ks) != set(paper_k):
+            sentences.append(f"{name} with k = {_listed(ks)} instead of {_listed(paper_k)}")
     if set(chosen.beta) != set(paper.beta):
-        own_beta = _listed(paper.beta) if paper.beta else "0.001"
-        sentences.append(f"beta = {_listed(chosen.beta)} instead of {own_beta}")
+        paper_beta = _listed(paper.beta) if paper.beta else "0.001"
+        sentences.append(f"beta = {_listed(chosen.beta)} instead of {paper_beta}")
     if set(chosen.games) != set(paper.games):
         others = set(chosen.games) - set(paper.games)
         count = f"{how_many(len(chosen.games), 'game')}, not all of them the paper's {len(paper.games)}"

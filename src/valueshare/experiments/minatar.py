@@ -94,8 +94,8 @@ def minatar_study(
     """
     if first_seed < 0:
         raise InvalidInput(f"first-seed = {first_seed}: seeds are whole numbers from 0")
-    given: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
-    chosen, settings, (agent_settings, *_) = scaled(minatar(), SCALES, scale, **given)
+    overrides: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
+    chosen, settings, (agent_settings, *_) = scaled(minatar(), SCALES, scale, **overrides)
     names = games or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = range(first_seed, first_seed + chosen.seeds)

@@ -82,9 +82,9 @@ def sweep_studies(
             sweep(mdp, studies[0].algorithm, steps=1)  # compiles, so that it is not measured
         began = time.perf_counter()
         tables = [
-            _sweep(own, mdps[cell.study], cell.k, cell.step_sizes, own.record_steps, progress)
+            _sweep(study, mdps[cell.study], cell.k, cell.step_sizes, study.record_steps, progress)
             for cell in cells
-            for own in [studies[cell.study]]
+            for study in [studies[cell.study]]
         ]
     seconds = time.perf_counter() - began
     if launcher.own_shard is None:
@@ -139,12 +139,12 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
         first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]
     rows = [
-        (number, k, tuple(step_size for *_, step_size in own))
-        for (number, k), own in groupby(grid, key=lambda cell: cell[:2])
+        (number, k, tuple(step_size for *_, step_size in group))
+        for (number, k), group in groupby(grid, key=lambda cell: cell[:2])
     ]
     return [  # k with the same step sizes in one go
-        Cell(number, tuple(k for _, k, _ in own), step_sizes)
-        for (number, step_sizes), own in groupby(rows, key=lambda row: (row[0], row[2]))
+        Cell(number, tuple(k for _, k, _ in group), step_sizes)
+        for (number, step_sizes), group in groupby(rows, key=lambda row: (row[0], row[2]))
     ]
 
 
@@ -186,7 +186,7 @@ def _on_cluster(
         results = spread(launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]])))
     tables = [pl.read_parquet(result) for result in results]
     return [
-        pl.concat([table for table, (own, _) in zip(tables, tasks, strict=True) if own == number])
+        pl.concat([table for table, (cell_number, _) in zip(tables, tasks, strict=True) if cell_number == number])
         for number in range(len(cells))
     ]
 

@@ -142,8 +142,8 @@ def _refuse_stable_baselines3(module: object) -> None:
 
     Its algorithms make the target network before they can be changed, and then copy parameters only.
     """
-    found = [module, *module.modules()] if isinstance(module, nn.Module) else [module]
-    for each in found:
+    modules = [module, *module.modules()] if isinstance(module, nn.Module) else [module]
+    for each in modules:
         names = {f"{base.__module__}.{base.__name__}" for base in type(each).__mro__}
         if names & STABLE_BASELINES3:
             contrib = any(name.startswith("sb3_contrib.") for name in names)

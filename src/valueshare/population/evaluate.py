@@ -72,8 +72,8 @@ def play_seeds(
 ) -> tuple[Floats, Floats]:
     """Let every agent play one episode per seed of its environments: returns and overestimations, [P, S] each.
 
-    `eval_episodes` and `eval_envs` of the settings are equal: as many seeds are played at once, each by an environment
-    of its own. Blocks of seeds begin at multiples of that number, so that the random numbers of a seed's episode do not
+    `eval_episodes` and `eval_envs` of the settings are equal: as many seeds are played at once, each in a separate
+    environment. Blocks of seeds begin at multiples of that number, so that the random numbers of a seed's episode do not
     depend on the range. `on_step` gets the number of episodes that have ended, at every step or every few.
     """
     at_once, tally = eval_env_count(population.settings), evaluator.tally
@@ -81,16 +81,16 @@ def play_seeds(
     for first in range(seeds.start - seeds.start % at_once, seeds.stop, at_once):
         block = np.arange(first, first + at_once)
         wanted = (block >= seeds.start) & (block < seeds.stop)
-        own = block[wanted] - seeds.start
+        columns = block[wanted] - seeds.start
         tally.reset()
         tally.left[:, ~wanted] = 0  # the other environments stand still
         evaluator.reset(np.tile(block, population.size), first_counter(first))
         while tally.left.any():
-            on_step(population.size * int(own[0]) + int(tally.episodes.sum()))
+            on_step(population.size * int(columns[0]) + int(tally.episodes.sum()))
             for _ in range(evaluator.steps_per_check):
                 evaluator.step()
-        score[:, own] = tally.scores_done.cpu().numpy()[:, wanted]
-        overestimation[:, own] = tally.over_done.cpu().numpy()[:, wanted]
+        score[:, columns] = tally.scores_done.cpu().numpy()[:, wanted]
+        overestimation[:, columns] = tally.over_done.cpu().numpy()[:, wanted]
     return score, overestimation
 
 

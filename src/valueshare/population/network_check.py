@@ -31,9 +31,9 @@ def check_network_shapes(spec: PopulationSpec, network: NetworkFactory) -> None:
         return network_on_meta(network, shape, k)
 
     ks = spec.agents["k"].unique(maintain_order=True).to_list()
-    shared, *sizes = (_sizes(_made(on_meta, shape, k)) for k in (0.0, *ks))
-    for k, found in zip(ks, sizes, strict=True):
-        _check_same(k, found, shared)
+    shared, *sizes = (_sizes(_make_module(on_meta, shape, k)) for k in (0.0, *ks))
+    for k, sizes_at_k in zip(ks, sizes, strict=True):
+        _check_same(k, sizes_at_k, shared)
 
 
 def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
@@ -47,7 +47,7 @@ def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
     ks = spec.agents["k"].unique(maintain_order=True).to_list()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # the same weights every time
-        shared, *modules = (_with_values(_made(network, shape, k)) for k in (0.0, *ks))
+        shared, *modules = (_with_values(_make_module(network, shape, k)) for k in (0.0, *ks))
     inputs = _inputs(spec)
     for k, module in zip(ks, modules, strict=True):
         _check_same(k, _sizes(module), _sizes(shared))
@@ -77,7 +77,7 @@ def _one_line(doing: str, way: str) -> Iterator[None]:
         raise InvalidInput(f"the network cannot be {doing} ({type(error).__name__}: {reason}): {way}") from error
 
 
-def _made(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
+def _make_module(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
     """One agent's module, if it is one, with all of its weights."""
     way = "write a function of (shape, k) that returns one agent's module"
     with _one_line(f"made for k = {k:g}", way):
@@ -122,8 +122,8 @@ def _shaken(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return outputs
 
 
-def _check_same(k: float, found: Sizes, shared: Sizes) -> None:
-    if found != shared:
+def _check_same(k: float, sizes: Sizes, shared: Sizes) -> None:
+    if sizes != shared:
         raise InvalidInput(
             f"the network has other weights or buffers for k = {k:g} than for k = 0: build the "
             "same modules for every k (MeanExpansion(0) is there and changes nothing)"

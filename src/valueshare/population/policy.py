@@ -53,10 +53,10 @@ class Policy:
         settings, env = population.settings, population.env
         self.network = drawn_network(population.factory, network_shape(settings, env), self.k, seed=0)
         self.network.eval().requires_grad_(False)
-        own = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
-        if {name: t.shape for name, t in own.items()} != {name: t.shape for name, t in tensors.items()}:
+        weights = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
+        if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in tensors.items()}:
             raise InvalidInput(f"the weights of agent {self.number} are of another network than the one given")
-        for name, tensor in own.items():
+        for name, tensor in weights.items():
             tensor.copy_(tensors[name])
         self._values = ActionValues(self.network, population.algorithm, population.algorithm.quantile_counts.act)
 

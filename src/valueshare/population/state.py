@@ -244,11 +244,11 @@ def flat(state: State) -> Tensors:
 
 def load_(state: State, tensors: Mapping[str, Tensor]) -> None:
     """Write a flat dictionary back into a state, in place."""
-    own = flat(state)
-    if own.keys() != tensors.keys():
-        other = ", ".join(sorted(own.keys() ^ tensors.keys()))
+    current = flat(state)
+    if current.keys() != tensors.keys():
+        other = ", ".join(sorted(current.keys() ^ tensors.keys()))
         raise InvalidInput(f"this checkpoint holds other tensors ({other}): resume with the run's own network")
-    for name, tensor in own.items():
+    for name, tensor in current.items():
         tensor.copy_(tensors[name])
 
 

@@ -23,7 +23,7 @@ def mapped_zeros(folder: Path | None) -> Callable[[tuple[int, ...], torch.dtype,
     The first axis of a shape counts agents.
     """
 
-    def made(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    def allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
         size = math.prod(shape) * dtype.itemsize
         place = Path(tempfile.gettempdir()) if folder is None else folder
         place.mkdir(parents=True, exist_ok=True)
@@ -42,4 +42,4 @@ def mapped_zeros(folder: Path | None) -> Callable[[tuple[int, ...], torch.dtype,
         mapping.madvise(mmap.MADV_RANDOM)  # batches come from anywhere: read nothing ahead
         return torch.frombuffer(mapping, dtype=dtype).reshape(shape)
 
-    return made
+    return allocate

@@ -122,8 +122,8 @@ def empty(
 
 def of_agents(replay: Transitions, agents: slice) -> Transitions:
     """Views of the rings of some agents."""
-    own = {name: tensor[agents] for name, tensor in replay._asdict().items()}
-    return Transitions(**{**own, "frame_offsets": replay.frame_offsets})
+    rings = {name: tensor[agents] for name, tensor in replay._asdict().items()}
+    return Transitions(**{**rings, "frame_offsets": replay.frame_offsets})
 
 
 def start(replay: Transitions, observation: Tensor) -> None:

@@ -54,8 +54,8 @@ def has_action_sets(data: ReportData) -> bool:
 
 def content(data: ReportData) -> tuple[Any, str, tuple[str, ...]]:
     """Figure, caption and notes, for a report on any results that `has_action_sets`."""
-    found = gains_of(data)
-    return _figure(found.table), CAPTION, (*NOTES, *found.notes)
+    estimate = gains_of(data)
+    return _figure(estimate.table), CAPTION, (*NOTES, *estimate.notes)
 
 
 def verdict(data: ReportData) -> list[str]:
@@ -79,12 +79,14 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
     bins = {env: split_bins(env) for env in scores["env"].unique()}
     tables = []
     for env in sorted(bins, key=lambda name: bins[name].actions or 0):
-        own = scores.filter(pl.col("env") == env)
-        learners = sorted(own.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, place(*who)))
+        env_scores = scores.filter(pl.col("env") == env)
+        learners = sorted(
+            env_scores.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, place(*who))
+        )
         # All are compared with the smallest number, which is that of DQN.
         known = pl.DataFrame(learners, ["algorithm", "k"], orient="row").with_row_index("learner")
-        chosen = tuned_scores(own.join(known, on=["algorithm", "k"]), "learner", resamples=resamples)
-        ends = [end_of_grid(best, own["step_size"]) for best in chosen["best"]]
+        chosen = tuned_scores(env_scores.join(known, on=["algorithm", "k"]), "learner", resamples=resamples)
+        ends = [end_of_grid(best, env_scores["step_size"]) for best in chosen["best"]]
         named = known.join(chosen, on="learner").rename({"best": "best_step_size", "failed": "failed_step_sizes"})
         of_env = {"env": pl.lit(env), "actions": pl.lit(bins[env].actions, pl.Int64)}
         tables.append(named.with_columns(**of_env, end=pl.Series(ends, dtype=pl.String)).select(_COLUMNS))
@@ -95,8 +97,8 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
 def sentences(found: pl.DataFrame) -> list[str]:
     """A line per number of actions: DQN's AUC, and the difference of every other learner from it."""
     lines = []
-    for own in found.partition_by("actions", maintain_order=True):
-        plain, *others = own.rows(named=True)
+    for learners in found.partition_by("actions", maintain_order=True):
+        plain, *others = learners.rows(named=True)
         score = Interval.of(plain, MEAN)
         if score is None:
             lines.append(f"{plain['actions']} actions: DQN has no step size that can be scored.")
@@ -117,19 +119,19 @@ def _label(row: dict[str, Any]) -> str:
     return look(row["algorithm"], row["k"], row["actions"]).label
 
 
-def _figure(found: pl.DataFrame) -> Any:
+def _figure(table: pl.DataFrame) -> Any:
     """A line per learner; IB-DQN(n) is one learner, whatever n is."""
-    others = found.filter(pl.col("algorithm") != PLAIN)
+    others = table.filter(pl.col("algorithm") != PLAIN)
     looks = [look(*row) for row in others.select("algorithm", "k", "actions").iter_rows()]
-    by_label = {own.label: own for own in looks}
+    by_label = {one.label: one for one in looks}
     lines = others.select(
         "actions",
-        pl.Series("label", [own.label for own in looks], pl.String),
+        pl.Series("label", [one.label for one in looks], pl.String),
         *(pl.col(name).alias(drawn) for name, drawn in zip(DIFFERENCE, ("gain", *MEAN[1:]), strict=True)),
     )
     panel = Panel(
         "each at its best step size",
-        [Line(by_label[own["label"][0]], own) for own in lines.partition_by("label", maintain_order=True)],
+        [Line(by_label[line["label"][0]], line) for line in lines.partition_by("label", maintain_order=True)],
     )
     return gain_panels([[panel]], "actions", "AUC: difference from DQN")
 

@@ -95,11 +95,11 @@ class ReportData:
     @cached_property
     def sweep(self) -> pl.DataFrame:
         """The runs of the algorithm with the most k; the same without the layer is its k = 0."""
-        own = self.main.filter(pl.col("algorithm") == self.swept, pl.col("k") != K_IS_N)
-        if (own["k"] == 0).any():
-            return own
+        runs = self.main.filter(pl.col("algorithm") == self.swept, pl.col("k") != K_IS_N)
+        if (runs["k"] == 0).any():
+            return runs
         plain = self.main.filter(pl.col("algorithm") == plain_of(self.swept), pl.col("k") == 0)
-        return pl.concat([plain, own])
+        return pl.concat([plain, runs])
 
     @cached_property
     def swept(self) -> str:
@@ -142,9 +142,9 @@ class ReportData:
     def iqm(self, rows: pl.DataFrame) -> Estimate:
         """IQM curves as far as they are over all games that an algorithm has."""
         assert self.scale is not None
-        found = iqm_curves(self.normalise(rows), column=NORMALISED, resamples=self.resamples)
-        whole = over_all_games(found.table)
-        return Estimate(whole.table, (self.scale.note, *found.notes, *whole.notes))
+        curves = iqm_curves(self.normalise(rows), column=NORMALISED, resamples=self.resamples)
+        whole = over_all_games(curves.table)
+        return Estimate(whole.table, (self.scale.note, *curves.notes, *whole.notes))
 
     def by_k(self, column: str) -> Estimate:
         """Means over training of the sweep for every k, with intervals over seeds.
@@ -167,14 +167,14 @@ class ReportData:
         sides = layered.named(), plain.named()
         shared, cut = shared_evaluations(after, *sides, column)
         means, notes = run_auc(shared, column)
-        found = game_differences(means, *sides, column=column, resamples=self.resamples)
-        return Estimate(found.table, (*cut, *notes, *found.notes))
+        result = game_differences(means, *sides, column=column, resamples=self.resamples)
+        return Estimate(result.table, (*cut, *notes, *result.notes))
 
 
 def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     """Results with k in every row, known optimisers, and settings that differ in the names."""
     check_resamples(resamples)
-    actions = {env: n for own in results.about for env, n in own.actions.items()}
+    actions = {env: n for source in results.about for env, n in source.actions.items()}
     table = _with_shared_n(with_k(results.table), actions)
     known_optimizer = pl.col("optimizer") if "optimizer" in table.columns else pl.lit(None, pl.String)
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
@@ -184,7 +184,7 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
         table = table.with_columns(run.alias(RUN))
     apart = bool(runs) and not repeats(table).is_empty()
     table = _name_settings(table, [RUN] if apart else [])
-    protocols = {own.get("atari_protocol") for source in results.about for own in source.settings.values()}
+    protocols = {settings.get("atari_protocol") for source in results.about for settings in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
     full_actions = all(protocol.full_actions for protocol in known)
     counts = {actions.get(env) for env in table["env"].unique()}
@@ -214,7 +214,7 @@ def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFram
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:
-    """The table with K_IS_N for k where agents of an algorithm have the number of actions of their own environment.
+    """The table with K_IS_N for k where an algorithm's k is the number of actions of each environment.
 
     So IB-DQN(n) is one algorithm on environments that differ in it. Where some k is the number of actions of one
     environment and was run on another, or an environment is without k = n, the numbers stay. `k_number` has them.
@@ -222,10 +222,10 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
     n, k = pl.col("env").replace_strict(actions, default=None, return_dtype=pl.Float64), pl.col("k")
     pairs = table.with_columns(n=n).select("algorithm", "env", "k", "n").unique()
     shared = []
-    for (algorithm,), own in pairs.partition_by("algorithm", as_dict=True).items():
-        counts = own["n"].unique()
-        whole = own.filter(k == pl.col("n"))["env"].n_unique() == own["env"].n_unique()
-        if len(counts) > 1 and whole and own.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
+    for (algorithm,), group in pairs.partition_by("algorithm", as_dict=True).items():
+        counts = group["n"].unique()
+        whole = group.filter(k == pl.col("n"))["env"].n_unique() == group["env"].n_unique()
+        if len(counts) > 1 and whole and group.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
             shared.append(algorithm)
     is_n = pl.col("algorithm").is_in(shared) & (k == n)
     return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))

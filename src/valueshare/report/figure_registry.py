@@ -107,8 +107,8 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
         for v in (line.sooner, line.plain)
     ]
     sides = line.sooner.named(), line.plain.named()
-    found = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALISED, resamples=data.resamples)
-    row = found.table.row(0, named=True)
+    interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALISED, resamples=data.resamples)
+    row = interval.table.row(0, named=True)
     low, high = ("never" if row[name] is None else millions(row[name]) for name in ("ci95_low", "ci95_high"))
     between = "" if row["reached"] is None else f" [{low}, {high}]"
     step = "no step" if row["step"] is None else millions(row["step"])
@@ -116,7 +116,7 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
         f"{line.sooner.look.label} reaches the best of {line.plain.look.label} at {step}{between} "
         f"of {line.plain.look.label}'s {millions(row['last_step'])} timesteps."
     )
-    return sentence, found.notes
+    return sentence, interval.notes
 
 
 def _rmsprop(data: ReportData) -> Content:

@@ -92,9 +92,10 @@ class Verdict(NamedTuple):
 
 def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
     """The comparisons that are asked for, or the default ones."""
-    found = [compare(data, pair) for pair in asked_pairs(data, asked)]
+    results = [compare(data, pair) for pair in asked_pairs(data, asked)]
     return Verdict(
-        tuple(one for one in found if isinstance(one, Comparison)), tuple(one for one in found if isinstance(one, str))
+        tuple(one for one in results if isinstance(one, Comparison)),
+        tuple(one for one in results if isinstance(one, str)),
     )
 
 
@@ -202,20 +203,20 @@ def odds(interval: Interval) -> str:
     return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def _size(found: Comparison) -> float:
-    return found.difference.value if found.difference else found.improvement.value
+def _size(comparison: Comparison) -> float:
+    return comparison.difference.value if comparison.difference else comparison.improvement.value
 
 
-def _counted(found: Sequence[Comparison], higher: Sequence[Comparison], lower: Sequence[Comparison]) -> str:
-    unclear = [one for one in found if one.direction == 0]
+def _counted(comparisons: Sequence[Comparison], higher: Sequence[Comparison], lower: Sequence[Comparison]) -> str:
+    unclear = [one for one in comparisons if one.direction == 0]
     parts = [
         f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")
         for word, some in (("higher", higher), ("lower", lower), ("unclear", unclear))
         if some
     ]
-    against = {one.y.look.label for one in found}
+    against = {one.y.look.label for one in comparisons}
     whom = f" with {next(iter(against))}" if len(against) == 1 else ""
-    return f"Of {len(found)} comparisons{whom}: {'; '.join(parts)}."
+    return f"Of {len(comparisons)} comparisons{whom}: {'; '.join(parts)}."
 
 
 def _names(some: Sequence[Comparison]) -> str:
@@ -238,15 +239,15 @@ def _pair(data: ReportData, text: str) -> tuple[Variant, Variant]:
 def _variant(data: ReportData, text: str) -> Variant:
     """By algorithm and k, ib-dqn:4, or by label, IB-DQN(4); k may be left out where it is one. dqn is ib-dqn:0."""
     algorithm, _, k = text.partition(":")
-    found = [v for v in data.variants if v.look.label == text]
-    found = found or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]
-    if not found and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
-        found = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
-    if len(found) != 1:
+    matches = [v for v in data.variants if v.look.label == text]
+    matches = matches or [v for v in data.variants if v.algorithm == algorithm and (not k or _equals(k, v.k, data))]
+    if not matches and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
+        matches = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
+    if len(matches) != 1:
         known = ", ".join(f"{v.algorithm}:{_k(v.k)}" for v in data.variants)
-        problem = "is several" if found else "is not in these results"
+        problem = "is several" if matches else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
-    return found[0]
+    return matches[0]
 
 
 def _k(k: float) -> str:

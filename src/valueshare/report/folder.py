@@ -119,12 +119,12 @@ def filled_whole(target: Path) -> Iterator[Path]:
     It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
     for it. A target that cannot be written to, or has no room, is refused by name.
     """
-    made: list[Path] = []
+    new_parents: list[Path] = []
     staging: Path | None = None
     with ExitStack() as stack:
         try:
             with named_in_errors(target):
-                made = make_parents(target)
+                new_parents = make_parents(target)
                 remove_leftovers(target)
                 place = target / "report" if target.is_dir() else target
                 remove_leftovers_beside(place)
@@ -138,7 +138,7 @@ def filled_whole(target: Path) -> Iterator[Path]:
         except BaseException:
             if staging is not None:
                 shutil.rmtree(staging, ignore_errors=True)
-            remove_empty(made)
+            remove_empty(new_parents)
             raise
 
 

@@ -21,7 +21,10 @@ def one_per_kind(notes: Iterable[str], who: Sequence[Variant]) -> list[str]:
         name = next((name for name in labels if _is_of(note, name)), None)
         text = note if name is None else note[len(name) :]
         kinds.setdefault(text, {})["" if name is None else labels[name]] = note
-    return [next(iter(own.values())) if len(own) == 1 else _of_all(list(own), text) for text, own in kinds.items()]
+    return [
+        next(iter(by_label.values())) if len(by_label) == 1 else _of_all(list(by_label), text)
+        for text, by_label in kinds.items()
+    ]
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:

@@ -20,14 +20,14 @@ EVALUATION = (
 
 def numbers(data: ReportData, chosen: Sequence[HeldOutChoice]) -> dict[str, Any]:
     """What a report has of them: means by k, maps of two swept settings, gains against the number of actions."""
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     if len(data.envs) == 1 and len(data.ks) > 2:
-        found["by_k"] = {name: _rows(data.by_k(name).table) for name in METRICS if data.has(name)}
+        tables["by_k"] = {name: _rows(data.by_k(name).table) for name in METRICS if data.has(name)}
     if chosen:
-        found["swept_settings"] = [_choice(one) for one in chosen]
+        tables["swept_settings"] = [_choice(one) for one in chosen]
     if action_sets.has_action_sets(data):
-        found["action_sets"] = _rows(action_sets.gains_of(data).table)
-    return found
+        tables["action_sets"] = _rows(action_sets.gains_of(data).table)
+    return tables
 
 
 def evaluations(table: pl.DataFrame) -> pl.DataFrame:

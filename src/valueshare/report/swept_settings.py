@@ -54,29 +54,29 @@ class HeldOutChoice(NamedTuple):
 
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
-    found = [
-        _grid(data, own["env"][0], algorithm, own)
-        for own in _with_base(data).partition_by("env")
-        for algorithm in own["base"].unique().sort()
+    grids = [
+        _grid(data, env_rows["env"][0], algorithm, env_rows)
+        for env_rows in _with_base(data).partition_by("env")
+        for algorithm in env_rows["base"].unique().sort()
     ]
-    return sorted((grid for grid in found if grid is not None), key=lambda grid: (grid.env, grid.algorithm))
+    return sorted((grid for grid in grids if grid is not None), key=lambda grid: (grid.env, grid.algorithm))
 
 
 def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Grid | None:
-    own = rows.filter(pl.col("base") == algorithm)
-    if algorithm != plain_of(algorithm) and not (own["k"] == 0).any():  # the same without the layer is its k = 0
-        own = pl.concat([rows.filter((pl.col("base") == plain_of(algorithm)) & (pl.col("k") == 0)), own])
-    known = {name: pl.col(name).cast(pl.Float64) for name in ("k", *AGENT_SETTINGS) if name in own.columns}
-    counts = own.select(value.filter(value.is_finite()).n_unique() for value in known.values()).row(0)
+    kept = rows.filter(pl.col("base") == algorithm)
+    if algorithm != plain_of(algorithm) and not (kept["k"] == 0).any():  # the same without the layer is its k = 0
+        kept = pl.concat([rows.filter((pl.col("base") == plain_of(algorithm)) & (pl.col("k") == 0)), kept])
+    known = {name: pl.col(name).cast(pl.Float64) for name in ("k", *AGENT_SETTINGS) if name in kept.columns}
+    counts = kept.select(value.filter(value.is_finite()).n_unique() for value in known.values()).row(0)
     swept = [name for name, count in zip(known, counts, strict=True) if count > 1]
-    if len(swept) != 2 or max(counts) > MOST_VALUES or own["optimizer"].drop_nulls().n_unique() > 1:
+    if len(swept) != 2 or max(counts) > MOST_VALUES or kept["optimizer"].drop_nulls().n_unique() > 1:
         return None
-    own = own.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
+    kept = kept.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
     column, scored = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
-    identity = [name for name in RUN if name in own.columns]
-    scored, wanted = scored.with_columns(k="k_number"), own.select(identity).unique()
-    found = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
-    values = with_divergence(run_auc(at_shared_steps(found), column).table, found)
+    identity = [name for name in RUN if name in kept.columns]
+    scored, wanted = scored.with_columns(k="k_number"), kept.select(identity).unique()
+    evaluations = scored.join(wanted, on=identity, how="semi", nulls_equal=True)
+    values = with_divergence(run_auc(at_shared_steps(evaluations), column).table, evaluations)
     runs = values.select(*(pl.col(name).cast(pl.Float64) for name in swept), "seed", "diverged", score=column)
     return Grid(env, algorithm, (swept[0], swept[1]), runs.sort(*swept, "seed"), data.auc_name)
 
@@ -85,11 +85,11 @@ def rows_at_best_setting(data: ReportData) -> tuple[pl.DataFrame, tuple[str, ...
     """The runs of a report, of each grid only those at the best second setting of each first one; and notes."""
     rows, notes = _with_base(data), list[str]()
     for grid in find_grids(data):
-        own = (pl.col("env") == grid.env) & pl.col("base").is_in([grid.algorithm, plain_of(grid.algorithm)])
-        kept = rows.filter(own).join(best_settings(grid.runs, *grid.settings), on=grid.settings, how="semi")
+        in_grid = (pl.col("env") == grid.env) & pl.col("base").is_in([grid.algorithm, plain_of(grid.algorithm)])
+        kept = rows.filter(in_grid).join(best_settings(grid.runs, *grid.settings), on=grid.settings, how="semi")
         if grid.settings[0] == "k":  # one learner for each k again: it needs no setting in its name
             kept = kept.with_columns(algorithm="base")
-        rows = pl.concat([rows.filter(~own), kept])
+        rows = pl.concat([rows.filter(~in_grid), kept])
         first, second = grid.names
         notes.append(f"curves of {grid.title} are those of each {first} at its best {second} over all seeds")
     return rows.with_columns(k="shared_k").drop("base", "shared_k"), tuple(notes)

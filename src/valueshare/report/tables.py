@@ -34,11 +34,11 @@ class ScoreTable(NamedTuple):
     def best(self, row: int) -> set[int]:
         """The columns that are bold in a row: the highest, quantile networks among themselves; all of equals."""
         first = self.first_quantile
-        found = set[int]()
+        bold = set[int]()
         for columns in (range(first), range(first, len(self.variants))):
             known = {column: score for column in columns if (score := self.scores[row][column]) is not None}
-            found |= {column for column, score in known.items() if score == max(known.values())}
-        return found
+            bold |= {column for column, score in known.items() if score == max(known.values())}
+        return bold
 
     @property
     def first_quantile(self) -> int:
@@ -120,22 +120,22 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
     Returns `game, algorithm, seeds, score, published, percent, human_normalized, published_human_normalized`, percent =
     100 (score - published) / |published|. What the paper did not run has nulls.
     """
-    own = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
-    if own.is_empty():
+    atari_means = means.filter(pl.col("env").map_elements(has_human_score, return_dtype=pl.Boolean))
+    if atari_means.is_empty():
         raise InvalidInput("there is no Atari game in the table: nothing was published of the rest")
-    named = own.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))
+    named = atari_means.with_columns(game=pl.col("env").map_elements(game_name, return_dtype=pl.String))
     scores = published().rename({"score": "published"})
     named = named.join(scores, on=["game", *VARIANT], how="left", maintain_order="left")
     normal = human_normalized(named)
     theirs = human_normalized(named.drop("env"), "published")["human_normalized"]
-    labels = {(v.algorithm, v.k): v.look.label for v in find_variants(own, n)}
+    labels = {(v.algorithm, v.k): v.look.label for v in find_variants(atari_means, n)}
     order = {label: index for index, label in enumerate(labels.values())}
     size = pl.when(pl.col("published") != 0).then(pl.col("published").abs())
     return (
         normal.with_columns(
             published_human_normalized=theirs,
             percent=100 * (pl.col("score") - pl.col("published")) / size,
-            algorithm=pl.Series([labels[who] for who in own.select(VARIANT).iter_rows()]),
+            algorithm=pl.Series([labels[who] for who in atari_means.select(VARIANT).iter_rows()]),
         )
         .select(
             *("game", "algorithm", "seeds", "score", "published", "percent"),

@@ -87,9 +87,9 @@ def headlines(result: TabularResult) -> list[str]:
     regimes = increases["regime"].unique().sort()
     regime = regimes[min(1, len(regimes) - 1)]
     lines = []
-    for (reward,), own in increases.filter(pl.col("regime") == regime).group_by("step_reward", maintain_order=True):
-        start, plain = f"{_per_step(reward)}{regime:,} timesteps: ", min(own["k"])
-        others = own.filter(K_IS_N).sort("actions") if several else own.filter(pl.col("k") != plain)
+    for (reward,), rows in increases.filter(pl.col("regime") == regime).group_by("step_reward", maintain_order=True):
+        start, plain = f"{_per_step(reward)}{regime:,} timesteps: ", min(rows["k"])
+        others = rows.filter(K_IS_N).sort("actions") if several else rows.filter(pl.col("k") != plain)
         if others.is_empty():
             continue
         if several:
@@ -137,8 +137,11 @@ def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
     lines = ((Look("k = 1", ORANGE), pl.col("k") == 1), (Look("k = n", RED), K_IS_N))
     rows = [
         [
-            Panel(f"{_per_step(reward)}{regime:,} timesteps", [Line(look, own.filter(which)) for look, which in lines])
-            for (regime,), own in of_reward.group_by("regime", maintain_order=True)
+            Panel(
+                f"{_per_step(reward)}{regime:,} timesteps",
+                [Line(look, of_regime.filter(which)) for look, which in lines],
+            )
+            for (regime,), of_regime in of_reward.group_by("regime", maintain_order=True)
         ]
         for (reward,), of_reward in table.group_by("step_reward", maintain_order=True)
     ]

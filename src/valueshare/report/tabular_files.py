@@ -49,27 +49,27 @@ def write_records(runs: pl.DataFrame, folder: Path, seconds: float, *, command: 
 
 def find_tabular(paths: Sequence[Path]) -> list[StoredStudy]:
     """The tabular study, or all shards of one, in these folders; none where they are something else."""
-    found = [each for path in paths for each in _stored_in(path)]
+    studies = [each for path in paths for each in _stored_in(path)]
     others = [path for path in paths if not _stored_in(path)]
-    whole = [each for each in found if each.shard is None]
+    whole = [each for each in studies if each.shard is None]
     if whole and len(paths) > 1:
         raise InvalidInput(f"{whole[0].folder} is a tabular study: report it alone")
-    if found and others:
+    if studies and others:
         raise InvalidInput(
-            f"{found[0].folder} is a shard of a tabular study and {others[0]} is not: report the shards alone"
+            f"{studies[0].folder} is a shard of a tabular study and {others[0]} is not: report the shards alone"
         )
-    return sorted(found, key=lambda each: each.shard.number if each.shard else 0)
+    return sorted(studies, key=lambda each: each.shard.number if each.shard else 0)
 
 
 def _stored_in(path: Path) -> list[StoredStudy]:
-    found = []
+    studies = []
     for folder in (path, *sorted(path.glob("shard-*-of-*"))):
         values = read_config(folder, skip_damaged=True) or {}
         if values.get("kind") == KIND and (folder == path or "shard" in values):
             with _damage_named(folder, "shard" in values):
                 config = checked(values, TabularConfig)
-            found.append(StoredStudy(folder, parse_shard(config.shard) if config.shard else None, config.studies))
-    return found
+            studies.append(StoredStudy(folder, parse_shard(config.shard) if config.shard else None, config.studies))
+    return studies
 
 
 def stored_result(

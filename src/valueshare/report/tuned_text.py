@@ -59,45 +59,45 @@ def end_of_grid(best: float | None, tried: pl.Series) -> str | None:
     return {values[0]: "smallest", values[-1]: "largest"}.get(best) if len(values) > 2 else None
 
 
-def _pair(found: HeldOutChoice) -> list[str]:
+def _pair(choice: HeldOutChoice) -> list[str]:
     """Whether some k above the smallest is better, where the same seeds choose and do not score."""
-    pair, second = found.pair, found.grid.names[1]
+    pair, second = choice.pair, choice.grid.names[1]
     if pair is None or pair.difference[0] is None:
         return []
     difference = Interval(*pair.difference)
-    plain = plain_number(found.table["k"][0])
+    plain = plain_number(choice.table["k"][0])
     words = {1: "scores higher than", -1: "scores lower than", 0: "shows no clear difference from"}
     chosen = [f"k = {plain_number(k)} with {plain_number(value)}" for k, value in dict.fromkeys(pair.choices)]
     who = f"both halves chose {chosen[0]}" if len(chosen) == 1 else f"the halves chose {' and '.join(chosen)}"
     text = (
         f"k > {plain}, chosen with its {second} on half of the seeds and scored on the other half, "
         f"{words[difference.clear_of(0.0)]} k = {plain} at its own best {second}: a difference of the mean "
-        f"{found.grid.score} of {written(difference)} ({who})."
+        f"{choice.grid.score} of {written(difference)} ({who})."
     )
     return [text]
 
 
-def _by_k(found: HeldOutChoice) -> list[str]:
+def _by_k(choice: HeldOutChoice) -> list[str]:
     """k = 1, 2 and 4 score higher than k = 0, each at its own best step size."""
-    plain, *others = found.table.to_dicts()
+    plain, *others = choice.table.to_dicts()
     words = {1: "higher", -1: "lower", 0: "no clear difference"}
-    sides = _sides(found, others, DIFFERENCE)
+    sides = _sides(choice, others, DIFFERENCE)
     parts = [f"{word}: {sides[side]}" for side, word in words.items() if side in sides]
     score = Interval.of(plain, MEAN)
     if score is None or not parts:
         return []
-    start = f"Each k at its own best {found.grid.names[1]}, against k = {plain_number(plain['k'])} "
-    return [f"{start}({found.grid.score} {written(score, sign=False)}): {'; '.join(parts)}."]
+    start = f"Each k at its own best {choice.grid.names[1]}, against k = {plain_number(plain['k'])} "
+    return [f"{start}({choice.grid.score} {written(score, sign=False)}): {'; '.join(parts)}."]
 
 
-def _how_to_choose(found: HeldOutChoice) -> str:
+def _how_to_choose(choice: HeldOutChoice) -> str:
     """One sentence: the best pair, what does as well, and how the second setting goes with the first."""
-    (first, second), (name, _) = found.grid.names, found.grid.settings
-    best, table = _best_row(found), found.table.drop_nulls("best").to_dicts()
-    text = f"To choose both: {_best_combination(found)}"
+    (first, second), (name, _) = choice.grid.names, choice.grid.settings
+    best, table = _best_row(choice), choice.table.drop_nulls("best").to_dicts()
+    text = f"To choose both: {_best_combination(choice)}"
     if best["mean"] is None and any(row["mean"] is not None for row in table):
         text += f", but no {second} with seeds in both halves"
-    sides = _sides(found, [row for row in table if row[name] != best[name]], FROM_BEST)
+    sides = _sides(choice, [row for row in table if row[name] != best[name]], FROM_BEST)
     for side, words in {0: "no clear difference from it", 1: "higher than it on the other halves"}.items():
         if side in sides:
             text += f"; {words}, each at its own best {second}: {sides[side]}"
@@ -133,10 +133,10 @@ def _direction(values: Sequence[float]) -> int:
     return -1 if trend <= -TREND and values[-1] < values[0] else 0
 
 
-def _at_plain(found: HeldOutChoice) -> list[str]:
-    """The loss of the best k without a step size of its own."""
-    (first, second), (name, _) = found.grid.names, found.grid.settings
-    best, plain = _best_row(found), found.table.row(0, named=True)
+def _at_plain(choice: HeldOutChoice) -> list[str]:
+    """The score of the best k at the step size that was chosen for the smallest k."""
+    (first, second), (name, _) = choice.grid.names, choice.grid.settings
+    best, plain = _best_row(choice), choice.table.row(0, named=True)
     if best["mean_at_plain"] is None or best[name] == plain[name]:
         return []
     where = f"At the {second} chosen for {first} = {plain_number(plain[name])}, {first} = {plain_number(best[name])}"
@@ -145,23 +145,23 @@ def _at_plain(found: HeldOutChoice) -> list[str]:
     return [f"{where} scores {number(best['mean_at_plain'])} instead of {number(best['mean'])}."]
 
 
-def _agreement(found: HeldOutChoice) -> list[str]:
-    chosen = found.table.drop_nulls("first_half_choice")
+def _agreement(choice: HeldOutChoice) -> list[str]:
+    chosen = choice.table.drop_nulls("first_half_choice")
     same = (chosen["first_half_choice"] == chosen["second_half_choice"]).sum()
-    first, second = found.grid.names
+    first, second = choice.grid.names
     text = f"The halves of the seeds chose the same {second} for {same} of {chosen.height} values of {first}."
     return [text] if chosen.height else []
 
 
-def _edges(found: HeldOutChoice) -> list[str]:
+def _edges(choice: HeldOutChoice) -> list[str]:
     """A warning where a best value is the first or last that was tried: a better one may lie beyond."""
-    (first, second), name = found.grid.settings, found.grid.names[1]
+    (first, second), name = choice.grid.settings, choice.grid.names[1]
     ends: dict[str | None, list[float]] = {}
-    for value, best in found.table.select(first, "best").iter_rows():
-        tried = found.grid.runs.filter(pl.col(first) == value)[second]
+    for value, best in choice.table.select(first, "best").iter_rows():
+        tried = choice.grid.runs.filter(pl.col(first) == value)[second]
         ends.setdefault(end_of_grid(best, tried), []).append(value)
     return [
-        f"The best {name} of {_listed(found, ends[word])} is the {word} that was tried: search beyond it."
+        f"The best {name} of {_listed(choice, ends[word])} is the {word} that was tried: search beyond it."
         for word in ("smallest", "largest")
         if word in ends
     ]
@@ -177,29 +177,29 @@ def rank_correlation(values: Sequence[float]) -> float:
     return sum(signs) / unequal if unequal else 0.0
 
 
-def _best_row(found: HeldOutChoice) -> dict[str, Any]:
+def _best_row(choice: HeldOutChoice) -> dict[str, Any]:
     """The value of the first setting with the highest mean over all seeds, at its best value of the second."""
-    return max(found.table.drop_nulls("best").to_dicts(), key=lambda row: row["mean_at_best"])
+    return max(choice.table.drop_nulls("best").to_dicts(), key=lambda row: row["mean_at_best"])
 
 
-def _best_combination(found: HeldOutChoice) -> str:
-    (first, second), best = found.grid.names, _best_row(found)
-    values = plain_number(best[found.grid.settings[0]]), plain_number(best["best"])
+def _best_combination(choice: HeldOutChoice) -> str:
+    (first, second), best = choice.grid.names, _best_row(choice)
+    values = plain_number(best[choice.grid.settings[0]]), plain_number(best["best"])
     return f"{first} = {values[0]} with {second} {values[1]} has the highest mean over all seeds"
 
 
-def _sides(found: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[int, str]:
+def _sides(choice: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[int, str]:
     """The first settings by whether the interval of these names lies above 0 (1), below it (-1), or holds it (0)."""
     sides: dict[int, list[float]] = {}
     for row in rows:
         if (difference := Interval.of(row, names)) is not None:
-            sides.setdefault(difference.clear_of(0.0), []).append(row[found.grid.settings[0]])
-    return {side: _listed(found, values) for side, values in sides.items()}
+            sides.setdefault(difference.clear_of(0.0), []).append(row[choice.grid.settings[0]])
+    return {side: _listed(choice, values) for side, values in sides.items()}
 
 
-def _listed(found: HeldOutChoice, values: Sequence[float]) -> str:
+def _listed(choice: HeldOutChoice, values: Sequence[float]) -> str:
     """k = 1, 2 and 8 to 64: values of the first setting, those next to each other in the grid as a range."""
-    tried, runs = found.table[found.grid.settings[0]].to_list(), list[list[float]]()
+    tried, runs = choice.table[choice.grid.settings[0]].to_list(), list[list[float]]()
     for value in values:
         if runs and tried.index(value) == tried.index(runs[-1][-1]) + 1:
             runs[-1].append(value)
@@ -211,4 +211,4 @@ def _listed(found: HeldOutChoice, values: Sequence[float]) -> str:
         for run in runs
         for text in ([f"{names[run[0]]} to {names[run[-1]]}"] if len(run) > 2 else [names[value] for value in run])
     ]
-    return f"{found.grid.names[0]} = " + " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)
+    return f"{choice.grid.names[0]} = " + " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)

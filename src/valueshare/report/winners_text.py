@@ -17,8 +17,8 @@ READING = (
 def winner_lines(winners: pl.DataFrame, metric: str) -> list[str]:
     """A table per environment, and the choice of all seeds below it."""
     lines = []
-    for (env,), own in winners.group_by("env", maintain_order=True):
-        rows = own.to_dicts()
+    for (env,), env_winners in winners.group_by("env", maintain_order=True):
+        rows = env_winners.to_dicts()
         first = rows[0]
         size = f"{how_many(first['settings'], 'setting')}, {how_many(first['seeds'], 'seed')}"
         lines += [f"{env}: {SCORES[metric]}; {size}", *aligned([HEADS, *map(_cells, rows)])]

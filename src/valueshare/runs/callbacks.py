@@ -66,24 +66,26 @@ def call_all(callbacks: Sequence[Callback], records: pl.DataFrame, run: object) 
             raise callback_failed(callback.name, error) from error
 
 
-def _resolved(given: str | Function | Callback) -> Callback:
-    if isinstance(given, Callback):
-        return given
-    if not isinstance(given, str):
-        if not callable(given):
-            raise InvalidInput(f"callback = {given!r}: give a function of (records, run), or a name like my_module:log")
-        return Callback(getattr(given, "__qualname__", type(given).__name__), given, is_stored=False)
-    _check_name(given)
+def _resolved(callback: str | Function | Callback) -> Callback:
+    if isinstance(callback, Callback):
+        return callback
+    if not isinstance(callback, str):
+        if not callable(callback):
+            raise InvalidInput(
+                f"callback = {callback!r}: give a function of (records, run), or a name like my_module:log"
+            )
+        return Callback(getattr(callback, "__qualname__", type(callback).__name__), callback, is_stored=False)
+    _check_name(callback)
     try:
-        function = pkgutil.resolve_name(given)
+        function = pkgutil.resolve_name(callback)
     except (Exception, SystemExit) as error:
         raise InvalidInput(
-            f"callback = {given!r}: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
+            f"callback = {callback!r}: it cannot be imported ({type(error).__name__}: {first_line(error)}); put its "
             "module on PYTHONPATH"
         ) from error
     if not callable(function):
-        raise InvalidInput(f"callback = {given!r} is not a function: name a function of (records, run)")
-    return Callback(given, function, is_stored=True)
+        raise InvalidInput(f"callback = {callback!r} is not a function: name a function of (records, run)")
+    return Callback(callback, function, is_stored=True)
 
 
 def _check_name(name: object) -> None:

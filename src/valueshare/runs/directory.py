@@ -56,7 +56,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
     try:
         _check_target(target, config, overwrite)
         target = target.resolve()  # a link to a folder stays a link
-        made = make_parents(target)
+        new_parents = make_parents(target)
     except OSError as error:
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
     with ExitStack() as stack:
@@ -64,7 +64,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
             remove_leftovers(target)
             staging = stack.enter_context(staging_folder(target))
         except OSError as error:
-            remove_empty(made)
+            remove_empty(new_parents)
             raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
         try:
             staging.chmod(0o755)
@@ -77,9 +77,9 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
                 _move(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
-            remove_empty(made)
+            remove_empty(new_parents)
             raise
-    for folder in (target.parent, *(parent.parent for parent in made)):
+    for folder in (target.parent, *(parent.parent for parent in new_parents)):
         sync_directory(folder)
 
 

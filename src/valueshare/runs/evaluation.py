@@ -105,8 +105,8 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
         counted("threads", options.threads)
     device = _device(plan, options.device)
     announce_imports(chosen["env"])
-    own = [_OwnPopulation.of(spec, chosen, options, device) for spec in plan.populations.values()]
-    playing = [one for one in own if one is not None]
+    groups = [_ChosenAgents.of(spec, chosen, options, device) for spec in plan.populations.values()]
+    playing = [one for one in groups if one is not None]
     for one in playing:  # refused before anything is played
         _read_newest(folder, one, lambda file: file)
     tables, done = [], 0
@@ -126,7 +126,7 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
 
 
 @dataclass(frozen=True)
-class _OwnPopulation:
+class _ChosenAgents:
     """The chosen agents of one population."""
 
     name: str
@@ -136,7 +136,7 @@ class _OwnPopulation:
     @classmethod
     def of(
         cls, spec: PopulationSpec, chosen: pl.DataFrame, options: EvaluationOptions, device: torch.device
-    ) -> "_OwnPopulation | None":
+    ) -> "_ChosenAgents | None":
         rows = spec.agents.with_row_index("row").join(chosen, on="agent", how="semi", maintain_order="left")
         if rows.is_empty():
             return None
@@ -149,7 +149,7 @@ class _OwnPopulation:
                 "episode_limit=N)"
             )
         population = make_population(agents, settings, specs, device, options.network)
-        # Streams of their own: exploration and quantiles are not those of the evaluations while training.
+        # Separate random streams: exploration and quantiles are not those of the evaluations while training.
         names = ("evaluation", "evaluation_action", "evaluation_quantiles")
         keys = {name: stream_keys(population.seeds, f"after-training/{name}", device) for name in names}
         return cls(spec.name, rows["row"].to_list(), replace(population, keys=population.keys._replace(**keys)))
@@ -170,29 +170,29 @@ def _settings(settings: TrainingSettings, options: EvaluationOptions) -> Trainin
     )
 
 
-def _read_newest(folder: Path, own: _OwnPopulation, read: Callable[[Path], T]) -> T:
-    return read_newest(folder, own.name, own.population.agents["agent"][0], read)
+def _read_newest(folder: Path, chosen: _ChosenAgents, read: Callable[[Path], T]) -> T:
+    return read_newest(folder, chosen.name, chosen.population.agents["agent"][0], read)
 
 
-def _trained_state(own: _OwnPopulation, file: Path) -> tuple[State, int]:
+def _trained_state(chosen: _ChosenAgents, file: Path) -> tuple[State, int]:
     """The state of the chosen agents with the weights in a file, and its step."""
-    state = initial_state(own.population)
+    state = initial_state(chosen.population)
     tensors = {**state.online.parameters, **state.online.buffers}
-    found, step = stored_weights(file, own.rows)
-    if found.keys() != tensors.keys() or any(found[name].shape != one.shape for name, one in tensors.items()):
+    stored, step = stored_weights(file, chosen.rows)
+    if stored.keys() != tensors.keys() or any(stored[name].shape != one.shape for name, one in tensors.items()):
         raise InvalidInput(f"the weights in {file.name} are of another network than the one given")
     for name, tensor in tensors.items():
-        tensor.copy_(found[name])
+        tensor.copy_(stored[name])
     return state, step
 
 
 def _played(
-    folder: Path, own: _OwnPopulation, seeds: range, threads: int | None, on_step: Callable[[int], object]
+    folder: Path, chosen: _ChosenAgents, seeds: range, threads: int | None, on_step: Callable[[int], object]
 ) -> pl.DataFrame:
-    population = own.population
+    population = chosen.population
     with ExitStack() as stack:
         stack.enter_context(on_device(population.device, tf32=population.settings.tf32))
-        state, step = _read_newest(folder, own, partial(_trained_state, own))
+        state, step = _read_newest(folder, chosen, partial(_trained_state, chosen))
         environments = evaluation_environments(population, threads)
         stack.callback(environments.close)
         limit = environments.spec.episode_limit

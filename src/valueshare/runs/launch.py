@@ -73,6 +73,6 @@ def _without_old_ends(plan: Plan, records: pl.DataFrame) -> pl.DataFrame:
     """Records without the last evaluation of a run that was extended since, where the longer run has none."""
     for spec in plan.populations.values():
         ends = [step for step in spec.extended_from if step % spec.settings.eval_interval]
-        own = pl.col("agent").is_in(spec.agents["agent"].to_list())
-        records = records.filter(~(own & pl.col("step").is_in(ends)))
+        of_population = pl.col("agent").is_in(spec.agents["agent"].to_list())
+        records = records.filter(~(of_population & pl.col("step").is_in(ends)))
     return records

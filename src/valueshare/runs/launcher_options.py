@@ -81,10 +81,10 @@ class LauncherOptions:
 
 def parse_shard(text: str) -> Shard:
     """2/8 -> the second of eight."""
-    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*([0-9]{1,9})\s*", text)
+    if match is None:
         raise InvalidInput(f"shard = {text!r}: write its number and how many there are, like 2/8")
-    number, of = int(found[1]), int(found[2])
+    number, of = int(match[1]), int(match[2])
     if not 1 <= of <= _MOST_SHARDS:
         raise InvalidInput(f"shard = {text!r}: write between 1 and {_MOST_SHARDS:,} shards")
     if not 1 <= number <= of:

@@ -54,8 +54,8 @@ def make_plan(
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
-    given: list[Coefficient] = listed(k)
-    coefficients: list[Coefficient] = ["n" if is_n(one) else one for one in given]
+    k_values: list[Coefficient] = listed(k)
+    coefficients: list[Coefficient] = ["n" if is_n(one) else one for one in k_values]
     settings |= {name: listed(settings[name]) for name in PER_AGENT if name in settings}
     _check_is_read(algorithms, coefficients, settings)
     network_name = None if network is None else _factory_name(network)
@@ -102,7 +102,7 @@ def make_plan(
 
 
 def _environment(
-    env: str, algorithms: Sequence[str], backend: Backend | None, given: dict[str, Any]
+    env: str, algorithms: Sequence[str], backend: Backend | None, overrides: dict[str, Any]
 ) -> tuple[Preset, EnvironmentSpec]:
     """The preset of an environment, overridden by the given settings, and its spec.
 
@@ -110,12 +110,12 @@ def _environment(
     """
     env_spec = environment_spec(env, backend)
     name = env_spec.name if env_spec.backend == "ale" else env
-    preset = overridden(preset_for(name, algorithms), given)
+    preset = overridden(preset_for(name, algorithms), overrides)
     if env_spec.backend == "ale":
         protocol = atari_protocol(preset.settings.atari_protocol)
-        if given.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
+        if overrides.get("clip_rewards", protocol.clip_rewards) != protocol.clip_rewards:
             raise InvalidInput(
-                f"clip_rewards = {given['clip_rewards']}: whether training rewards are signs is "
+                f"clip_rewards = {overrides['clip_rewards']}: whether training rewards are signs is "
                 f"the protocol's, {protocol.name}: leave it out"
             )
         settings = replace(preset.settings, atari_protocol=protocol.name, clip_rewards=protocol.clip_rewards)
@@ -179,10 +179,10 @@ def in_full(plan: Plan) -> list[str]:
     """
     options = {env: _options(plan, env) for env in plan.settings}
     first = next(iter(options.values()))
-    shared = [option for option in first if all(option in own for own in options.values())]
+    shared = [option for option in first if all(option in env_options for env_options in options.values())]
     blocks = {tuple(shared): list(options)}
-    for env, own in options.items():
-        blocks.setdefault(tuple(option for option in own if option not in shared), []).append(env)
+    for env, env_options in options.items():
+        blocks.setdefault(tuple(option for option in env_options if option not in shared), []).append(env)
     lines = described(plan)
     for block, envs in blocks.items():
         if block:
@@ -260,9 +260,9 @@ def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
     return [resolve_k(one, actions) for one in k if one != "n" or actions not in k]
 
 
-def _combinations(preset: Preset, given: dict[str, Any]) -> list[AgentSettings]:
-    names = [name for name in PER_AGENT if name in given]
-    values = [given[name] for name in names]
+def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSettings]:
+    names = [name for name in PER_AGENT if name in settings]
+    values = [settings[name] for name in names]
     for name, several in zip(names, values, strict=True):
         if not several:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
@@ -279,9 +279,9 @@ def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")
 
 
-def _names(kind: str, given: str | Sequence[str]) -> list[str]:
+def _names(kind: str, value: str | Sequence[str]) -> list[str]:
     """One name or several, as a list."""
-    names: list[Any] = listed(given)
+    names: list[Any] = listed(value)
     if not names:
         raise InvalidInput(f"no {kind} is given: write at least one name")
     for name in names:
@@ -292,9 +292,9 @@ def _names(kind: str, given: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], given: dict[str, Any]) -> None:
+def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings: dict[str, Any]) -> None:
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
-    values = given | {"k": [one for one in k if one != 0]}
+    values = settings | {"k": [one for one in k if one != 0]}
     for name, readers in _readers().items():
         shown = ", ".join(f"{one}" for one in listed(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):

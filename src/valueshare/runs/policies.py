@@ -57,10 +57,10 @@ def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
 
 def read_newest(folder: Path, population: str, agent: int, read: Callable[[Path], T]) -> T:
     """The result of `read` for the newest state file of an agent's population, which may be training."""
-    found = read_newest_state(CheckpointPaths(folder, population), read)
-    if found is None:
+    result = read_newest_state(CheckpointPaths(folder, population), read)
+    if result is None:
         raise InvalidInput(f"agent {agent} has no finished phase yet: resume {folder} first")
-    return found
+    return result
 
 
 def stored_weights(file: Path, rows: Sequence[int]) -> tuple[dict[str, Tensor], int]:

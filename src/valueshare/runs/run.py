@@ -80,17 +80,17 @@ class Run:
         k = "n" is the number of actions of the environment.
         The best of many agents is partly luck: its score in new episodes will be lower.
         """
-        found = self.agents.join(self.records.drop_nulls("score"), on="agent", how="semi", maintain_order="left")
-        if found.is_empty():
+        candidates = self.agents.join(self.records.drop_nulls("score"), on="agent", how="semi", maintain_order="left")
+        if candidates.is_empty():
             raise InvalidInput("no agent of this run has a score yet: resume it first")
-        envs = found["env"].unique(maintain_order=True).to_list()
+        envs = candidates["env"].unique(maintain_order=True).to_list()
         if env is None and len(envs) > 1:
             raise InvalidInput(f"scores of several environments do not compare: give env, {' or '.join(envs)}")
-        found = _only(found, "env", envs[0] if env is None else env)
-        k = self._actions(found["env"][0]) if is_n(k) else k
-        for column, value in _algorithm_and_k(found, algorithm, k).items():
-            found = found if value is None else _only(found, column, value)
-        scored = self.records.join(found, on="agent", how="semi")
+        candidates = _only(candidates, "env", envs[0] if env is None else env)
+        k = self._actions(candidates["env"][0]) if is_n(k) else k
+        for column, value in _algorithm_and_k(candidates, algorithm, k).items():
+            candidates = candidates if value is None else _only(candidates, column, value)
+        scored = self.records.join(candidates, on="agent", how="semi")
         return self.agent(by_last_score(scored)["agent"][0], network=network)
 
     def best_settings(self, metric: Metric = "auc") -> pl.DataFrame:

@@ -191,7 +191,9 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
     The caller holds the folder's lock. The first write makes the run an unfinished one, which can be resumed: a kill
     between the writes loses the entry in `provenance.json` alone.
     """
-    steps = {env: {"from": plan.extended_from[env][-1], "to": own.steps} for env, own in plan.settings.items()}
+    steps = {
+        env: {"from": plan.extended_from[env][-1], "to": settings.steps} for env, settings in plan.settings.items()
+    }
     remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
     write_json(folder / CONFIG, config(plan))
     sync_progress(folder, plan)

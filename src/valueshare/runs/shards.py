@@ -22,14 +22,14 @@ STEP_OVERHEAD_AGENTS = 8
 
 
 def shard_plan(plan: Plan, shard: Shard | None) -> Plan:
-    """The agents of one shard as a plan of their own; they keep their numbers in the whole table.
+    """The agents of one shard as a separate plan; they keep their numbers in the whole table.
 
     Agents stand in the order of their populations, each as long as its steps. The line is divided into equal lengths,
     so shards take equally long and few populations are split. An agent belongs to the one shard that holds its middle.
     """
-    own = shard_plans([plan], shard)[0]
-    assert own is not None  # a shard without agents is refused
-    return own
+    selected = shard_plans([plan], shard)[0]
+    assert selected is not None  # a shard without agents is refused
+    return selected
 
 
 def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]:
@@ -44,17 +44,19 @@ def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]
         agents = how_many(total, "agent")
         raise InvalidInput(f"shard = {shard}: the table has {agents}; write at most so many shards")
     specs = [list(plan.populations.values()) for plan in plans]
-    numbers = [[spec.agents["agent"].to_numpy() for spec in own] for own in specs]
-    lengths = np.concatenate([np.full(spec.agents.height, float(spec.settings.steps)) for own in specs for spec in own])
+    numbers = [[spec.agents["agent"].to_numpy() for spec in plan_specs] for plan_specs in specs]
+    lengths = np.concatenate(
+        [np.full(spec.agents.height, float(spec.settings.steps)) for plan_specs in specs for spec in plan_specs]
+    )
     middles = np.cumsum(lengths) - lengths / 2
     shards = np.minimum(np.floor(middles / lengths.sum() * shard.of), shard.of - 1)
-    is_own = shards == shard.number - 1
-    if not is_own.any():
+    in_shard = shards == shard.number - 1
+    if not in_shard.any():
         raise InvalidInput(f"shard = {shard}: it has no agents; write fewer shards")
     ends = np.cumsum([plan.agents.height for plan in plans])[:-1]
     return [
-        _only(plan, np.concatenate(rows)[own].tolist(), shard, max(map(len, rows)))
-        for plan, rows, own in zip(plans, numbers, np.split(is_own, ends), strict=True)
+        _only(plan, np.concatenate(rows)[mask].tolist(), shard, max(map(len, rows)))
+        for plan, rows, mask in zip(plans, numbers, np.split(in_shard, ends), strict=True)
     ]
 
 
@@ -88,8 +90,8 @@ def balanced(plan: Plan, workers: int) -> Plan:
     limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in whole.items()} for finer in (1, 2, 3, 4)]
     limits.append({name: _ceil(spec.agents.height, workers) for name, spec in whole.items()})
 
-    def wall_time(made: Plan) -> float:
-        lengths = {name: length(spec) for name, spec in made.populations.items()}
+    def wall_time(candidate: Plan) -> float:
+        lengths = {name: length(spec) for name, spec in candidate.populations.items()}
         return end_times([lengths[name] for name in longest_first(lengths)], workers)[-1]
 
     return min((plan, *(split(plan, limit) for limit in limits)), key=wall_time)

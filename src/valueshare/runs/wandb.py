@@ -37,9 +37,9 @@ class WandbLog:
     def __init__(self, folder: Path, plan: Plan, records: pl.DataFrame, say: Callable[[str], object]) -> None:
         library, settings = require_wandb(), config(plan)
         project = os.environ.get("WANDB_PROJECT") or PROJECT
-        own = {"project": project, "name": folder.name, "id": run_id(folder, settings), "resume": "allow"}
+        run_options = {"project": project, "name": folder.name, "id": run_id(folder, settings), "resume": "allow"}
         try:
-            self._run: Any = library.init(config=settings, **own)
+            self._run: Any = library.init(config=settings, **run_options)
             # Populations run one after the other, so steps do not only grow: they are a metric, not W&B's own step.
             self._run.define_metric(STEP)
             self._run.define_metric("*", step_metric=STEP)

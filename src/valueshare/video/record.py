@@ -137,7 +137,7 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     ordered = iter(frames)
     first = next(ordered)
     try:
-        made = make_parents(path)
+        new_parents = make_parents(path)
     except OSError as error:
         raise InvalidInput(f"cannot write to {path.parent}: {reason(error)}") from error
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
@@ -146,7 +146,7 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
         with temporary_file(path) as (partial, _):
             count = write(partial, chain([first], ordered), rate)
     except BaseException as error:
-        remove_empty(made)
+        remove_empty(new_parents)
         if isinstance(error, (FileNotFoundError, PermissionError)):  # as in /proc and /sys
             raise InvalidInput(f"cannot write {path}: choose another place") from error
         raise

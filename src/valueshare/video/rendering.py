@@ -185,7 +185,7 @@ class RenderedEnvPool:
     def reset(self, key: int) -> RenderedStep:
         with warnings.catch_warnings():  # of float64 bounds, by Gymnasium
             warnings.simplefilter("ignore")
-            self.pool = self._made(mix_to_int32(as_keys([key], 1)))
+            self.pool = self._make_pool(mix_to_int32(as_keys([key], 1)))
             observation = self.pool.reset()[0]
         return RenderedStep(self._cast(observation), self._image())
 
@@ -199,7 +199,7 @@ class RenderedEnvPool:
     def close(self) -> None:
         self.pool = None
 
-    def _made(self, seeds: NDArray[np.int32]) -> Any:
+    def _make_pool(self, seeds: NDArray[np.int32]) -> Any:
         import envpool
 
         env_id = split_bins(self.spec.name).env_id

@@ -43,16 +43,16 @@ class Imported(NamedTuple):
 def stored_settings(config: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     """The training settings of a run folder, by environment."""
     stored = (config or {}).get("settings")
-    return {env: own for env, own in stored.items() if isinstance(own, dict)} if isinstance(stored, dict) else {}
+    return {env: value for env, value in stored.items() if isinstance(value, dict)} if isinstance(stored, dict) else {}
 
 
 def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     """A CSV or Parquet file with a row per evaluation."""
-    given = read_table(file, limit)
-    table = _renamed(given, file)
+    original = read_table(file, limit)
+    table = _renamed(original, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
-            shown, there = "environment" if name == "env" else name, listed(given.columns, 12)
+            shown, there = "environment" if name == "env" else name, listed(original.columns, 12)
             raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there)}")
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
@@ -86,7 +86,7 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
     whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     # The same runs may be there with another optimiser.
-    optimizers = {env: own.get("optimizer") for env, own in stored_settings(config).items()}
+    optimizers = {env: settings.get("optimizer") for env, settings in stored_settings(config).items()}
     known = {env: name for env, name in optimizers.items() if isinstance(name, str)}
     optimizer = pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
     whole = whole.with_columns(optimizer.alias("optimizer"))
@@ -181,7 +181,7 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The table with this package's column names, in upper or lower case."""
     plain = (name.strip().lower() for name in table.columns)
     names = [ALIASES.get(name, name) for name in plain]
-    twice = [own for own, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
+    twice = [column for column, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
         raise InvalidInput(f"{file} has {printable(listed(twice))}, which are one: leave all but one out")
     return table.rename(dict(zip(table.columns, names, strict=True)))
@@ -194,11 +194,11 @@ def _unfinished(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, A
     if without:
         notes.append(f"{without:,} of {agents.height:,} agents have no records yet")
     for env, settings in stored_settings(config).items():
-        planned, own = settings.get("steps"), last.filter(pl.col("env") == env)
-        short = own.filter(pl.col("last") < planned) if isinstance(planned, int) else own.clear()
+        planned, env_agents = settings.get("steps"), last.filter(pl.col("env") == env)
+        short = env_agents.filter(pl.col("last") < planned) if isinstance(planned, int) else env_agents.clear()
         if not short.is_empty():
             notes.append(
-                f"{short.height:,} of {own.height:,} agents on {env} are not finished: step "
+                f"{short.height:,} of {env_agents.height:,} agents on {env} are not finished: step "
                 f"{min(short['last'].to_list()):,} of {planned:,}"
             )
     return tuple(notes)

@@ -75,12 +75,12 @@ def read_results(
     two of them is refused too, unless agents may be `repeated`: their column `source` tells them apart.
     """
     limit = SizeLimit(max_result_size)
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    found = list(dict.fromkeys(source for path in given for source in _sources(Path(path))))
-    if not found:
+    named_paths = [paths] if isinstance(paths, str | Path) else list(paths)
+    sources = list(dict.fromkeys(source for path in named_paths for source in _sources(Path(path))))
+    if not sources:
         raise InvalidInput("no results are given: name run folders or files")
-    tables, notes, about, first_agent = [], _not_read(map(Path, given), found), list[Source](), 0
-    for path in found:
+    tables, notes, about, first_agent = [], _not_read(map(Path, named_paths), sources), list[Source](), 0
+    for path in sources:
         reader = read_run_folder if path.is_dir() else FILES.get(path.name, read_tidy)
         imported = reader(path, limit)
         if metric not in imported.table.columns:
@@ -99,7 +99,7 @@ def read_results(
     notes += [*_other_settings(about, apart=not repeats(whole).is_empty()), *_missing_shards(shards)]
     _one_table(shards)
     if whole[metric].is_null().all():
-        names = str(found[0]) if len(found) == 1 else f"{found[0]} and {len(found) - 1} more"
+        names = str(sources[0]) if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
     order = [name for name in FIRST if name in whole.columns]
     rest = [name for name in whole.columns if name not in order]
@@ -120,16 +120,16 @@ def _sources(path: Path) -> list[Path]:
     refuse_tabular(path)
     runs = sorted(file.parent for file in path.rglob("agents.parquet"))
     files = sorted(file for name in FILES for file in path.rglob(name))
-    found = [*runs, *files] or _tables(path)
-    if not found and (studies := _tabular_below(path)):
+    sources = [*runs, *files] or _tables(path)
+    if not sources and (studies := _tabular_below(path)):
         names = listed([str(study.relative_to(path)) for study in studies])
         first = f"valueshare report {shlex.quote(str(studies[0]))}"
         raise InvalidInput(f"{path} holds tabular studies ({names}), each with its own report: {first}")
-    if not found:
+    if not sources:
         raise InvalidInput(
             f"{path} holds no records: give a run folder, or one with {', '.join(FILES)} or a tidy CSV or Parquet"
         )
-    return found
+    return sources
 
 
 def refuse_tabular(folder: Path) -> None:
@@ -141,8 +141,10 @@ def refuse_tabular(folder: Path) -> None:
 def _tabular_below(folder: Path) -> list[Path]:
     """The folders of the tabular studies in a folder; of one in shards, the folder of the shards."""
     below = sorted(file.parent for file in folder.rglob(CONFIG))
-    configs = [(own, read_config(own, skip_damaged=True) or {}) for own in below]
-    studies = [own.parent if "shard" in values else own for own, values in configs if values.get("kind") == "tabular"]
+    configs = [(path, read_config(path, skip_damaged=True) or {}) for path in below]
+    studies = [
+        path.parent if "shard" in values else path for path, values in configs if values.get("kind") == "tabular"
+    ]
     return list(dict.fromkeys(studies))
 
 
@@ -150,12 +152,12 @@ def _tables(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix in TABLES)
 
 
-def _not_read(given: Iterable[Path], found: Sequence[Path]) -> list[str]:
+def _not_read(named_paths: Iterable[Path], sources: Sequence[Path]) -> list[str]:
     """Notes on tables beside runs: they may be anything, and are read only where they are named."""
     notes = []
-    for folder in given:
+    for folder in named_paths:
         beside = folder.is_dir() and not (folder / "agents.parquet").is_file()
-        left = [file.name for file in _tables(folder) if file not in found] if beside else []
+        left = [file.name for file in _tables(folder) if file not in sources] if beside else []
         if left:
             notes.append(f"{folder}: beside runs, and not read unless named: {listed(left)}")
     return notes
@@ -189,13 +191,13 @@ def _missing_shards(shards: Shards) -> list[str]:
 def _one_table(shards: Shards) -> None:
     """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
     for (folder, count), paths in shards.items():
-        numbers = pl.concat([read_agents(path)["agent"].cast(pl.Int64) for own in paths.values() for path in own])
-        found, where = numbers.filter(numbers.is_duplicated()).to_list(), "two"
-        if not found and len(paths) == count:
-            found, where = sorted(set(range(numbers.len())) - set(numbers)), "none"
-        if found:
+        numbers = pl.concat([read_agents(path)["agent"].cast(pl.Int64) for shard in paths.values() for path in shard])
+        misplaced, where = numbers.filter(numbers.is_duplicated()).to_list(), "two"
+        if not misplaced and len(paths) == count:
+            misplaced, where = sorted(set(range(numbers.len())) - set(numbers)), "none"
+        if misplaced:
             raise InvalidInput(
-                f"{folder}: its shards are of different tables (agent {min(found)} is in {where} "
+                f"{folder}: its shards are of different tables (agent {min(misplaced)} is in {where} "
                 "of them): give those of one table"
             )
 
@@ -203,8 +205,8 @@ def _one_table(shards: Shards) -> None:
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     """The table with its agents numbered from `first`, and the next number."""
     if "agent" not in table.columns:
-        own = [name for name in RUN if name in table.columns]
-        table = table.with_columns((pl.struct(own).rank("dense") - 1).cast(pl.Int64).alias("agent"))
+        run_columns = [name for name in RUN if name in table.columns]
+        table = table.with_columns((pl.struct(run_columns).rank("dense") - 1).cast(pl.Int64).alias("agent"))
     numbered = table.with_columns(pl.col("agent") + first)
     last = numbered["agent"].max()
     return numbered, first if not isinstance(last, int) else last + 1
@@ -214,8 +216,8 @@ def _one_protocol(about: Sequence[Source]) -> None:
     """Refuse scores that were measured by different rules."""
     first: tuple[str, Any] | None = None
     for source in about:
-        for own in source.settings.values():
-            protocol = own.get("atari_protocol")
+        for settings in source.settings.values():
+            protocol = settings.get("atari_protocol")
             if protocol is None:
                 continue
             if first is None:
@@ -237,14 +239,14 @@ def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:
         else "where algorithm, k and the settings per agent are the same, they count as one group"
     )
     for source in about:
-        for env, own in source.settings.items():
-            path, known = first.setdefault(env, (source.path, own))
+        for env, settings in source.settings.items():
+            path, known = first.setdefault(env, (source.path, settings))
             # A setting that one of them lacks was added later: its default was in force.
-            own, known = ({n: each[n] for n in own.keys() & known.keys()} for each in (own, known))
-            if own != known:
+            settings, known = ({n: each[n] for n in settings.keys() & known.keys()} for each in (settings, known))
+            if settings != known:
                 notes.append(
                     f"{source.path} was trained with other settings on {env} than {path} "
-                    f"({_differs(own, known)}): {group}"
+                    f"({_differs(settings, known)}): {group}"
                 )
     return notes
 
@@ -278,8 +280,8 @@ def _each_once(table: pl.DataFrame, *, repeated: bool) -> None:
     if again.is_empty():
         return
     row = again.row(0, named=True)
-    own = {name: row[name] for name in ("algorithm", "k", "env", "seed", "step")}
+    evaluation = {name: row[name] for name in ("algorithm", "k", "env", "seed", "step")}
     same = again.join(again.select(keys).head(1), on=keys, how="semi", nulls_equal=True)
     sources = sorted(set(same["source"]))
     way = "give one of the two" if len(sources) > 1 else "give each run once"
-    raise InvalidInput(f"{' and '.join(sources)}: {named(own)} is there twice; {way}")
+    raise InvalidInput(f"{' and '.join(sources)}: {named(evaluation)} is there twice; {way}")

@@ -36,7 +36,7 @@ class SharedArrays:
         where = aligned_slices([field.nbytes for field in fields])
         self.descriptor = _new_file(where[-1].stop) if descriptor is None else descriptor
         self.bytes: NDArray[np.uint8] = np.frombuffer(mmap.mmap(self.descriptor, where[-1].stop), np.uint8)
-        self.slices = {field.name: own for field, own in zip(fields, where, strict=True)}
+        self.slices = {field.name: span for field, span in zip(fields, where, strict=True)}
         self.arrays: dict[str, NDArray[Any]] = {
             field.name: self.bytes[self.slices[field.name]].view(field.dtype).reshape(field.shape) for field in fields
         }

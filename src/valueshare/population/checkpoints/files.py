@@ -56,9 +56,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         body = read_checksummed(path)
     except (OSError, Invalid) as error:
         raise Damaged(f"{path.name}: {error}") from error
-    found = body.get("format")
-    if type(found) is int and found != FORMAT:
-        other = "a newer" if found > FORMAT else "an earlier"
+    version = body.get("format")
+    if type(version) is int and version != FORMAT:
+        other = "a newer" if version > FORMAT else "an earlier"
         raise InvalidInput(f"{path.name} was written by {other} version of valueshare: read it with that version")
     try:
         manifest = checked(body, Manifest)
@@ -95,8 +95,8 @@ def verify_all(paths: CheckpointPaths, body: dict[str, Any]) -> None:
 
 def verify(path: Path, digest: str) -> None:
     try:
-        found = file_digest(path)
+        actual = file_digest(path)
     except OSError as error:
         raise Damaged(f"{path.name}: {error.strerror}") from error
-    if found != digest:
+    if actual != digest:
         raise Damaged(f"{path.name}: its checksum is another")

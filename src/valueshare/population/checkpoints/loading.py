@@ -94,5 +94,5 @@ def _newest(paths: CheckpointPaths, load: Callable[[dict[str, Any]], T]) -> T | 
 
 def _manifests(paths: CheckpointPaths) -> list[Path]:
     """The manifests that are there, newest first."""
-    found = paths.checkpoints.glob("checkpoint-*.json")
-    return sorted(found, key=lambda path: phase_of(path.name) or 0, reverse=True)
+    manifests = paths.checkpoints.glob("checkpoint-*.json")
+    return sorted(manifests, key=lambda path: phase_of(path.name) or 0, reverse=True)

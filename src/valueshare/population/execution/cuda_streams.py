@@ -21,8 +21,8 @@ class Streams:
         if grouped.population.device.type == "cuda":
             self._caller = torch.cuda.current_stream(grouped.population.device)
             self._joint = grouped.learner.stream or self._caller
-            own = (group.stream or self._caller for group in grouped.groups)
-            self._groups = [stream for stream in own if stream != self._joint]
+            streams = (group.stream or self._caller for group in grouped.groups)
+            self._groups = [stream for stream in streams if stream != self._joint]
 
     def begin(self) -> None:
         """All streams wait for the work that the caller has launched."""
@@ -79,5 +79,5 @@ class Streams:
     def switch(self, group: Group | None) -> None:
         """The same until the next switch, at less cost; None: the caller's stream."""
         if self._joint is not None:
-            own = None if group is None else group.stream
-            torch.cuda.set_stream(own or self._caller)
+            stream = None if group is None else group.stream
+            torch.cuda.set_stream(stream or self._caller)

@@ -86,7 +86,7 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: 
 
 def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]:
     """For every algorithm without the layer the k that reaches its best first, if any does."""
-    found: dict[tuple[str, float], Line] = {}
+    lines: dict[tuple[str, float], Line] = {}
     for sooner in who:
         plain = plain_variant(sooner, who)
         if plain is None:
@@ -94,9 +94,9 @@ def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]
         with suppress(InvalidInput):  # they are of different games
             reached = sample_efficiency(curves, sooner.named(), plain.named())
             key = (plain.algorithm, plain.k)
-            if reached.step is not None and (key not in found or reached.step < (found[key].reached.step or 0)):
-                found[key] = Line(sooner, plain, reached)
-    return sorted(found.values(), key=lambda line: line.reached.step or 0)
+            if reached.step is not None and (key not in lines or reached.step < (lines[key].reached.step or 0)):
+                lines[key] = Line(sooner, plain, reached)
+    return sorted(lines.values(), key=lambda line: line.reached.step or 0)
 
 
 def _most_games(table: pl.DataFrame) -> int:
@@ -105,8 +105,8 @@ def _most_games(table: pl.DataFrame) -> int:
 
 def _with_games(variant: Variant, line: pl.DataFrame, most: int) -> str:
     """A name, and of how many games its line is, where others are of more."""
-    own = _most_games(line)
-    return variant.look.label if own == most else f"{variant.look.label}, {own} of {most} games"
+    games = _most_games(line)
+    return variant.look.label if games == most else f"{variant.look.label}, {games} of {most} games"
 
 
 def _mark(axes: Axes, lines: Sequence[Line]) -> None:

@@ -44,10 +44,10 @@ def against_k(table: pl.DataFrame, column: str) -> Figure:
 
 
 def curves_shown(table: pl.DataFrame) -> list[float]:
-    """The k of the paper's choice that the table has; all of its own where it has fewer than three of them."""
-    own = table["k"].unique().sort().to_list()
-    shown = [k for k in own if k in CURVES]
-    return shown if len(shown) >= 3 else own
+    """The k of the table that the paper draws; all k of the table where these are fewer than three."""
+    ks = table["k"].unique().sort().to_list()
+    shown = [k for k in ks if k in CURVES]
+    return shown if len(shown) >= 3 else ks
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:

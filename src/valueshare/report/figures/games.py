@@ -36,10 +36,10 @@ def learning_curves(
     if bands is not None:
         sentences.append("Shaded: 95 % intervals over seeds.")
 
-    def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
-        line = variant.rows(own)
+    def draw(axes: Axes, env_means: pl.DataFrame, variant: Variant) -> None:
+        line = variant.rows(env_means)
         if bands is not None:
-            known = variant.rows(bands.filter(pl.col("env") == own["env"][0])).sort("step")
+            known = variant.rows(bands.filter(pl.col("env") == env_means["env"][0])).sort("step")
             band(axes, known, "step", variant.look.colour)
         means = series.smoothed(line["mean"], smoothing)
         draw_line(axes, line["step"], means, variant.look, linewidth=1.0)
@@ -60,12 +60,12 @@ def overestimation_curves(table: pl.DataFrame, *, n: int | None = None) -> Figur
     if most > CAP:
         sentences.append(f"Capped at {CAP:g}; the highest is {most:,.4g}.")
 
-    def draw(axes: Axes, own: pl.DataFrame, variant: Variant) -> None:
+    def draw(axes: Axes, env_means: pl.DataFrame, variant: Variant) -> None:
         if each_seed:
-            steps, values = _joined(variant.rows(seeds.filter(pl.col("env") == own["env"][0])))
+            steps, values = _joined(variant.rows(seeds.filter(pl.col("env") == env_means["env"][0])))
             colour = variant.look.colour
             axes.plot(steps, np.minimum(values, CAP), color=colour, linewidth=0.4, alpha=0.3)
-        line = variant.rows(own)
+        line = variant.rows(env_means)
         capped = np.minimum(line["mean"].to_numpy(), CAP)
         draw_line(axes, line["step"], capped, variant.look, linewidth=1.0)
 

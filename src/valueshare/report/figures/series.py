@@ -47,15 +47,15 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
-    """The algorithms of a table in the order of the paper's, each with a label and a look of its own."""
-    found = dict[str, Variant]()
+    """The algorithms of a table in the order of the paper's, each with a unique label and look."""
+    variants = dict[str, Variant]()
     for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair)):
-        own = look(algorithm, k, n)
-        if own.label in found:  # DQN, and IB-DQN with k = 0, which is DQN
-            own = own._replace(label=f"{own.label} ({algorithm})")
-        own = told_apart(own, algorithm, [other.look for other in found.values()])
-        found[own.label] = Variant(algorithm, k, own)
-    return list(found.values())
+        variant_look = look(algorithm, k, n)
+        if variant_look.label in variants:  # DQN, and IB-DQN with k = 0, which is DQN
+            variant_look = variant_look._replace(label=f"{variant_look.label} ({algorithm})")
+        variant_look = told_apart(variant_look, algorithm, [other.look for other in variants.values()])
+        variants[variant_look.label] = Variant(algorithm, k, variant_look)
+    return list(variants.values())
 
 
 def plain_variant(layered: Variant, who: Sequence[Variant]) -> Variant | None:

@@ -168,8 +168,8 @@ def plain_of(algorithm: str) -> str:
 
 def split_settings(algorithm: str) -> tuple[str, str]:
     """A name and the settings after it: ib-dqn step_size=0.001, but Rainbow DQN is all name."""
-    found = _SETTINGS.search(algorithm)
-    return (algorithm[: found.start()], found[0].strip()) if found else (algorithm, "")
+    match = _SETTINGS.search(algorithm)
+    return (algorithm[: match.start()], match[0].strip()) if match else (algorithm, "")
 
 
 def without_settings(algorithm: str) -> str:

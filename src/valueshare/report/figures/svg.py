@@ -26,10 +26,10 @@ def shortened(svg: str) -> str:
     that errors do not add up.
     """
     digits = 1 if len(svg) > MANY else 2
-    svg = _PLACE.sub(lambda found: _LONG.sub(_hundredths, found[0]), svg)
-    svg = _STYLE.sub(lambda found: found[0].replace("; ", ";").replace(": ", ":"), svg)
+    svg = _PLACE.sub(lambda match: _LONG.sub(_hundredths, match[0]), svg)
+    svg = _STYLE.sub(lambda match: match[0].replace("; ", ";").replace(": ", ":"), svg)
     svg = _INDENT.sub("\n", svg)
-    return _PATH.sub(lambda found: f' d="{_smaller(found[1], digits)}"', svg)
+    return _PATH.sub(lambda match: f' d="{_smaller(match[1], digits)}"', svg)
 
 
 def _smaller(path: str, digits: int) -> str:
@@ -56,8 +56,8 @@ def _joined(numbers: NDArray[np.int64], digits: int) -> str:
     return _SECOND_DOT.sub(r"\1", _ZERO.sub(".", text).replace(",-", "-"))
 
 
-def _hundredths(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.2f}"
+def _hundredths(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.2f}"
 
 
 def data_uri(svg: bytes) -> str:

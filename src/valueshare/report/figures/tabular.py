@@ -26,8 +26,8 @@ def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str 
     looks = [Look(f"{regime:,} timesteps", to_hex(shade)) for regime, shade in zip(regimes, shades, strict=True)]
 
     def panel(case: float | None, title: str, table: pl.DataFrame) -> Panel:
-        own = table.filter(pl.col(CASE).eq_missing(case)).rename({"increase_percent": "gain"})
-        lines = [Line(look, own.filter(regime=regime)) for regime, look in zip(regimes, looks, strict=True)]
+        case_rows = table.filter(pl.col(CASE).eq_missing(case)).rename({"increase_percent": "gain"})
+        lines = [Line(look, case_rows.filter(regime=regime)) for regime, look in zip(regimes, looks, strict=True)]
         return Panel(title if case is None else f"{case:g} per step · {title}", lines)
 
     rows = [[panel(case, *column) for column in columns] for case in first[CASE].unique(maintain_order=True)]

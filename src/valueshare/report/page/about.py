@@ -74,10 +74,10 @@ def about_parts(results: Results, data: ReportData, names: Mapping[str, str]) ->
 def agent_rows(data: ReportData) -> dict[str, Any]:
     """A row per agent, for the table that opens on a click."""
     table = data.main.with_columns(k="k_number")
-    own = [name for name in AGENT_SETTINGS if name in table.columns and table[name].n_unique() > 1]
+    varied = [name for name in AGENT_SETTINGS if name in table.columns and table[name].n_unique() > 1]
     run = ["env", "algorithm", "k", "seed"]
     ended = table.group_by(run).agg(
-        *(pl.col(name).first() for name in own),
+        *(pl.col(name).first() for name in varied),
         pl.col("step").max().alias("last step"),
         diverged(table).any().alias("diverged"),
     )
@@ -137,11 +137,11 @@ def _source(source: Source, name: str) -> list[str]:
     parts = [elements.paragraph(text)]
     if isinstance(origin.get("command"), str):
         parts += [elements.paragraph("To run it again:"), elements.command(origin["command"])]
-    for envs, own in _alike(source.settings):
-        plain = {name: value for name, value in own.items() if name != PROTOCOL}
+    for envs, settings in _alike(source.settings):
+        plain = {name: value for name, value in settings.items() if name != PROTOCOL}
         where = game(envs[0]) if len(envs) == 1 else f"{len(envs)} environments"
-        if isinstance(own.get(PROTOCOL), Mapping):
-            inside = elements.settings_table(own[PROTOCOL])
+        if isinstance(settings.get(PROTOCOL), Mapping):
+            inside = elements.settings_table(settings[PROTOCOL])
             parts.append(elements.details(f"Protocol of {where}", inside))
         parts.append(elements.details(f"Settings of {where}", elements.settings_table(plain)))
     known = {name: origin[name] for name in ORIGIN if name in origin}
@@ -153,8 +153,8 @@ def _source(source: Source, name: str) -> list[str]:
 def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """Environments with equal settings together."""
     equal: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    for env, own in settings.items():
-        equal.setdefault(json.dumps(own, sort_keys=True), ([], own))[0].append(env)
+    for env, env_settings in settings.items():
+        equal.setdefault(json.dumps(env_settings, sort_keys=True), ([], env_settings))[0].append(env)
     return list(equal.values())
 
 

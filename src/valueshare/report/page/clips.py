@@ -70,11 +70,11 @@ class Clips:
         first = next(first for source, first in numbered_sources(results) if source.path == best["source"])
         agent = best["agent"] - first
         scored = f"score {number(best['score'])} at step {best['step']:,}"
-        found = Best(best["source"], agent, env, f"{variant.look.label} on {game(env)}, agent {agent}: {scored}")
-        if reason := self._obstacle(found):
+        candidate = Best(best["source"], agent, env, f"{variant.look.label} on {game(env)}, agent {agent}: {scored}")
+        if reason := self._obstacle(candidate):
             self.now = Clip(f"No clip: {reason}")
-        elif found != self._last:
-            self._wanted = found
+        elif candidate != self._last:
+            self._wanted = candidate
 
     def poll(self) -> None:
         """Take over a clip that is ready, and start to render the next one."""

@@ -100,7 +100,7 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> Packed:
     for env, rows in of_env.items():
         steps = rows["step"].unique().sort().to_list()
         curves = {m: _env_curves(_agents(rows, m, steps, runs[env]), m in with_seeds, pack) for m in metrics}
-        kept = {metric: own for metric, own in curves.items() if own}
+        kept = {metric: env_curves for metric, env_curves in curves.items() if env_curves}
         views.append({"label": game(env), "env": env, "grid": pack.grid(steps), "curves": kept})
         if CLOCK in rows.columns and (clock := _clock(_agents(rows, CLOCK, steps, runs[env]), pack)):
             views[-1]["clock"] = clock
@@ -147,16 +147,16 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
     wide = known.pivot("step", index=who, values=metric, aggregate_function="last").sort(who)
     missing = (pl.lit(None, pl.Float64).alias(str(step)) for step in steps if str(step) not in wide.columns)
     groups = wide.with_columns(missing).partition_by(VARIANT, as_dict=True).items()
-    found: Agents = {(algorithm, k): own.select(map(str, steps)).to_numpy() for (algorithm, k), own in groups}
+    agents: Agents = {(algorithm, k): group.select(map(str, steps)).to_numpy() for (algorithm, k), group in groups}
     for run in runs:
         of_run = _agents(rows.filter(pl.col(RUN) == run), metric, steps)
-        found |= {(*who[:2], run): values for who, values in of_run.items()}
-    return found
+        agents |= {(*who[:2], run): values for who, values in of_run.items()}
+    return agents
 
 
-def _env_curves(found: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
+def _env_curves(agents: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
-    groups = {who: runs for who, runs in found.items() if np.isfinite(runs).any()}
+    groups = {who: runs for who, runs in agents.items() if np.isfinite(runs).any()}
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
@@ -164,10 +164,10 @@ def _env_curves(found: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]
     return sorted(curves)
 
 
-def _clock(found: Agents, pack: _Pack) -> list[list[Any]]:
+def _clock(agents: Agents, pack: _Pack) -> list[list[Any]]:
     """The wall clock of each variant at each step, in seconds: the mean over the runs that have it."""
     curves = []
-    for who, runs in found.items():
+    for who, runs in agents.items():
         known = np.isfinite(runs)
         total, counts = np.where(known, runs, 0.0).sum(axis=0), known.sum(axis=0)  # [T]
         if known.any():
@@ -183,14 +183,16 @@ def _bands(groups: Sequence[Floats]) -> list[Floats]:
     known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
     for count in sorted({int(count) for counts in known for count in counts} - {0}):
         places = [counts == count for counts in known]
-        values = np.concatenate([own[there, :count] for own, there in zip(ordered, places, strict=True) if there.any()])
+        values = np.concatenate(
+            [runs[there, :count] for runs, there in zip(ordered, places, strict=True) if there.any()]
+        )
         ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
         if count > 1:
             ends = intervals(values, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
         three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
         firsts = np.cumsum([there.sum() for there in places])[:-1]
-        for band, there, own in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
-            band[:, there] = own
+        for band, there, part in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
+            band[:, there] = part
     return bands
 
 
@@ -200,12 +202,12 @@ def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, An
     steps = table["step"].unique().sort().to_list()
     curves = []
     for variant in data.variants:
-        own = variant.rows(table).sort("step")
+        curve = variant.rows(table).sort("step")
         rows = np.full((3, len(steps)), np.nan)
-        bands = own.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
-        at = np.searchsorted(steps, own["step"].to_numpy())
+        bands = curve.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
+        at = np.searchsorted(steps, curve["step"].to_numpy())
         rows[:, at] = bands.fill_null(np.nan).to_numpy().T
-        runs = how_many(int(own["runs"].to_numpy().max()), "run")
+        runs = how_many(int(curve["runs"].to_numpy().max()), "run")
         curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {
         "label": f"All {len(data.envs)} games",

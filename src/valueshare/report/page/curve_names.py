@@ -58,8 +58,8 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> CurveNames:
     for number, name in enumerate(data.runs):
         for place, variant in enumerate(data.variants):
             if (variant.algorithm, variant.k, name) in of_run:
-                own = variant.look._replace(label=f"{variant.look.label}, run {name}")
-                looks.append(told_apart(own, f"{variant.algorithm} {RUN}={name}", looks))
+                run_look = variant.look._replace(label=f"{variant.look.label}, run {name}")
+                looks.append(told_apart(run_look, f"{variant.algorithm} {RUN}={name}", looks))
                 keys.append((variant.algorithm, variant.k, name))
                 singles.append({**_line(looks[-1]), "of": place, "run": number})
     return CurveNames(keys, [*_choices(data, data.variants, first), *singles])
@@ -70,8 +70,8 @@ def _whole(algorithm: str) -> str:
     return algorithm.partition(f" {RUN}=")[0]
 
 
-def _line(own: Look) -> dict[str, Any]:
-    return {"label": own.label, "colour": own.colour, "dash": own.pattern}
+def _line(look: Look) -> dict[str, Any]:
+    return {"label": look.label, "colour": look.colour, "dash": look.pattern}
 
 
 def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:

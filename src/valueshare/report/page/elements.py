@@ -208,10 +208,10 @@ def policy(scripts: Sequence[str], online: bool) -> str:
     """The Content-Security-Policy: no network; no scripts but these, by their checksums."""
     sums = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{one}'" for one in sums) or "'none'"
-    own, asking = (" 'self'", "; connect-src 'self'") if online else ("", "")
+    origin, connect = (" 'self'", "; connect-src 'self'") if online else ("", "")
     return (
-        f"default-src 'none'; img-src data:{own}; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"
-        f"; base-uri 'none'; form-action 'none'{asking}"
+        f"default-src 'none'; img-src data:{origin}; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+        f"; base-uri 'none'; form-action 'none'{connect}"
     )
 
 

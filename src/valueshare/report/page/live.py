@@ -140,7 +140,7 @@ def fingerprint(paths: Sequence[Path]) -> str:
 
     A phase counts when its manifest is there, which comes after its records. The time of its evaluation comes last.
     """
-    found = []
+    entries = []
     for path in paths:
         files = [path] if path.is_file() else path.rglob("*")
         for file in files:
@@ -149,10 +149,10 @@ def fingerprint(paths: Sequence[Path]) -> str:
                     about = file.stat()
                 except FileNotFoundError:
                     continue  # being replaced: the next check sees its successor
-                found.append(f"{file} {about.st_size} {about.st_mtime_ns}")
+                entries.append(f"{file} {about.st_size} {about.st_mtime_ns}")
             elif file.parent.name == PROGRESS and file.suffix == ".json":  # written every second
-                found.append(f"{file} {len(read_progress(file.parents[1], file.stem).evaluations)}")
-    return checksum("\n".join(sorted(found)).encode()).hexdigest()[:16]
+                entries.append(f"{file} {len(read_progress(file.parents[1], file.stem).evaluations)}")
+    return checksum("\n".join(sorted(entries)).encode()).hexdigest()[:16]
 
 
 def live_page(results: Results, live: Live, data: ReportData, verdict: Verdict | None = None) -> str:

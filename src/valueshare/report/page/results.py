@@ -54,10 +54,10 @@ def results_page(
     data = report_data(results, resamples) if data is None else data
     verdict = find_verdict(data, asked) if verdict is None else verdict
     chosen = find_tuned(data) if chosen is None else chosen
-    found, first = verdict.found, headline(verdict)
+    compared, first = verdict.found, headline(verdict)
     curves = curve_data(data, () if first is None else (first.x, first.y))
     videos = find_videos(results, data)
-    each = [results.notes, videos.notes, verdict.missing, *(one.notes for one in found)]
+    each = [results.notes, videos.notes, verdict.missing, *(one.notes for one in compared)]
     each += [picture.notes for picture in pictures]
     notes = dict.fromkeys(note for notes in (*each, curves.notes) for note in notes)
     if data.table.height > data.main.height:
@@ -67,10 +67,10 @@ def results_page(
     reading = elements.paragraph(" ".join(READING), "small")
     gallery = f'<div class="gallery">{"".join(map(_figure, pictures))}</div>'
     contents: tuple[tuple[str, str, str, Sequence[str]], ...] = (  # name, link, heading, parts
-        ("verdict", "Verdict", "The verdict", (*headlines, *findings(found, first), reading)),
+        ("verdict", "Verdict", "The verdict", (*headlines, *findings(compared, first), reading)),
         ("curves", "Curves", PANEL[0], PANEL[1:]),
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
-        ("tables", "Tables", "Tables", (*by_environment(data, found), *tuned_tables(chosen), *score_tables(data))),
+        ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
         ("notes", "Notes", "Notes", [elements.bullets(shortened(one_per_kind(notes, data.variants), names))]),
     )

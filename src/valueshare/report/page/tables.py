@@ -60,7 +60,9 @@ def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
     if len(envs) < 2:
         return []
     known = [{row["env"]: Interval.of(row, ("difference", *ENDS)) for row in one.envs.to_dicts()} for one in found]
-    rows = [[Cell("", game(env)), *(interval_cell(own.get(env), marked=True) for own in known)] for env in envs]
+    rows = [
+        [Cell("", game(env)), *(interval_cell(intervals.get(env), marked=True) for intervals in known)] for env in envs
+    ]
     columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in found)]
     text = (
         f"Difference of the mean {data.auc_name} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
@@ -94,13 +96,13 @@ def score_tables(data: ReportData) -> list[str]:
     """Final scores of several environments, the best in bold; Atari beside published scores."""
     parts, means = list[str](), mean_scores(data.main).table
     if len(data.envs) > 1:
-        made = score_table(means, data.n)
+        final = score_table(means, data.n)
         rows = []
-        for row, (env, scores) in enumerate(zip(made.envs, made.scores, strict=True)):
-            best = made.best(row)
+        for row, (env, scores) in enumerate(zip(final.envs, final.scores, strict=True)):
+            best = final.best(row)
             cells = (_score(score, column in best) for column, score in enumerate(scores))
             rows.append([Cell("", game(env)), *cells])
-        columns = ["Environment", *(variant.look.label for variant in made.variants)]
+        columns = ["Environment", *(variant.look.label for variant in final.variants)]
         text = elements.paragraph(f"{FINAL} Means over seeds. {BOLD}", "small")
         table = elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True)
         parts += ["<h3>Final scores</h3>", text, table]
@@ -113,36 +115,36 @@ def score_tables(data: ReportData) -> list[str]:
     return parts
 
 
-def _finding(found: Comparison, scale: tuple[float, float], several: bool) -> list[Any]:
-    name = CLASSES[found.direction]
-    shown, middle = _drawn(found)
-    text = f'<span class="{name}">{elements.unbroken(sentence(found))}</span>'
+def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) -> list[Any]:
+    name = CLASSES[comparison.direction]
+    shown, middle = _drawn(comparison)
+    text = f'<span class="{name}">{elements.unbroken(sentence(comparison))}</span>'
     unit = Cell("–", None)
-    if found.difference is not None:
-        markup = f'<span class="number">{html.escape(written(found.difference))}</span>'
-        unit = Cell(markup, found.difference.value)
-    chance = f'<span class="number">{odds(found.improvement)}</span>'
+    if comparison.difference is not None:
+        markup = f'<span class="number">{html.escape(written(comparison.difference))}</span>'
+        unit = Cell(markup, comparison.difference.value)
+    chance = f'<span class="number">{odds(comparison.improvement)}</span>'
     row = [
-        Cell(text, sentence(found), "text"),
+        Cell(text, sentence(comparison), "text"),
         Cell(_forest(shown, middle, scale, name), shown.value, "forest"),
         unit,
-        Cell(chance, found.improvement.value, label="beats it with probability"),
+        Cell(chance, comparison.improvement.value, label="beats it with probability"),
     ]
     if several:
-        up, down = sides(found)
-        markup = f'<span class="number">{up} / {down} of {found.envs.height}</span>'
+        up, down = sides(comparison)
+        markup = f'<span class="number">{up} / {down} of {comparison.envs.height}</span>'
         row.append(Cell(markup, up - down, label="clearly higher / lower on"))
     return row
 
 
-def _drawn(found: Comparison) -> tuple[Interval, float]:
+def _drawn(comparison: Comparison) -> tuple[Interval, float]:
     """The interval of the picture, and its reference."""
-    return (found.difference, 0.0) if found.difference is not None else (found.improvement, 0.5)
+    return (comparison.difference, 0.0) if comparison.difference is not None else (comparison.improvement, 0.5)
 
 
-def _scale(found: Sequence[Comparison]) -> tuple[float, float]:
+def _scale(comparisons: Sequence[Comparison]) -> tuple[float, float]:
     """One scale for the pictures of a table, with the references in it and some room."""
-    ends = [e for one in found for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None]
+    ends = [e for one in comparisons for i, middle in [_drawn(one)] for e in (*i, middle) if e is not None]
     low, high = min(ends), max(ends)
     room = 0.04 * (high - low) or 1.0
     return low - room, high + room

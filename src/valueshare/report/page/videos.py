@@ -52,8 +52,8 @@ def numbered_sources(results: Results) -> Iterator[tuple[Source, int]]:
     first = 0
     for source in results.about:
         yield source, first
-        own = results.table.filter(pl.col("source") == source.path)["agent"]
-        first = max([first - 1, *own]) + 1
+        agents = results.table.filter(pl.col("source") == source.path)["agent"]
+        first = max([first - 1, *agents]) + 1
 
 
 def _files(folder: Path) -> list[tuple[Path, int, str]]:
@@ -63,4 +63,4 @@ def _files(folder: Path) -> list[tuple[Path, int, str]]:
         return []
     files = [(file, match) for file in place.iterdir() if (match := NAME.fullmatch(file.name))]
     whole = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
-    return sorted(whole, key=lambda found: (found[1], found[2]))
+    return sorted(whole, key=lambda video: (video[1], video[2]))

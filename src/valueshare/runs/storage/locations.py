@@ -72,10 +72,10 @@ def resolve_location(folder: str | Path | Url) -> Location:
     text = str(folder)
     if "::" in text and ":/" in text:
         raise InvalidInput(f"{text.partition('::')[0]}::...: give one address, not a chain of them")
-    found = _SCHEME.match(text)
-    if found is None:
+    match = _SCHEME.match(text)
+    if match is None:
         return Path(folder)
-    scheme, rest = found[1].lower(), text[found.end() :]
+    scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     if scheme == "local":

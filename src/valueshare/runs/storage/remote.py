@@ -99,10 +99,10 @@ class Copy:
 
     def pull_population(self, population: str, phase: int | None = None) -> None:
         """Download what a population needs to resume; with a phase, only that checkpoint."""
-        own = _of_population(population)
+        belongs = _of_population(population)
 
         def wanted(name: str) -> bool:
-            return name in PLAN_FILES or (own(name) and (phase is None or is_small(name) or _phase(name) == phase))
+            return name in PLAN_FILES or (belongs(name) and (phase is None or is_small(name) or _phase(name) == phase))
 
         self.pull(wanted)
         if self.is_remote:
@@ -112,8 +112,8 @@ class Copy:
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
-        own, paths = _of_population(population), CheckpointPaths(self.folder, population)
-        self.pull(lambda name: own(name) and ("/state-" in name or is_manifest(name)))
+        belongs, paths = _of_population(population), CheckpointPaths(self.folder, population)
+        self.pull(lambda name: belongs(name) and ("/state-" in name or is_manifest(name)))
         phases = [phase_of(path.name) or 0 for path in paths.checkpoints.glob("checkpoint-*.json")]
         if phases and not any(paths.state(phase).is_file() for phase in phases):
             raise InvalidInput(f"{population} at {self.url} was trained on while it was read: give the command again")
@@ -126,12 +126,12 @@ class Copy:
         """
         if self.url is None:
             return
-        own, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
+        belongs, mark = _of_population(population), self.folder / PROGRESS / f"{population}.unsent"
         mark.parent.mkdir(exist_ok=True)
         mark.touch()  # the parent process may have to report it
-        self.push(own)
+        self.push(belongs)
         mark.unlink()
-        phases = {name: _phase(name) for name in self._sent if own(name)}
+        phases = {name: _phase(name) for name in self._sent if belongs(name)}
         newest = max(phases.values(), default=0)
         for name, phase in phases.items():
             if 0 <= phase < newest and not (self.folder / name).exists():

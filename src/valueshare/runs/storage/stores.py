@@ -63,13 +63,13 @@ class Store:
 
     def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
-        return {name: int(about.get("size") or 0) for name, about in self._found(below, patient=patient).items()}
+        return {name: int(about.get("size") or 0) for name, about in self._find_files(below, patient=patient).items()}
 
     def stamps(self, below: str = "") -> dict[str, tuple[int, str]]:
         """The bytes of every file, and a text that changes when its content does, by name."""
         return {
             name: (int(about.get("size") or 0), str([one for one in sorted(about.items()) if _is_version(one[0])]))
-            for name, about in self._found(below).items()
+            for name, about in self._find_files(below).items()
         }
 
     def read(self, name: str, *, patient: bool = True) -> bytes | None:
@@ -110,8 +110,8 @@ class Store:
             options: dict[str, Any] = {"auto_mkdir": True} if self.url.scheme == "local" else {}
             if hasattr(self._of_thread, "failed"):  # fsspec would return the same one again
                 options["skip_instance_cache"] = True
-            found, root = self._core.url_to_fs(self.url.full, **options)
-            self._of_thread.files, self._root = found, str(root).rstrip("/")
+            filesystem, root = self._core.url_to_fs(self.url.full, **options)
+            self._of_thread.files, self._root = filesystem, str(root).rstrip("/")
         return self._of_thread.files
 
     def _disconnect(self) -> None:
@@ -152,11 +152,11 @@ class Store:
 
         self._tried(f"write {name} to", attempt, patient=patient)
 
-    def _found(self, below: str, *, patient: bool = True) -> dict[str, dict[str, Any]]:
+    def _find_files(self, below: str, *, patient: bool = True) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
             root = self._path(below).rstrip("/")
-            if _has_own_find(self._files):
+            if _implements_find(self._files):
                 try:
                     return dict(self._files.find(root, detail=True))
                 except FileNotFoundError:
@@ -169,7 +169,7 @@ class Store:
     def _walked(self, root: str) -> dict[str, dict[str, Any]]:
         """All files; fsspec's own walk silently skips a folder that it could not list."""
         root = self._files._strip_protocol(root)
-        found: dict[str, dict[str, Any]] = {}
+        files: dict[str, dict[str, Any]] = {}
         folders = [root]
         while folders:
             folder = folders.pop()
@@ -185,10 +185,10 @@ class Store:
             for about in listed:
                 path = about["name"].rstrip("/")
                 if about["type"] != "directory":
-                    found[about["name"]] = about
+                    files[about["name"]] = about
                 elif path != folder:  # some list the folder itself too
                     folders.append(path)
-        return dict(sorted(found.items()))
+        return dict(sorted(files.items()))
 
     def _tried(self, what: str, do: Callable[[], Result], *, patient: bool = True) -> Result:
         """Call `do` until it succeeds or another attempt is useless; drivers raise anything."""
@@ -214,8 +214,8 @@ def _is_version(key: str) -> bool:
     return key.lower().replace("_", "") in _VERSION
 
 
-def _has_own_find(files: Any) -> bool:
-    """Whether the protocol's driver has a search of its own, rather than fsspec's."""
+def _implements_find(files: Any) -> bool:
+    """Whether the protocol's driver implements `find` itself, rather than inheriting fsspec's."""
     searches = [getattr(type(files), name, None) for name in ("find", "_find")]
     return any(search is not None and search.__module__ not in ("fsspec.spec", "fsspec.asyn") for search in searches)
 

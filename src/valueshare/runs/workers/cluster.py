@@ -210,12 +210,12 @@ def _check_versions(replies: Sequence[tuple[Node, dict[str, Any]]]) -> None:
 def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     probe = ray.remote(worker.probe_storage)
-    asked = {
+    pending = {
         node: probe.options(num_cpus=0, max_retries=1, scheduling_strategy=affinity(node.id, soft=False)).remote(text)
         for node in there
     }
     replies = []
-    for node, reply in asked.items():
+    for node, reply in pending.items():
         try:
             replies.append((node, json.loads(ray.get(reply, timeout=REPLY_SECONDS))))
         except ray.exceptions.GetTimeoutError as error:
@@ -260,12 +260,12 @@ def _check_reachable(address: str) -> None:
     words = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status"]
     words += [] if resolved == "auto" else ["--address", resolved]
     try:
-        asked = subprocess.run(
+        status = subprocess.run(
             words, capture_output=True, timeout=STATUS_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
         raise InvalidInput(none) from error
-    if asked.returncode:
+    if status.returncode:
         raise InvalidInput(none)
 
 

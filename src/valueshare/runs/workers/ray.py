@@ -209,9 +209,9 @@ class RayLauncher(Launcher):
 
     def _gpu_room(self, gpus: float) -> int:
         """A population's share of a GPU's memory, of the first that replies; 0 where none does."""
-        asked = self._ray.remote(worker.gpu_bytes).options(num_cpus=0, num_gpus=gpus).remote()
+        reply = self._ray.remote(worker.gpu_bytes).options(num_cpus=0, num_gpus=gpus).remote()
         try:
-            whole = self._ray.get(asked, timeout=REPLY_SECONDS)
+            whole = self._ray.get(reply, timeout=REPLY_SECONDS)
         except (self._ray.exceptions.GetTimeoutError, self._ray.exceptions.RayError):
             return 0  # all are busy: whether it fits shows when it runs
         return int(whole * min(1.0, gpus))
@@ -225,8 +225,8 @@ class RayLauncher(Launcher):
             family = plan.families.get(spec.env, spec.env)
             kinds.setdefault((family, algorithms, spec.agents.height), []).append(spec.name)
         on_worker = replace(plan, device="cuda" if slot.gpus else "cpu")
-        asked = [(names, remote.remote(speed_request(on_worker, names[0], slot.cpus))) for names in kinds.values()]
-        for names, ref in asked:
+        pending = [(names, remote.remote(speed_request(on_worker, names[0], slot.cpus))) for names in kinds.values()]
+        for names, ref in pending:
             try:
                 self._rates |= dict.fromkeys(names, float(self._ray.get(ref)))
             except self._ray.exceptions.RayError as error:

@@ -156,9 +156,9 @@ def measured_speed(values: dict[str, Any]) -> float:
     """
     plan = from_config(values["config"], pl.DataFrame(values["agents"], schema=SCHEMA))
     spec = plan.populations[values["population"]]
-    given, steps = spec.settings, 10**9
+    original, steps = spec.settings, 10**9
     settings = replace(
-        given,
+        original,
         steps=steps,
         checkpoint_interval=steps,
         eval_interval=steps,
@@ -166,8 +166,8 @@ def measured_speed(values: dict[str, Any]) -> float:
         eval_timesteps=0,
         eval_envs=1,
         eval_episode_limit=8,
-        learning_starts=min(given.learning_starts, 4 * given.batch_size),
-        replay_capacity=max(given.replay_transitions, given.batch_size),
+        learning_starts=min(original.learning_starts, 4 * original.batch_size),
+        replay_capacity=max(original.replay_transitions, original.batch_size),
     )
     marks: list[tuple[float, int]] = []
 

@@ -53,11 +53,11 @@ def _unreachable(url: str, name: str) -> str:
     from valueshare.runs.storage.stores import Store
 
     try:
-        store, own = Store(Url(url)), f"{name}-{secrets.token_hex(4)}"
+        store, probe = Store(Url(url)), f"{name}-{secrets.token_hex(4)}"
         if store.read(name) != b"seen":
             return "it does not see the driver's files"
-        store.write(own, b"", patient=False)
-        store.delete(own)
+        store.write(probe, b"", patient=False)
+        store.delete(probe)
     except (InvalidInput, OSError) as error:
         return str(getattr(error, "strerror", None) or error)
     return ""
