@@ -73,8 +73,8 @@ def play_seeds(
     """Let every agent play one episode per seed of its environments: returns and overestimations, [P, S] each.
 
     `eval_episodes` and `eval_envs` of the settings are equal: as many seeds are played at once, each in a separate
-    environment. Blocks of seeds begin at multiples of that number, so that the random numbers of a seed's episode do not
-    depend on the range. `on_step` gets the number of episodes that have ended, at every step or every few.
+    environment. Blocks of seeds begin at multiples of that number, so that the random numbers of a seed's episode do
+    not depend on the range. `on_step` gets the number of episodes that have ended, at every step or every few.
     """
     at_once, tally = eval_env_count(population.settings), evaluator.tally
     score, overestimation = (np.zeros((population.size, len(seeds))) for _ in range(2))
