@@ -1,12 +1,12 @@
-"""Steps a second on LunarLander-v3: a population against other libraries' DQN, on two cores.
+"""Steps per second on LunarLander-v3: a population against other libraries' DQN, on two cores.
 
     python benchmarks/against_peers.py        # with the Python that has valueshare
 
 All learn the same way: MLP 128-128, batch 64, one update every 4 steps, replay 100,000.
-Stable-Baselines3 and CleanRL run as one process a core, one thread each, which is their best use of a
-small machine. The population runs in one process with a thread a core, and divided in two, one
-thread each, as with `--workers 2`. Processes say when they are warm and compiled, begin together,
-and count the steps of their whole loops over the same stretch of time.
+Stable-Baselines3 and CleanRL run as one process per core, one thread each, which is their best use of
+a small machine. The population runs in one process with one thread per core, and divided in two, one
+thread each, as with `--workers 2`. Processes report when they are warm and compiled, begin together,
+and count the steps of their whole loops over the same interval.
 
 The others get a virtual environment each, benchmarks/.venv-*, made here on the first run; it borrows
 PyTorch from the Python this runs with, so that all have the same one. Box2D has no wheels for
@@ -19,6 +19,7 @@ them measuring; the first run compiles longer.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -34,7 +35,13 @@ from rich.table import Table
 
 PEERS = {
     "sb3": ("stable-baselines3==2.9.2", "Box2D==2.3.10", "pygame==2.6.1"),
-    "cleanrl": ("stable-baselines3==2.3.2", "gymnasium==0.29.1", "Box2D==2.3.10", "pygame==2.6.1", "tensorboard"),
+    "cleanrl": (
+        "stable-baselines3==2.3.2",
+        "gymnasium==0.29.1",
+        "Box2D==2.3.10",
+        "pygame==2.6.1",
+        "tensorboard==2.21.0",
+    ),
 }
 CLEANRL = "cleanrl==1.2.0"  # without its dependencies, which ask for much older versions of everything
 HERE = Path(__file__).resolve().parent
@@ -66,7 +73,7 @@ class Until(BaseCallback):
 model = DQN("MlpPolicy", gymnasium.make("LunarLander-v3"), policy_kwargs={"net_arch": [128, 128]}, seed=seed,
             learning_rate=5e-4, batch_size=64, buffer_size=100_000, learning_starts=1_000,
             train_freq=4, gradient_steps=1, target_update_interval=500, gamma=0.99,
-            exploration_fraction=0.1, exploration_final_eps=0.05, device="cpu")
+            exploration_fraction=0.001, exploration_final_eps=0.05, device="cpu")
 model.learn(warm_up)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -177,7 +184,7 @@ def main() -> None:
     console = Console(width=120)
     table = Table(
         title=f"LunarLander-v3, {len(cores)} cores: steps/s of all agents together",
-        caption="MLP 128-128, batch 64, an update every 4 steps, replay 100,000",
+        caption="MLP 128-128, batch 64, an update every 4 steps, replay 100,000, epsilon to 0.05 in 10,000 steps",
     )
     for heading in ("learner", "steps/s", "each round", *(f"times {peer.split()[0]}" for peer in learners)):
         table.add_column(heading, justify="left" if heading == "learner" else "right")
@@ -224,7 +231,7 @@ def other_python(peer: str) -> Path:
 
 def cleanrl_script() -> Path:
     """CleanRL's dqn.py, from its wheel."""
-    script = HERE / ".venv-cleanrl" / "dqn.py"
+    script = HERE / ".venv-cleanrl" / f"{CLEANRL}.py"
     if not script.is_file():
         script.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -237,7 +244,8 @@ def cleanrl_script() -> Path:
 
 
 def rate_together(commands: Sequence[Sequence[str]], variables: dict[str, str]) -> float:
-    """Steps a second of all processes together, over the same stretch of time."""
+    """Steps per second of all processes together, over the same interval."""
+    folder = tempfile.mkdtemp()  # CleanRL writes its logs to the current one
     processes = [
         subprocess.Popen(
             words,
@@ -245,6 +253,7 @@ def rate_together(commands: Sequence[Sequence[str]], variables: dict[str, str]) 
             stdout=subprocess.PIPE,
             text=True,
             env={**ENVIRONMENT, **variables},
+            cwd=folder,
         )
         for words in commands
     ]
@@ -257,6 +266,7 @@ def rate_together(commands: Sequence[Sequence[str]], variables: dict[str, str]) 
     rate = sum(float(line(process)) for process in processes)
     for process in processes:
         process.wait()
+    shutil.rmtree(folder)
     return rate
 
 

@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 def _both_forms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test is one of both forms: that of a CPU, and that of a GPU and the compiler."""
     if request.param == "operations of PyTorch":
-        monkeypatch.setattr(optim, "_fused", lambda *tensors: None)
+        monkeypatch.setattr(optim, "_in_one_pass", lambda *tensors: False)
 
 
 def stacked(seed: int, scale: float = 1.0) -> dict[str, Tensor]:
@@ -209,7 +209,7 @@ def test_threads_and_the_order_of_memory_change_no_bit(
     update: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights [P, out, in] that are stored as [P, in, out], gradients of another layout, and shares of threads."""
-    monkeypatch.setattr(fused, "PER_THREAD", 1)
+    monkeypatch.setattr(fused, "WEIGHTS_PER_THREAD", 1)
     gradient = torch.randn(P, 3, 5, generator=torch.Generator().manual_seed(1))
     results = []
     for transposed, threads in ((False, 1), (True, 1), (True, 3)):
@@ -223,3 +223,16 @@ def test_threads_and_the_order_of_memory_change_no_bit(
         results.append((parameters["w"], moments.first["w"], moments.second["w"]))
     for others in results[1:]:
         assert all(torch.equal(*pair) for pair in zip(results[0], others, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", ["agents innermost", "every other number"])
+def test_other_layouts_and_types_are_updated_too(layout: str, dtype: torch.dtype) -> None:
+    """Weights that are not one block per agent: the same numbers as with weights that are."""
+    plain = torch.linspace(-1, 1, P * 6, dtype=dtype).reshape(P, 6)
+    other = plain.T.contiguous().T if layout == "agents innermost" else torch.empty(P, 12, dtype=dtype)[:, ::2]
+    other.copy_(plain)
+    gradient = torch.randn(P, 6, generator=torch.Generator().manual_seed(1)).to(dtype)
+    for weights in (plain, other):
+        adam_({"w": weights}, {"w": gradient}, zero_moments({"w": weights}), STEP_SIZE, ALL)
+    torch.testing.assert_close(other, plain, rtol=1e-6 if dtype != torch.bfloat16 else 1e-2, atol=1e-6)

@@ -169,6 +169,8 @@ def test_names_with_commas_are_told_apart() -> None:
     assert counted.endswith("unclear 3 times (DQN, run b; IB-DQN(4), run a; IB-DQN(4), run b).")
     about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
     assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names
+    about = [Source(path, "table", 2, None, None) for path in ("runs/a b", "runs/a,b")]
+    assert list(run_names(about).values()) == ["a_b", "a_b-2"]
 
 
 @pytest.mark.parametrize(

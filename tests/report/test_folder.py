@@ -216,6 +216,19 @@ def test_tables_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
     assert {file.name for file in (out / "tables").iterdir()} == {"scores.md", "mine.csv", "linked.csv"}
 
 
+@pytest.mark.parametrize("name", ["key", "key.csv"])
+def test_tables_in_a_linked_folder_and_files_of_other_kinds_stay(tmp_path: Path, name: str) -> None:
+    """report.json may be anyone's: it lists somebody's file as a table of the earlier report."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    (outside / name).write_text("mine")
+    out.mkdir()
+    (out / "tables").symlink_to(outside)
+    (out / "report.json").write_text(json.dumps({"figures": {}, "tables": [name]}))
+    write_figures(out, ("a",), ("a",))
+    assert (outside / name).read_text() == "mine"
+
+
 @pytest.mark.parametrize("name", ["../../outside", "../inside", "{}/outside", "", ".", "..", "a/../../../outside"])
 def test_names_in_an_earlier_report_that_are_no_plain_names(tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"

@@ -122,12 +122,12 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> tuple[str, .
     """Where a run departs from Dopamine's MinAtar agents, in sentences."""
     ignored = ("steps", "checkpoint_interval", "eval_interval", "eval_episodes", "eval_envs", "eval_episode_limit")
     published, agent_settings = minatar()
-    epsilon_steps = agents["epsilon_steps"][0]
+    step_size, epsilon_steps = f"{agent_settings.step_size:g}", agents["epsilon_steps"][0]
     step_sizes = " and ".join(f"{size:g}" for size in agents["step_size"].unique().sort())
     other_epsilon = f"epsilon falls over {epsilon_steps:,} steps; {EPSILON_STEPS:,} in Young and Tian"
     return (
         *changed_settings(published, settings, ignored),
-        f"step size {step_sizes} instead of {agent_settings.step_size:g}",
+        *([] if step_sizes == step_size else [f"step size {step_sizes} instead of {step_size}"]),
         "the network and the Huber loss are those of Young and Tian (2019)",
         *([] if epsilon_steps == EPSILON_STEPS else [other_epsilon]),
         "the end of Freeway, after 2,501 steps, is truncation, and a terminal state in MinAtar",

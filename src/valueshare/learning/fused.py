@@ -4,8 +4,8 @@ As operations of PyTorch, an update of Adam reads and writes memory a dozen time
 of a small network. Here each weight is read and written once. PyTorch's compiler does the same; these are for training
 without it.
 
-Weights p, gradients g and moments m and v are [P, N], and one thread updates the agents `first` to `last`: an agent's
-numbers do not depend on the number of threads, or on the other agents.
+Weights p, gradients g and moments m and v are [P, ...]. An agent's numbers do not depend on the number of threads, or
+on the other agents; one that is not `active` [P] keeps all of them.
 """
 
 import os
@@ -22,68 +22,115 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Array = NDArray[Any]
-PER_THREAD = 50_000  # weights: fewer are updated faster by one thread
+WEIGHTS_PER_THREAD = 50_000  # fewer are updated faster by one thread
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+def is_supported(p: Tensor, m: Tensor, v: Tensor) -> bool:
+    """Whether each agent has one block of memory, with its numbers in the same order in all three."""
+    block = p.shape[1:].numel()
+    span = 1 + sum((size - 1) * stride for size, stride in zip(p.shape[1:], p.stride()[1:], strict=True))
+    in_blocks = span == block and (len(p) == 1 or p.stride(0) == block)
+    return in_blocks and p.dtype in (torch.float32, torch.float64) and p.stride() == m.stride() == v.stride()
+
+
 def adam(
-    first: int, last: int, active: Array, p: Array, g: Array, m: Array, v: Array, rate: Array, least: Array, x: Array
+    p: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    active: Tensor,
+    step_size: Tensor,
+    epsilon: Tensor,
+    *,
+    beta1: float,
+    beta2: float,
 ) -> None:
-    """p -= rate·m / (sqrt(v) + least). x: 1 - beta1, beta2, 1 - beta2. Shapes: active, rate, least [P]."""
-    for agent in range(first, last):
-        if active[agent]:
-            alpha, epsilon = rate[agent], least[agent]
-            for i in range(p.shape[1]):
-                gradient = g[agent, i]
-                mean = m[agent, i] + x[0] * (gradient - m[agent, i])
-                square = x[1] * v[agent, i] + x[2] * (gradient * gradient)
-                m[agent, i], v[agent, i] = mean, square
-                p[agent, i] -= alpha * mean / (np.sqrt(square) + epsilon)
+    """p -= step_size·m / (sqrt(v) + epsilon), without bias correction. Shapes: step_size [P], epsilon [P]."""
+    _run(_adam, (p, g, m, v), (active, step_size, epsilon), (1 - beta1, beta2, 1 - beta2))
+
+
+def rmsprop(
+    p: Tensor, g: Tensor, m: Tensor, v: Tensor, active: Tensor, step_size: Tensor, *, decay: float, epsilon: float
+) -> None:
+    """p -= step_size·g / sqrt(v - m² + epsilon). Shapes: step_size [P]."""
+    _run(_rmsprop, (p, g, m, v), (active, step_size), (decay, 1 - decay, epsilon))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def rmsprop(
-    first: int, last: int, active: Array, p: Array, g: Array, m: Array, v: Array, rate: Array, x: Array
+def _adam(
+    first: int,
+    last: int,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    active: Array,
+    step_size: Array,
+    epsilon: Array,
+    one_minus_beta1: Any,
+    beta2: Any,
+    one_minus_beta2: Any,
 ) -> None:
-    """p -= rate·g / sqrt(v - m² + epsilon). x: decay, 1 - decay, epsilon. Shapes: active, rate [P]."""
+    """Agents `first` to `last - 1` of [P, N]."""
     for agent in range(first, last):
         if active[agent]:
-            alpha = rate[agent]
+            alpha, least = step_size[agent], epsilon[agent]
             for i in range(p.shape[1]):
                 gradient = g[agent, i]
-                mean = m[agent, i] + x[1] * (gradient - m[agent, i])
-                square = x[0] * v[agent, i] + x[1] * (gradient * gradient)
+                mean = m[agent, i] + one_minus_beta1 * (gradient - m[agent, i])
+                square = beta2 * v[agent, i] + one_minus_beta2 * (gradient * gradient)
                 m[agent, i], v[agent, i] = mean, square
-                variance = max(square - mean * mean, x[2] - x[2])  # rounding may end below 0
-                p[agent, i] -= alpha * gradient / np.sqrt(variance + x[2])
+                p[agent, i] -= alpha * mean / (np.sqrt(square) + least)
 
 
-def update(
-    kernel: Callable[..., None],
-    active: Tensor,
-    tensors: Sequence[Tensor],
-    per_agent: Sequence[Tensor],
-    numbers: Sequence[float],
+@njit(nogil=True, cache=True, error_model="numpy")
+def _rmsprop(
+    first: int,
+    last: int,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    active: Array,
+    step_size: Array,
+    decay: Any,
+    one_minus_decay: Any,
+    epsilon: Any,
 ) -> None:
-    """Run a kernel in as many threads as PyTorch uses. `tensors`: p, g, m and v, [P, ...]; `per_agent`: [P] each."""
-    weights = tensors[0]
-    rows = [_rows(tensor, weights) for tensor in tensors]
-    rest = [*(values.numpy() for values in per_agent), np.array(numbers, dtype=rows[0].dtype)]
-    agents = len(weights)
-    threads = max(1, min(torch.get_num_threads(), agents, weights.numel() // PER_THREAD))
-    ends = [agents * share // threads for share in range(threads + 1)]
-    shares = [(first, last, active.numpy(), *rows, *rest) for first, last in pairwise(ends)]
-    others = [_threads(os.getpid()).submit(kernel, *share) for share in shares[1:]]
-    kernel(*shares[0])
-    for other in others:
-        other.result()
+    """Agents `first` to `last - 1` of [P, N]."""
+    zero = epsilon - epsilon  # of the type of p
+    for agent in range(first, last):
+        if active[agent]:
+            alpha = step_size[agent]
+            for i in range(p.shape[1]):
+                gradient = g[agent, i]
+                mean = m[agent, i] + one_minus_decay * (gradient - m[agent, i])
+                square = decay * v[agent, i] + one_minus_decay * (gradient * gradient)
+                m[agent, i], v[agent, i] = mean, square
+                variance = max(square - mean * mean, zero)  # rounding may end below 0
+                p[agent, i] -= alpha * gradient / np.sqrt(variance + epsilon)
 
 
-def _rows(tensor: Tensor, like: Tensor) -> Array:
+def _run(
+    kernel: Callable[..., None], tensors: Sequence[Tensor], per_agent: Sequence[Tensor], numbers: Sequence[float]
+) -> None:
+    """Run a kernel in as many threads as PyTorch uses, on an equal share of the agents each."""
+    p = tensors[0]
+    threads = max(1, min(torch.get_num_threads(), len(p), p.numel() // WEIGHTS_PER_THREAD))
+    rows = [_as_rows(tensor, p) for tensor in tensors]
+    arguments = (*rows, *(values.numpy() for values in per_agent), *map(rows[0].dtype.type, numbers))
+    ranges = list(pairwise(len(p) * share // threads for share in range(threads + 1)))
+    futures = [_threads(os.getpid()).submit(kernel, *agents, *arguments) for agents in ranges[1:]]
+    kernel(*ranges[0], *arguments)
+    for future in futures:
+        future.result()
+
+
+def _as_rows(tensor: Tensor, like: Tensor) -> Array:
     """A tensor [P, ...] as [P, N], with the N in the order in which `like` has them in memory."""
-    if tensor.stride() != like.stride():
+    if tensor.stride() != like.stride():  # a gradient
         tensor = torch.empty_like(like).copy_(tensor)
-    rows: Array = tensor.as_strided((len(like), like[0].numel()), (like.stride(0), 1)).numpy()
+    rows: Array = tensor.as_strided((len(like), like.shape[1:].numel()), (like.stride(0), 1)).numpy()
     return rows
 
 

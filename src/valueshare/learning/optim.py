@@ -9,11 +9,12 @@ place. Without compilation on a CPU, `fused` makes it one pass too.
 
 import math
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from valueshare.learning import fused
 
 Tensors = Mapping[str, Tensor]
 
@@ -60,9 +61,8 @@ def adam_(
     least = (epsilon * root).masked_fill(~active, 1.0)  # [P]
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
-        if (fused := _fused(p, m, v)) is not None:
-            numbers = (1 - beta1, beta2, 1 - beta2)
-            fused.update(fused.adam, active, (p, g, m, v), (rate, least), numbers)
+        if _in_one_pass(p, m, v):
+            fused.adam(p, g, m, v, active, rate, least, beta1=beta1, beta2=beta2)
             continue
         _accumulate_(m, v, g, active, beta1, beta2)
         p.addcdiv_(m * _rows(rate, p), v.sqrt().add_(_rows(least, p)), value=-1.0)
@@ -87,8 +87,8 @@ def rmsprop_(
     moments.updates.add_(active.to(torch.int64))
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
-        if (fused := _fused(p, m, v)) is not None:
-            fused.update(fused.rmsprop, active, (p, g, m, v), (step_size,), (decay, 1 - decay, epsilon))
+        if _in_one_pass(p, m, v):
+            fused.rmsprop(p, g, m, v, active, step_size, decay=decay, epsilon=epsilon)
             continue
         _accumulate_(m, v, g, active, decay, decay)
         variance = torch.addcmul(v, m, m, value=-1.0).clamp_(min=0.0)  # rounding may end below 0
@@ -99,14 +99,9 @@ def rmsprop_(
 OPTIMIZERS: dict[str, Callable[..., None]] = {"adam": adam_, "rmsprop": rmsprop_}
 
 
-def _fused(*tensors: Tensor) -> ModuleType | None:
-    """Updates of these in one pass over memory; None on a GPU, for PyTorch's compiler, and if their layouts differ."""
-    p = tensors[0]
-    if torch.compiler.is_compiling() or p.device.type != "cpu" or any(t.stride() != p.stride() for t in tensors):
-        return None
-    from valueshare.learning import fused
-
-    return fused
+def _in_one_pass(p: Tensor, m: Tensor, v: Tensor) -> bool:
+    """Whether `fused` updates them: not on a GPU, and not in code that PyTorch compiles."""
+    return not torch.compiler.is_compiling() and p.device.type == "cpu" and fused.is_supported(p, m, v)
 
 
 def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1: float, decay2: float) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 
 import polars as pl
@@ -200,8 +201,16 @@ def run_names(about: Sequence[Source]) -> dict[str, str]:
     folders = {source.path: source.path if source.kind in ("run", "table") else OTHERS for source in about}
     folders |= {s.path: str(Path(s.path).parent) for s in about if (s.config or {}).get("shard")}
     names = short_names(list(dict.fromkeys(folders.values())))
+    if len(names) == 1:
+        return {}
     # A space would end the name of a run within that of an algorithm, and a comma that of one to --compare.
-    return {path: re.sub(r"[\s,]+", "_", names[folder]) for path, folder in folders.items()} if len(names) > 1 else {}
+    plain: dict[str, str] = {}
+    for folder, name in names.items():
+        short = re.sub(r"[\s,]+", "_", name)
+        plain[folder] = next(
+            other for other in chain([short], (f"{short}-{i}" for i in count(2))) if other not in plain.values()
+        )
+    return {path: plain[folder] for path, folder in folders.items()}
 
 
 def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFrame:

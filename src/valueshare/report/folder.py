@@ -42,6 +42,7 @@ from valueshare.schema import FileName, Invalid, checked, read_config, read_obje
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
 RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+TABLE_KINDS = (".parquet", ".tex", ".md", ".csv")
 WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
 TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
@@ -178,8 +179,8 @@ def _listed_in(folder: Path) -> set[Path]:
     except (OSError, Invalid):
         return set()
     files = {folder / "figures" / f"{name}.{kind}" for name in figures for kind in FORMATS}
-    files |= {folder / "tables" / name for name in tables}
-    return {file for file in files if file.is_file() and not file.is_symlink()}
+    files |= {folder / "tables" / name for name in tables if name.endswith(TABLE_KINDS)}
+    return {file for file in files if file.is_file() and not file.is_symlink() and not file.parent.is_symlink()}
 
 
 def _move(file: Path, place: Path) -> None:

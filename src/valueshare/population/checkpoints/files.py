@@ -99,4 +99,4 @@ def verify(path: Path, digest: str) -> None:
     except OSError as error:
         raise Damaged(f"{path.name}: {error.strerror}") from error
     if actual != digest:
-        raise Damaged(f"{path.name}: its checksum is another")
+        raise Damaged(f"{path.name}: its checksum does not match")

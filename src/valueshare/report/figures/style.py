@@ -245,12 +245,12 @@ def _laid_out(figure: Figure) -> Iterator[Bbox | None]:
         yield None
         return
     dpi = figure.get_dpi()
-    with house_style():
-        figure.set_dpi(mpl.rcParams["savefig.dpi"])  # the width of a text depends on it
-        figure.draw_without_rendering()
-        box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
-    figure.set_layout_engine(None)
     try:
+        with house_style():
+            figure.set_dpi(mpl.rcParams["savefig.dpi"])  # the width of a text depends on it
+            figure.draw_without_rendering()
+            box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
+        figure.set_layout_engine("none")
         yield box
     finally:
         figure.set_layout_engine(engine)

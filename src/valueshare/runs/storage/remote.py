@@ -105,10 +105,11 @@ class Copy:
             return name in PLAN_FILES or (belongs(name) and (phase is None or is_small(name) or _phase(name) == phase))
 
         self.pull(wanted)
-        if self.is_remote:
+        if self.is_remote and self.store.renames:
             for name in self.store.sizes(f"checkpoints/{population}"):
                 if name.endswith(PARTIAL):  # of an upload that was killed
-                    self.store.delete(name)
+                    with suppress(Unreachable):  # it does no harm
+                        self.store.delete(name)
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""

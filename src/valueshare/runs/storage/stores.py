@@ -104,6 +104,11 @@ class Store:
             self._tried(f"delete {name} of", lambda: self._files.rm_file(self._path(name)))
 
     @property
+    def renames(self) -> bool:
+        """Whether files are uploaded under a temporary name first."""
+        return self.url.scheme in _RENAMES
+
+    @property
     def _files(self) -> Any:
         """The fsspec filesystem; one per thread, as its connection may not be shared."""
         if not hasattr(self._of_thread, "files"):
@@ -134,12 +139,12 @@ class Store:
         Where it can rename, readers never see half a file.
         """
         self._refuse_links(name)
+        token = secrets.token_hex(4)  # one for all attempts: the next one writes to the same file
 
         def attempt() -> None:
             path = self._path(name)
             folder, _, last = path.rpartition("/")
-            is_renamed = self.url.scheme in _RENAMES
-            written = f"{folder}/.{last}.{secrets.token_hex(4)}{PARTIAL}" if is_renamed else path
+            written = f"{folder}/.{last}.{token}{PARTIAL}" if self.renames else path
             try:
                 write(written)
             except FileNotFoundError:
@@ -147,7 +152,7 @@ class Store:
                     raise
                 self._files.makedirs(folder, exist_ok=True)
                 write(written)
-            if is_renamed:
+            if self.renames:
                 self._files.mv(written, path)
 
         self._tried(f"write {name} to", attempt, patient=patient)
