@@ -41,7 +41,7 @@ STATE = record(
     y=np.int8,
     direction=np.int8,
     air=np.int16,
-    on_board=np.int8,
+    on_board=np.int32,  # below 0 after a bonus: then every surfacing takes one more, without an end
     at_surface=np.int8,
     reload_timer=np.int8,
     spawn_interval=np.int8,
@@ -252,7 +252,7 @@ def draw(state: Any, picture: Any) -> None:
     picture[BACK, state.y, state.x - state.direction] = True
     for x in range(max(0, state.air) * 10 // MOST_AIR):
         picture[AIR, 9, x] = True
-    for x in range(9 - max(0, state.on_board), 9):
+    for x in range(9 - min(max(0, state.on_board), MOST_DIVERS), 9):
         picture[DIVERS_ON_BOARD, 9, x] = True
     draw_places(picture[BULLET], state.bullets, state.bullet_count)
     draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)
