@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from valueshare.envs.base import Backend, Environments
-from valueshare.envs.minatar import DOWN, UP
+from valueshare.envs.minatar import DOWN, NOTHING, UP
 from valueshare.envs.minatar import environments as compiled
 from valueshare.envs.minatar.environments import MinAtarEnvironments
 
@@ -257,3 +257,26 @@ def test_seaquest_counts_divers_below_the_least_int8(monkeypatch: pytest.MonkeyP
         assert_same_step(environments, game, DOWN)
         assert_same_step(environments, game, UP)
         assert states["on_board"].tolist() == [game.diver_count] * 2 == [-125 - surfacing] * 2
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_space_invaders_hits_an_alien_in_the_step_in_which_it_lands(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MinAtar's aliens that leave the bottom row are back in row 0 when bombs and hits are resolved."""
+    aliens, bullets = np.zeros((10, 10)), np.zeros((10, 10))
+    aliens[9, 0] = bullets[1, 0] = 1  # the bullet moves up to row 0 first
+    aliens[4, 3], bits = others, 2 ** np.arange(10)
+    environments, game = make_with_state(
+        "SpaceInvaders-MinAtar",
+        monkeypatch,
+        {
+            "aliens": aliens @ bits,
+            "bullets": bullets @ bits,
+            "aliens_left": 1 + others,
+            "move_timer": 0,
+            "bomb_timer": 0,
+        },
+        {"alien_map": aliens, "f_bullet_map": bullets, "alien_move_timer": 0, "alien_shot_timer": 0},
+    )
+    assert assert_same_step(environments, game, NOTHING) == (1.0, True)
