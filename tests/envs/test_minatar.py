@@ -1,5 +1,6 @@
 """The backend `numba`: the protocol, independence of neighbours and threads, random choices, resuming."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from numba import typeof
 
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import StepResult
-from valueshare.envs.minatar import minatar_names
+from valueshare.envs.minatar import minatar_names, rows
 from valueshare.envs.minatar.environments import MinAtarEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
@@ -196,6 +198,22 @@ def test_minatar_needs_no_jax() -> None:
     script = f"import sys; {made}; print('numba' in sys.modules, 'jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+def test_the_type_of_states_changes_with_the_sources_that_are_compiled_into_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is part of the key of Numba's cache, which does not check these files itself."""
+    assert sorted(path.name for path in rows.SOURCES) == ["rows.py", "splitmix.py", "tables.py"]
+    before = rows.record(x=np.int8)
+    copies = tuple(Path(shutil.copy(path, tmp_path)) for path in rows.SOURCES)
+    monkeypatch.setattr(rows, "SOURCES", copies)
+    assert rows.record(x=np.int8) == before  # the bytes count, not the place
+    types = {before}
+    for path in copies:
+        path.write_bytes(path.read_bytes() + b"#")
+        types.add(rows.record(x=np.int8))
+    assert len({typeof(np.zeros(1, states)).name for states in types}) == 4
 
 
 def test_resumed_training_is_uninterrupted(tmp_path: Path) -> None:

@@ -1,22 +1,29 @@
-"""Steps of several environments of one game, one after the other; compiled with the rules of each game.
+(
+    """Steps of several environments of one game, one after the other; compiled with the rules of each game.
 
 Random numbers are a function of (the environment's key, its number of steps, the draw within the step). So an
 environment depends on its own seed and actions alone, never on its neighbours or on the thread that steps it.
-
-Numba's cache checks the file of a game only: after an edit of this one, tables.py or splitmix.py, touch the games.
 """
+    ""
+)
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from valueshare import splitmix
 from valueshare.splitmix import S32, Bits, below, bits, uniform
 
 IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
 NOT_STARTED = -1  # elapsed steps of an environment that is still to be reset
+
+# Compiled into every game from files that Numba's cache does not check: it checks the file of the game only.
+SOURCES = (Path(__file__), Path(__file__).with_name("tables.py"), Path(splitmix.__file__))
 
 rule = njit(error_model="numpy")  # a function that is compiled into a kernel
 kernel = njit(nogil=True, cache=True, error_model="numpy")
@@ -42,10 +49,15 @@ class Result(NamedTuple):
 
 
 def record(**fields: Any) -> np.dtype[Any]:
-    """The type of one environment's state: the fields of a game, after those that all games have."""
+    """The type of one environment's state: the fields of a game, after those that all games have.
+
+    The name of the last field is a digest of SOURCES. Types are part of the key of Numba's cache, so an edit of one of
+    these files compiles the games again.
+    """
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:12]
     shared = [("key", np.uint64), ("steps", np.int64), ("elapsed", np.int32), ("action", np.int8)]
     own = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
-    return np.dtype([*shared, *own], align=True)
+    return np.dtype([*shared, *own, (f"sources_{digest}", np.int8)], align=True)
 
 
 @njit(inline="always")
