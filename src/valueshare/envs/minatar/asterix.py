@@ -1,7 +1,8 @@
 """Asterix: enemies and treasure cross the eight middle rows; touch the treasure, and never an enemy.
 
 A treasure is a reward of 1, an enemy ends the episode. One more comes into a free row at regular intervals: with
-probability 1/3 a treasure, from the left or the right. Every 101 steps they come and move faster.
+probability 1/3 a treasure, from the left or the right. Every 102 steps they come faster, and every 204 steps they move
+faster too, until both intervals are 1.
 """
 
 from typing import Any
