@@ -172,6 +172,12 @@ def test_order_of_calls() -> None:
         environments.receive()
     with pytest.raises(RuntimeError, match="actions of shape"):
         environments.send([0])
+    for wrong in (6, 256, -1):  # 256 is 0 in 8 bits
+        with pytest.raises(RuntimeError, match="actions are from 0 to 5"):
+            environments.send([0, wrong])
+    for shape in ((1,), (3,), (2, 1), ()):
+        with pytest.raises(RuntimeError, match="active of shape"):
+            environments.send([0, 5], np.ones(shape, np.bool_))
     environments.send([0, 0])
     environments.reset([1, 2])  # drops the result
     environments.step([0, 0])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.envs.base import Actions, Environments, Seeds, StepResult, as_keys
-from valueshare.envs.minatar import MINATAR_SHAPE, STICKY, game_limit, minatar_spec
+from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_SHAPE, STICKY, game_limit, minatar_spec
 from valueshare.envs.minatar.rows import NOT_STARTED, Result, Sent
 from valueshare.splitmix import ODD, mix
 
@@ -73,7 +73,11 @@ class MinAtarEnvironments(Environments):
         chosen = np.array(actions, np.int64)  # a copy: it is read while the caller continues
         if chosen.shape != (self.count,):
             raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        if (chosen.view(np.uint64) >= MINATAR_ACTIONS).any():  # as an unsigned number, one below 0 is too large as well
+            raise RuntimeError(f"actions are from 0 to {MINATAR_ACTIONS - 1}")
         mask = self._all if active is None else np.array(active, np.bool_)
+        if mask.shape != (self.count,):
+            raise RuntimeError(f"active of shape {mask.shape} for {self.count} environments")
         flags = np.empty((2, self.count), np.bool_)
         observation = np.empty((self.count, *MINATAR_SHAPE), np.bool_)
         self._result = Result(observation, np.empty(self.count, np.float32), flags[0], flags[1], self._last)
