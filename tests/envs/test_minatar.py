@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from numba import typeof
 
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import StepResult
@@ -195,7 +194,7 @@ def test_specs() -> None:
     for name in ("Brekout-MinAtar", "breakout-minatar", "MinAtar/Breakout-v1"):
         with pytest.raises(InvalidInput, match=f"no environment '{name}': did you mean Breakout-MinAtar"):
             environment_spec(name)
-    with pytest.raises(InvalidInput, match="no environment 'CartPole-v1': no name of numba is near"):
+    with pytest.raises(InvalidInput, match="no environment 'CartPole-v1': no MinAtar game has a similar name"):
         environment_spec("CartPole-v1", "numba")
 
 
@@ -219,7 +218,7 @@ def test_the_type_of_states_changes_with_the_sources_that_are_compiled_into_game
     for path in copies:
         path.write_bytes(path.read_bytes() + b"#")
         types.add(rows.record(x=np.int8))
-    assert len({typeof(np.zeros(1, states)).name for states in types}) == 4
+    assert len(types) == 4
 
 
 def test_resumed_training_is_uninterrupted(tmp_path: Path) -> None:

@@ -163,5 +163,5 @@ def draw_board(channel: Any, board: Any) -> None:
 
 
 @kernel
-def advance(states: Any, rows: Any, sent: Any, result: Any) -> None:
-    step_rows(reset, step, draw, states, rows, sent, result)
+def step_environments(states: Any, rows: Any, inputs: Any, outputs: Any) -> None:
+    step_rows(reset, step, draw, states, rows, inputs, outputs)
