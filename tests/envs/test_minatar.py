@@ -1,5 +1,6 @@
 """The backend `numba`: the protocol, independence of neighbours and threads, random choices, resuming."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import StepResult
-from valueshare.envs.minatar import minatar_names
+from valueshare.envs.minatar import minatar_names, rows
 from valueshare.envs.minatar.environments import MinAtarEnvironments
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
@@ -170,6 +171,12 @@ def test_order_of_calls() -> None:
         environments.receive()
     with pytest.raises(RuntimeError, match="actions of shape"):
         environments.send([0])
+    for wrong in (6, 256, -1):  # 256 is 0 in 8 bits
+        with pytest.raises(RuntimeError, match="actions are from 0 to 5"):
+            environments.send([0, wrong])
+    for shape in ((1,), (3,), (2, 1), ()):
+        with pytest.raises(RuntimeError, match="active of shape"):
+            environments.send([0, 5], np.ones(shape, np.bool_))
     environments.send([0, 0])
     environments.reset([1, 2])  # drops the result
     environments.step([0, 0])
@@ -187,7 +194,7 @@ def test_specs() -> None:
     for name in ("Brekout-MinAtar", "breakout-minatar", "MinAtar/Breakout-v1"):
         with pytest.raises(InvalidInput, match=f"no environment '{name}': did you mean Breakout-MinAtar"):
             environment_spec(name)
-    with pytest.raises(InvalidInput, match="no environment 'CartPole-v1': no name of numba is near"):
+    with pytest.raises(InvalidInput, match="no environment 'CartPole-v1': no MinAtar game has a similar name"):
         environment_spec("CartPole-v1", "numba")
 
 
@@ -196,6 +203,22 @@ def test_minatar_needs_no_jax() -> None:
     script = f"import sys; {made}; print('numba' in sys.modules, 'jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+def test_the_type_of_states_changes_with_the_sources_that_are_compiled_into_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is part of the key of Numba's cache, which does not check these files itself."""
+    assert sorted(path.name for path in rows.SOURCES) == ["rows.py", "splitmix.py", "tables.py"]
+    before = rows.record(x=np.int8)
+    copies = tuple(Path(shutil.copy(path, tmp_path)) for path in rows.SOURCES)
+    monkeypatch.setattr(rows, "SOURCES", copies)
+    assert rows.record(x=np.int8) == before  # the bytes count, not the place
+    types = {before}
+    for path in copies:
+        path.write_bytes(path.read_bytes() + b"#")
+        types.add(rows.record(x=np.int8))
+    assert len(types) == 4
 
 
 def test_resumed_training_is_uninterrupted(tmp_path: Path) -> None:

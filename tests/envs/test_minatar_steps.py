@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from valueshare.envs.base import Backend, Environments
+from valueshare.envs.minatar import DOWN, NOTHING, UP
 from valueshare.envs.minatar import environments as compiled
 from valueshare.envs.minatar.environments import MinAtarEnvironments
 
@@ -215,3 +216,67 @@ def test_skilled_play_is_that_of_minatar(name: str, monkeypatch: pytest.MonkeyPa
     pytest.importorskip("minatar")
     environments = make_without_repeats("numba", name, monkeypatch)
     follow(environments, name, steps=1_500, terminal_pictures=True, choose=LookAhead(name))
+
+
+def make_with_state(
+    name: str, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], minatar_state: dict[str, Any]
+) -> tuple[MinAtarEnvironments, Any]:
+    """Two equal environments and MinAtar's game, with these fields set directly."""
+    pytest.importorskip("minatar")
+    environments = make_without_repeats("numba", name, monkeypatch)
+    assert isinstance(environments, MinAtarEnvironments)
+    environments.reset([1, 1])
+    for field, value in state.items():
+        environments._shares[0][0].states[field] = value
+    game = import_module(f"minatar.environments.{GAMES[name]}").Env(ramping=True)
+    vars(game).update(minatar_state)
+    return environments, game
+
+
+def assert_same_step(environments: Environments, game: Any, action: int) -> tuple[float, bool]:
+    """Step both; their reward and whether the episode ended."""
+    reward, terminated = game.act(action)
+    result = environments.step([action] * 2)
+    channels = game.state_shape()[-1]
+    for e in range(2):
+        assert (result.reward[e], result.terminated[e]) == (reward, terminated)
+        np.testing.assert_array_equal(np.moveaxis(result.final_observation[e][:channels], 0, -1), game.state())
+    return float(reward), bool(terminated)
+
+
+def test_seaquest_counts_divers_below_the_least_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six divers leave -1, and every surfacing takes one more, as in MinAtar."""
+    environments, game = make_with_state(
+        "Seaquest-MinAtar",
+        monkeypatch,
+        {"on_board": -125, "spawn_timer": 100, "diver_timer": 100},  # nothing comes within these steps
+        {"diver_count": -125, "e_spawn_timer": 100, "d_spawn_timer": 100},
+    )
+    states = environments._shares[0][0].states
+    for surfacing in range(1, 21):
+        assert_same_step(environments, game, DOWN)
+        assert_same_step(environments, game, UP)
+        assert states["on_board"].tolist() == [game.diver_count] * 2 == [-125 - surfacing] * 2
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_space_invaders_hits_an_alien_in_the_step_in_which_it_lands(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MinAtar's aliens that leave the bottom row are back in row 0 when bombs and hits are resolved."""
+    aliens, bullets = np.zeros((10, 10)), np.zeros((10, 10))
+    aliens[9, 0] = bullets[1, 0] = 1  # the bullet moves up to row 0 first
+    aliens[4, 3], bits = others, 2 ** np.arange(10)
+    environments, game = make_with_state(
+        "SpaceInvaders-MinAtar",
+        monkeypatch,
+        {
+            "aliens": aliens @ bits,
+            "bullets": bullets @ bits,
+            "aliens_left": 1 + others,
+            "move_timer": 0,
+            "bomb_timer": 0,
+        },
+        {"alien_map": aliens, "f_bullet_map": bullets, "alien_move_timer": 0, "alien_shot_timer": 0},
+    )
+    assert assert_same_step(environments, game, NOTHING) == (1.0, True)

@@ -32,6 +32,14 @@ __all__ = [
     "atari57",
 ]
 
+KINDS: dict[str, str] = {
+    "envpool": "EnvPool environment",
+    "gymnasium": "Gymnasium environment",
+    "ale": "Atari game",
+    "numba": "MinAtar game",
+    "jax": "Gymnax environment",
+}
+
 
 def make_environments(
     env_ids: str | Sequence[str],
@@ -163,7 +171,7 @@ def _nearest(env_id: str, names: dict[str, list[str]]) -> str:
     near = [by_lower[match] for match in get_close_matches(env_id.lower(), by_lower)]
     if near:
         return f": did you mean {' or '.join(near)}?"
-    return f": no name of {' or '.join(names)} is near"
+    return f": no {' or '.join(KINDS[backend] for backend in names)} has a similar name"
 
 
 def _either(names: Sequence[str]) -> str:

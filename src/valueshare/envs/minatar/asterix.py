@@ -1,7 +1,8 @@
 """Asterix: enemies and treasure cross the eight middle rows; touch the treasure, and never an enemy.
 
 A treasure is a reward of 1, an enemy ends the episode. One more comes into a free row at regular intervals: with
-probability 1/3 a treasure, from the left or the right. Every 101 steps they come and move faster.
+probability 1/3 a treasure, from the left or the right. Every 102 steps they come faster, and every 204 steps they move
+faster too, until both intervals are 1.
 """
 
 from typing import Any
@@ -57,7 +58,7 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
     elif action == DOWN:
         state.player_y = min(LANES, state.player_y + 1)
 
-    reward, terminated = touch(state)
+    reward, terminated = collect_or_collide(state)
     if state.move_timer == 0:
         state.move_timer = state.move_interval
         for lane in range(LANES):
@@ -65,7 +66,7 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
                 state.x[lane] += state.direction[lane]
                 if not 0 <= state.x[lane] <= 9:
                     state.kind[lane] = NOBODY
-        more, met = touch(state)
+        more, met = collect_or_collide(state)
         reward, terminated = reward + more, terminated or met
     state.spawn_timer -= 1
     state.move_timer -= 1
@@ -92,8 +93,8 @@ def spawn(state: Any, random: Any) -> None:
 
 
 @rule
-def touch(state: Any) -> tuple[float, bool]:
-    """The reward of a treasure at the player's place, and whether an enemy is there."""
+def collect_or_collide(state: Any) -> tuple[float, bool]:
+    """Take a treasure at the player's place: its reward, and whether an enemy is there."""
     lane = state.player_y - 1
     if state.kind[lane] == NOBODY or state.x[lane] != state.player_x:
         return 0.0, False
@@ -131,5 +132,5 @@ def draw(state: Any, picture: Any) -> None:
 
 
 @kernel
-def advance(states: Any, rows: Any, sent: Any, result: Any) -> None:
-    step_rows(reset, step, draw, states, rows, sent, result)
+def step_environments(states: Any, rows: Any, inputs: Any, outputs: Any) -> None:
+    step_rows(reset, step, draw, states, rows, inputs, outputs)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from valueshare.cores import available_cores
 from valueshare.envs.base import Actions, Environments, Seeds, StepResult, as_keys
-from valueshare.envs.minatar import MINATAR_SHAPE, STICKY, game_limit, minatar_spec
-from valueshare.envs.minatar.rows import NOT_STARTED, Result, Sent
+from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_SHAPE, STICKY, game_limit, minatar_spec
+from valueshare.envs.minatar.rows import NOT_STARTED, StepInput, StepOutput
 from valueshare.splitmix import ODD, mix
 
 MODULES = {
@@ -21,13 +21,13 @@ MODULES = {
     "Seaquest-MinAtar": "seaquest",
     "SpaceInvaders-MinAtar": "space_invaders",
 }
-SHARE = 64  # environments that are worth a thread: to hand a step over costs as much as 20 to 50 of them
+ENVIRONMENTS_PER_THREAD = 64  # at least: to hand work to a thread costs as much as 20 to 50 steps
 
 
 class Group(NamedTuple):
     """Environments of one game that one thread steps."""
 
-    advance: Callable[..., None]  # compiled; its first call in a process takes a while
+    step: Callable[..., None]  # compiled; its first call in a process takes a while
     states: NDArray[Any]  # [n] records
     rows: NDArray[np.int64]  # [n] among all E
     limit: int
@@ -42,8 +42,8 @@ class MinAtarEnvironments(Environments):
     def __init__(self, env_ids: Sequence[str], *, threads: int | None = None, episode_limit: int | None = None) -> None:
         self.spec, self.count = minatar_spec(env_ids, episode_limit), len(env_ids)
         threads = threads or available_cores()
-        shares = max(1, min(threads, self.count // SHARE))
-        self._in_background = threads > 1 and self.count >= SHARE
+        shares = max(1, min(threads, self.count // ENVIRONMENTS_PER_THREAD))
+        self._in_background = threads > 1 and self.count >= ENVIRONMENTS_PER_THREAD
         names = np.array(env_ids)
         self._shares = [
             [_group(name, share[names[share] == name], episode_limit) for name in dict.fromkeys(names[share].tolist())]
@@ -53,8 +53,8 @@ class MinAtarEnvironments(Environments):
         self._all = np.ones(self.count, np.bool_)
         self._last = np.empty((self.count, *MINATAR_SHAPE), np.bool_)
         self._pool: ThreadPoolExecutor | None = None
-        self._under_way: list[Future[None]] = []
-        self._result: Result | None = None
+        self._futures: list[Future[None]] = []
+        self._result: StepOutput | None = None
         self._is_reset = False
 
     def reset(self, seeds: Seeds) -> NDArray[Any]:
@@ -73,18 +73,20 @@ class MinAtarEnvironments(Environments):
         chosen = np.array(actions, np.int64)  # a copy: it is read while the caller continues
         if chosen.shape != (self.count,):
             raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        if (chosen.view(np.uint64) >= MINATAR_ACTIONS).any():  # as an unsigned number, one below 0 is too large as well
+            raise RuntimeError(f"actions are from 0 to {MINATAR_ACTIONS - 1}")
         mask = self._all if active is None else np.array(active, np.bool_)
+        if mask.shape != (self.count,):
+            raise RuntimeError(f"active of shape {mask.shape} for {self.count} environments")
         flags = np.empty((2, self.count), np.bool_)
         observation = np.empty((self.count, *MINATAR_SHAPE), np.bool_)
-        self._result = Result(observation, np.empty(self.count, np.float32), flags[0], flags[1], self._last)
+        self._result = StepOutput(observation, np.empty(self.count, np.float32), flags[0], flags[1], self._last)
         if not self._in_background:
             self._advance(self._shares[0], chosen, mask, self._result)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._shares), "minatar")
-        self._under_way = [
-            self._pool.submit(self._advance, share, chosen, mask, self._result) for share in self._shares
-        ]
+        self._futures = [self._pool.submit(self._advance, share, chosen, mask, self._result) for share in self._shares]
 
     def receive(self) -> StepResult:
         if self._result is None:
@@ -106,19 +108,19 @@ class MinAtarEnvironments(Environments):
             self._pool = None
 
     def _advance(
-        self, share: list[Group], actions: NDArray[np.int64], active: NDArray[np.bool_], result: Result
+        self, share: list[Group], actions: NDArray[np.int64], active: NDArray[np.bool_], result: StepOutput
     ) -> None:
         for group in share:
-            group.advance(group.states, group.rows, Sent(actions, active, group.limit, self._sticky), result)
+            group.step(group.states, group.rows, StepInput(actions, active, group.limit, self._sticky), result)
 
     def _wait(self, keep: bool = False) -> None:
-        for future in self._under_way:
+        for future in self._futures:
             future.result()
-        self._under_way = []
+        self._futures = []
         if not keep:
             self._result = None
 
 
 def _group(name: str, rows: NDArray[np.int64], episode_limit: int | None) -> Group:
     game = import_module(f"valueshare.envs.minatar.{MODULES[name]}")
-    return Group(game.advance, np.zeros(len(rows), game.STATE), rows, game_limit(name, episode_limit))
+    return Group(game.step_environments, np.zeros(len(rows), game.STATE), rows, game_limit(name, episode_limit))

@@ -76,5 +76,5 @@ def draw(state: Any, picture: Any) -> None:
 
 
 @kernel
-def advance(states: Any, rows: Any, sent: Any, result: Any) -> None:
-    step_rows(reset, step, draw, states, rows, sent, result)
+def step_environments(states: Any, rows: Any, inputs: Any, outputs: Any) -> None:
+    step_rows(reset, step, draw, states, rows, inputs, outputs)

@@ -1,28 +1,37 @@
-"""Steps of several environments of one game, one after the other; compiled with the rules of each game.
+(
+    """Steps of several environments of one game, one after the other; compiled with the rules of each game.
 
 Random numbers are a function of (the environment's key, its number of steps, the draw within the step). So an
 environment depends on its own seed and actions alone, never on its neighbours or on the thread that steps it.
-
-Numba's cache checks the file of a game only: after an edit of this one, tables.py or splitmix.py, touch the games.
 """
+    ""
+)
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from valueshare import splitmix
 from valueshare.splitmix import S32, Bits, below, bits, uniform
 
 IN_REPEAT, IN_GAME, IN_RESET = range(3)  # the streams of a step
 NOT_STARTED = -1  # elapsed steps of an environment that is still to be reset
 
+# Compiled into every game from files that Numba's cache does not check: it checks the file of the game only.
+SOURCES = (Path(__file__), Path(__file__).with_name("tables.py"), Path(splitmix.__file__))
+
 rule = njit(error_model="numpy")  # a function that is compiled into a kernel
+# Numba looks for cached code under the name of the kernel, and reads the old types of its arguments before it checks
+# anything: who renames StepInput or StepOutput must rename the kernels too, or an old cache raises AttributeError.
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 
 
-class Sent(NamedTuple):
+class StepInput(NamedTuple):
     """The input of a step of E environments."""
 
     actions: NDArray[np.int64]  # [E]
@@ -31,27 +40,32 @@ class Sent(NamedTuple):
     sticky: float  # probability that the action before is repeated
 
 
-class Result(NamedTuple):
-    """The arrays that a step of E environments fills; `last` holds the rows of episodes that ended, and others."""
+class StepOutput(NamedTuple):
+    """The arrays that a step of E environments fills."""
 
     observation: NDArray[np.bool_]  # [E, 10, 10, 10] to act on next
     reward: NDArray[np.float32]  # [E]
     terminated: NDArray[np.bool_]  # [E]
     truncated: NDArray[np.bool_]  # [E]
-    last: NDArray[np.bool_]  # [E, 10, 10, 10]
+    last: NDArray[np.bool_]  # [E, 10, 10, 10] final observations; only the rows of episodes that ended are valid
 
 
 def record(**fields: Any) -> np.dtype[Any]:
-    """The type of one environment's state: the fields of a game, after those that all games have."""
+    """The type of one environment's state: the fields of a game, after those that all games have.
+
+    The name of the last field is a digest of SOURCES. Types are part of the key of Numba's cache, so an edit of one of
+    these files compiles the games again.
+    """
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:12]
     shared = [("key", np.uint64), ("steps", np.int64), ("elapsed", np.int32), ("action", np.int8)]
     own = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
-    return np.dtype([*shared, *own], align=True)
+    return np.dtype([*shared, *own, (f"sources_{digest}", np.int8)], align=True)
 
 
 @njit(inline="always")
-def choice(random: Bits, draw: int, count: int) -> int:
-    """An integer in [0, count), from one draw of a step."""
-    return below(bits(random, draw) >> S32, count)
+def choice(random: Bits, number: int, count: int) -> int:
+    """An integer in [0, count), from the random number `number` of a step."""
+    return below(bits(random, number) >> S32, count)
 
 
 @njit(inline="always")
@@ -61,31 +75,31 @@ def step_rows(
     draw: Callable[[Any, Any], None],
     states: Any,
     rows: NDArray[np.int64],
-    sent: Sent,
-    result: Result,
+    inputs: StepInput,
+    outputs: StepOutput,
 ) -> None:
     """One step of the environments `states`, which are these rows of all."""
     for i in range(len(rows)):
         row, state = rows[i], states[i]
-        picture = result.observation[row]
+        picture = outputs.observation[row]
         reward, terminated, truncated = 0.0, False, False
         if state.elapsed == NOT_STARTED:
             begin(reset, state)
-        elif sent.active[row]:
+        elif inputs.active[row]:
             state.steps += 1
             state.elapsed += 1
             key = bits(state.key, state.steps)
-            if uniform(key, IN_REPEAT) >= sent.sticky:
-                state.action = sent.actions[row]
+            if uniform(key, IN_REPEAT) >= inputs.sticky:
+                state.action = inputs.actions[row]
             reward, terminated = step(state, state.action, bits(key, IN_GAME))
-            truncated = not terminated and state.elapsed >= sent.limit
+            truncated = not terminated and state.elapsed >= inputs.limit
         if terminated or truncated:
-            result.last[row] = False
-            draw(state, result.last[row])
+            outputs.last[row] = False
+            draw(state, outputs.last[row])
             begin(reset, state)
         picture[:] = False
         draw(state, picture)
-        result.reward[row], result.terminated[row], result.truncated[row] = reward, terminated, truncated
+        outputs.reward[row], outputs.terminated[row], outputs.truncated[row] = reward, terminated, truncated
 
 
 @njit(inline="always")

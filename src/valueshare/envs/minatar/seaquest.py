@@ -21,8 +21,8 @@ from valueshare.envs.minatar.tables import (
     draw_trails,
     enter,
     find,
-    is_due,
     is_opposed,
+    move_if_due,
     remove,
     shoot,
 )
@@ -41,7 +41,7 @@ STATE = record(
     y=np.int8,
     direction=np.int8,
     air=np.int16,
-    on_board=np.int8,
+    on_board=np.int32,  # below 0 after a bonus: then every surfacing takes one more, without an end
     at_surface=np.int8,
     reload_timer=np.int8,
     spawn_interval=np.int8,
@@ -83,8 +83,9 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
     hits, by_sub = move_subs(state)
     by_bullet = move_enemy_bullets(state)
     more_hits, by_fish = move_fish(state)
-    bonus, drowned = breathe(state)
-    return float(reward + hits + more_hits + bonus), by_sub or by_bullet or by_fish or drowned
+    count_down(state)
+    bonus, is_lost = update_air(state)
+    return float(reward + hits + more_hits + bonus), by_sub or by_bullet or by_fish or is_lost
 
 
 @rule
@@ -147,7 +148,7 @@ def move_bullets(state: Any) -> int:
 def move_divers(state: Any) -> None:
     for i in range(state.diver_count - 1, -1, -1):
         boards = is_at_player(state, state.divers, i) and state.on_board < MOST_DIVERS
-        if not boards and is_due(state.divers, i, DIVER_MOVE_INTERVAL):
+        if not boards and move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
             boards = is_at_player(state, state.divers, i) and state.on_board < MOST_DIVERS
         if boards:
             state.on_board += 1
@@ -161,10 +162,10 @@ def is_at_player(state: Any, table: Any, i: int) -> bool:
 
 
 @rule
-def meet(state: Any, table: Any, i: int) -> tuple[bool, bool, bool]:
+def move_enemy(state: Any, table: Any, i: int) -> tuple[bool, bool, bool]:
     """Move an enemy: whether it met the player, whether it is gone, and whether a bullet is the reason."""
     met = is_at_player(state, table, i)
-    if not is_due(table, i, state.move_interval):
+    if not move_if_due(table, i, state.move_interval):
         return met, False, False
     if not 0 <= table[i, X] <= 9:
         return met, True, False
@@ -180,7 +181,7 @@ def meet(state: Any, table: Any, i: int) -> tuple[bool, bool, bool]:
 def move_subs(state: Any) -> tuple[int, bool]:
     hits, terminated = 0, False
     for i in range(state.sub_count - 1, -1, -1):
-        met, gone, hit = meet(state, state.subs, i)
+        met, gone, hit = move_enemy(state, state.subs, i)
         terminated = terminated or met
         hits += hit
         if state.subs[i, SHOT_TIMER] > 0:
@@ -210,7 +211,7 @@ def move_enemy_bullets(state: Any) -> bool:
 def move_fish(state: Any) -> tuple[int, bool]:
     hits, terminated = 0, False
     for i in range(state.fish_count - 1, -1, -1):
-        met, gone, hit = meet(state, state.fish, i)
+        met, gone, hit = move_enemy(state, state.fish, i)
         terminated = terminated or met
         hits += hit
         if gone:
@@ -219,11 +220,15 @@ def move_fish(state: Any) -> tuple[int, bool]:
 
 
 @rule
-def breathe(state: Any) -> tuple[int, bool]:
-    """Timers, air and the surface: the reward of six divers, and whether the player is lost."""
+def count_down(state: Any) -> None:
     state.spawn_timer = max(0, state.spawn_timer - 1)
     state.diver_timer = max(0, state.diver_timer - 1)
     state.reload_timer = max(0, state.reload_timer - 1)
+
+
+@rule
+def update_air(state: Any) -> tuple[int, bool]:
+    """Consume air, or surface: the reward of six divers, and whether the player is lost."""
     terminated = state.air <= 0
     if state.y > 0:
         state.air -= 1
@@ -233,6 +238,12 @@ def breathe(state: Any) -> tuple[int, bool]:
         return 0, terminated
     if state.on_board == 0:
         return 0, True
+    return surface(state), terminated
+
+
+@rule
+def surface(state: Any) -> int:
+    """Take air for one diver, or for all six with a reward, which is returned. Enemies get faster."""
     bonus = 0
     if state.on_board == MOST_DIVERS:
         bonus = state.air * 10 // MOST_AIR
@@ -243,7 +254,7 @@ def breathe(state: Any) -> tuple[int, bool]:
         state.move_interval -= 1
     state.spawn_interval = max(1, state.spawn_interval - 1)
     state.ramps = (state.ramps + 1) % 2
-    return bonus, terminated
+    return bonus
 
 
 @rule
@@ -252,7 +263,7 @@ def draw(state: Any, picture: Any) -> None:
     picture[BACK, state.y, state.x - state.direction] = True
     for x in range(max(0, state.air) * 10 // MOST_AIR):
         picture[AIR, 9, x] = True
-    for x in range(9 - max(0, state.on_board), 9):
+    for x in range(9 - min(max(0, state.on_board), MOST_DIVERS), 9):
         picture[DIVERS_ON_BOARD, 9, x] = True
     draw_places(picture[BULLET], state.bullets, state.bullet_count)
     draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)
@@ -265,5 +276,5 @@ def draw(state: Any, picture: Any) -> None:
 
 
 @kernel
-def advance(states: Any, rows: Any, sent: Any, result: Any) -> None:
-    step_rows(reset, step, draw, states, rows, sent, result)
+def step_environments(states: Any, rows: Any, inputs: Any, outputs: Any) -> None:
+    step_rows(reset, step, draw, states, rows, inputs, outputs)

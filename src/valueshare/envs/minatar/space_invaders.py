@@ -109,8 +109,10 @@ def move_aliens(state: Any) -> bool:
     landed = False
     if columns & (FIRST_COLUMN if state.direction < 0 else LAST_COLUMN):
         state.direction = -state.direction
-        landed = aliens[9] != 0
+        bottom = aliens[9]
+        landed = bottom != 0
         move_down(aliens)
+        aliens[0] = bottom  # as in MinAtar, whose rows wrap: it may be hit there, or drop a bomb, in the last step
     else:
         for y in range(10):
             aliens[y] = aliens[y] >> 1 if state.direction < 0 else aliens[y] << 1
@@ -161,5 +163,5 @@ def draw_board(channel: Any, board: Any) -> None:
 
 
 @kernel
-def advance(states: Any, rows: Any, sent: Any, result: Any) -> None:
-    step_rows(reset, step, draw, states, rows, sent, result)
+def step_environments(states: Any, rows: Any, inputs: Any, outputs: Any) -> None:
+    step_rows(reset, step, draw, states, rows, inputs, outputs)

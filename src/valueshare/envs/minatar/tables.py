@@ -58,7 +58,7 @@ def find(table: Any, count: int, x: int, y: int) -> int:
 
 
 @rule
-def is_due(table: Any, i: int, interval: int) -> bool:
+def move_if_due(table: Any, i: int, interval: int) -> bool:
     """Count down to the next move, or move; whether it moved."""
     if table[i, MOVE_TIMER] > 0:
         table[i, MOVE_TIMER] -= 1
