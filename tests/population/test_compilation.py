@@ -41,8 +41,11 @@ def test_what_cannot_be_compiled_is_refused_with_one_line(monkeypatch: pytest.Mo
     def failing(graph: object, inputs: object) -> None:
         raise RuntimeError("PassManager::run failed")
 
+    def small() -> None:
+        torch.zeros(2).add_(1)
+
     def compiled_if(compiled: bool, function: Callable[[], None]) -> Callable[[], None]:
-        return torch.compile(function, backend=failing) if compiled else function
+        return torch.compile(small, backend=failing) if compiled else function
 
     monkeypatch.setattr(loop, "compiled_if", compiled_if)
     table = agent_table("CartPole-v1", "rdq", seeds=range(1))

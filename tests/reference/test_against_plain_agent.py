@@ -293,8 +293,12 @@ EXECUTORS: dict[str, tuple[dict[str, Any], dict[str, Any], Deviations]] = {
     "a linear step size": ({"step_size_schedule": "linear"}, {}, AS_THE_ENGINE),
     "Huber loss, summed": ({"loss": "huber", "reduction": "sum"}, {}, AS_THE_ENGINE),
 }
-# Their parts are tested one by one; the fast suite has the combination of most of them.
-COMBINED = (
+# The fast suite has the combination of most of them, and compares every executor with the loop to the bit.
+SLOW = (
+    "replay on the host",
+    "delayed actor weights",
+    "environments in processes",
+    "several gradient steps",
     "delayed actor weights, two groups",
     "several gradient steps, replay on the host",
     "several gradient steps, delayed actor weights",
@@ -304,7 +308,7 @@ COMBINED = (
 @pytest.mark.parametrize(
     ("executor", "algorithm"),
     [
-        *(pytest.param(name, "ib-dqn", marks=[pytest.mark.slow] if name in COMBINED else []) for name in EXECUTORS),
+        *(pytest.param(name, "ib-dqn", marks=[pytest.mark.slow] if name in SLOW else []) for name in EXECUTORS),
         *(
             pytest.param(name, "iqn", marks=pytest.mark.slow)
             for name in ("replay on the host", "delayed actor weights", "several gradient steps")

@@ -145,7 +145,16 @@ CASES = {
         Execution(2, processes=True),
     ),
 }
-SLOW = ("processes, dueling-dqn, delayed actor", "processes, delayed actor, several gradient steps")
+# Variants of others: more groups, or another algorithm.
+SLOW = (
+    "three groups in threads",
+    "a thread per agent",
+    "one process",
+    "three processes, delayed actor",
+    "processes, iqn, delayed actor",
+    "processes, dueling-dqn, delayed actor",
+    "processes, delayed actor, several gradient steps",
+)
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CASES])
