@@ -162,8 +162,8 @@ def step_of(row: Row, options: argparse.Namespace, device: torch.device) -> tupl
         episode_limit=None,
         stack=4,
     )
-    own = AgentSettings(step_size=5e-5 if quantiles else 6.25e-5)
-    agents = agent_table("noise", row.algorithm, seeds=range(options.agents), agent_settings=own)
+    agent_settings = AgentSettings(step_size=5e-5 if quantiles else 6.25e-5)
+    agents = agent_table("noise", row.algorithm, seeds=range(options.agents), agent_settings=agent_settings)
     population = make_population(agents, settings, env, device)
     state = initial_state(population)
     fill(state)
