@@ -197,15 +197,29 @@ def test_frames_that_hardly_change_shrink() -> None:
     packed = packing.pack(video.numpy())
     # The first frame is noise, 7,056 bytes; the others are a byte each among zeros.
     assert 7_056 < len(packed) < 2 * 7_056
-    assert packing.unpack(packed, 100, video.nbytes).tobytes() == video.numpy().tobytes()
+    assert packing.unpack(packed, 100, 84 * 84, torch.uint8).tobytes() == video.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.float32])
+@pytest.mark.parametrize("shape", [(4, 4), (3, 7)])  # whole bytes of bits, and 21 bits
+def test_frames_of_any_type_are_unpacked_as_they_were(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    frames = torch.randint(2, (50, *shape), generator=torch.Generator().manual_seed(1)).to(dtype)
+    unpacked = packing.unpack(packing.pack(frames.numpy()), 50, frames[0].numel(), dtype)
+    assert torch.equal(torch.from_numpy(unpacked).reshape(frames.shape), frames)
+
+
+def test_booleans_are_packed_as_bits() -> None:
+    noise = torch.rand(1_000, 10, 10, 10, generator=torch.Generator().manual_seed(0)) < 0.5
+    # Noise cannot be compressed: 125 bytes a frame stay, and 1,000 without bits were 160 at least.
+    assert len(packing.pack(noise.numpy())) < 1_000 * 130
 
 
 def test_packed_frames_of_another_size_are_refused() -> None:
     """A few bytes can stand for gigabytes of zeros: no more is unpacked than there is room for."""
     packed = packing.pack(np.zeros((100, 84, 84), np.uint8))
     with pytest.raises(InvalidInput, match="have 7,057 bytes, not 705,601"):
-        packing.unpack(packing.pack(np.zeros((1, 7_057), np.uint8)), 100, 705_601)
-    assert len(packing.unpack(packed, 1, 7_056)) == 1
+        packing.unpack(packing.pack(np.zeros((1, 7_057), np.uint8)), 1, 705_601, torch.uint8)
+    assert len(packing.unpack(packed, 1, 7_056, torch.uint8)) == 1
 
 
 def test_a_million_transitions_of_an_atari_agent_fit_7_2_gigabytes() -> None:

@@ -2,8 +2,8 @@
 
 One frame of a game differs little from the one before it. A chunk is some rows of one agent that
 follow each other, each as its exclusive-or with the row before it (the first as it is), and that
-deflated: mostly zeros. A chunk is read alone, so threads take chunks; copies from a GPU, exclusive-
-or and deflation all let other threads run. A file holds many chunks.
+deflated: mostly zeros. Booleans are bits there. A chunk is read alone, so threads take chunks; copies from a GPU,
+exclusive-or and deflation all let other threads run. A file holds many chunks.
 """
 
 import zlib
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -78,31 +78,35 @@ def restore(replay: Transitions, file: Mapping[str, Tensor]) -> None:
         if not 0 < chunk.rows <= replay.observation.shape[1]:
             raise InvalidInput(f"a checkpoint has {chunk.rows:,} frames in one chunk: it is damaged")
         packed = data[starts[number] : starts[number] + size]
-        frames = unpack(packed, chunk.rows, chunk.rows * row.nbytes)
-        rows = torch.from_numpy(frames).view(row.dtype).reshape(chunk.rows, *row.shape)
-        _slots(replay, chunk).copy_(rows)
+        rows = torch.from_numpy(unpack(packed, chunk.rows, row.numel(), row.dtype))
+        _slots(replay, chunk).copy_(rows.reshape(chunk.rows, *row.shape))
 
     for _ in _in_threads(inflated, range(len(table))):
         pass
 
 
-def pack(frames: NDArray[np.generic]) -> bytes:
+def pack(frames: NDArray[Any]) -> bytes:
     """Compress frames [n, ...] of any type."""
-    flat = frames.reshape(len(frames), -1).view(np.uint8)  # [n, bytes]
+    flat = frames.reshape(len(frames), -1)
+    flat = np.packbits(flat, axis=1) if flat.dtype == np.bool_ else flat.view(np.uint8)  # [n, bytes]
     change = flat.copy()
     np.bitwise_xor(flat[1:], flat[:-1], out=change[1:])
     return zlib.compress(change.data, LEVEL)
 
 
-def unpack(data: bytes | memoryview, count: int, size: int) -> NDArray[np.uint8]:
-    """The bytes of `count` frames that were packed, [count, bytes]; `size` in all, never more."""
+def unpack(data: bytes | memoryview, count: int, numbers: int, dtype: torch.dtype) -> NDArray[np.generic]:
+    """`count` frames that were packed, of so many numbers each: [count, numbers]; never more."""
+    of_bits = dtype == torch.bool
+    size = count * (-(-numbers // 8) if of_bits else numbers * dtype.itemsize)
     inflated = zlib.decompressobj().decompress(data, size)
     if len(inflated) != size:
         raise InvalidInput(f"frames of a checkpoint have {len(inflated):,} bytes, not {size:,}")
     flat = np.frombuffer(bytearray(inflated), np.uint8).reshape(count, -1)
     for before, frame in pairwise(flat):  # thirty times faster than ufunc.accumulate
         np.bitwise_xor(before, frame, out=frame)
-    return flat
+    if of_bits:
+        return np.unpackbits(flat, axis=1, count=numbers).view(np.bool_)
+    return flat.view(torch.empty(0, dtype=dtype).numpy().dtype)
 
 
 def working_bytes() -> int:
