@@ -223,14 +223,13 @@ def test_ended_by_somebody_else(small: list[str], tmp_path: Path, cli: Cli, monk
 def signal_after(phase: int, number: signal.Signals) -> Iterator[None]:
     """Runs of this process send it a signal when a phase is saved."""
 
-    def save_and_ask(where: CheckpointPaths, saved_phase: int, *args: Any, **rest: Any) -> Any:
-        saved = saving.save(where, saved_phase, *args, **rest)
-        if saved_phase == phase:
+    def save_and_signal(where: CheckpointPaths, saved: int, *args: Any, **rest: Any) -> None:
+        saving.save(where, saved, *args, **rest)
+        if saved == phase:
             os.kill(os.getpid(), number)
-        return saved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_loop, "save", save_and_ask)
+        patch.setattr(training_loop, "save", save_and_signal)
         yield
 
 
