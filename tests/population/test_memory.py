@@ -185,7 +185,7 @@ from valueshare.cli import main
 resource.setrlimit(resource.RLIMIT_AS, (2**35, 2**35))  # no machine is brought down by a mistake
 for options in sys.argv[1:]:
     try:
-        main(["train", "--env", "CartPole-v1", "--backend", "gymnasium", *options.split()])
+        main(["train", "--env", "CartPole-v1", *options.split()])
     except SystemExit as end:
         peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
         print(end.code, int(peak[1]) * 1024)

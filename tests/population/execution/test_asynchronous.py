@@ -255,7 +255,7 @@ def test_a_replay_on_the_host_is_not_for_processes() -> None:
         (None, True, 16, 3),
         (None, True, 9, 2),
         (None, True, 2, 1),
-        pytest.param(2, True, 2, 2, marks=pytest.mark.slow),  # as in the other tests here
+        (2, True, 2, 2),
         (None, False, 16, 1),
     ],
 )
