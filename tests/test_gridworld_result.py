@@ -288,7 +288,7 @@ def test_a_k_that_diverges_leaves_the_others_be() -> None:
 # An independent learner, and the paper.
 
 
-@pytest.mark.parametrize(("k", "step_size"), [(0.0, 0.3), (3.2, 0.1)])
+@pytest.mark.parametrize(("k", "step_size"), [pytest.param(0.0, 0.3, marks=pytest.mark.slow), (3.2, 0.1)])
 def test_a_plain_learner_has_the_same_statistics(k: float, step_size: float) -> None:
     """Mean episodes within 1,500 steps of 40 plain runs and of 400 compiled ones."""
     plain = np.array([completed_episodes(k, step_size, seed, 1_500, -1.0) for seed in range(40)])

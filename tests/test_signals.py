@@ -3,14 +3,19 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from valueshare.cli.training import run_and_report
 from valueshare.errors import EnvironmentFailed
+from valueshare.runs import run_folder
 from valueshare.signals import stop_on_signals
+
+Cli = Callable[..., tuple[int, str, str]]
 
 TRAIN = "train --env CartPole-v1 --seeds 1 --steps 100 --eval-interval 50 --learning-starts 20"
 
@@ -27,24 +32,6 @@ class Slow:
                 pass
 
 sys.meta_path.insert(0, Slow())
-from valueshare.__main__ import run
-run()
-"""
-
-BEFORE_THE_FOLDER_IS_MADE = """
-import signal
-from contextlib import contextmanager
-from valueshare.runs import run_folder
-
-created = run_folder.created
-
-@contextmanager
-def late(*arguments, **options):
-    signal.raise_signal(signal.SIGINT)
-    with created(*arguments, **options):
-        yield
-
-run_folder.created = late
 from valueshare.__main__ import run
 run()
 """
@@ -92,9 +79,19 @@ def test_while_libraries_are_loaded(module: str, number: signal.Signals, code: i
     assert not out.exists()
 
 
-def test_when_a_run_is_about_to_be_written_it_begins_and_stops(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    code, err = run(BEFORE_THE_FOLDER_IS_MADE, *TRAIN.split(), "--out", str(out))
+def test_when_a_run_is_about_to_be_written_it_begins_and_stops(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, created = tmp_path / "run", run_folder.created
+
+    @contextmanager
+    def late(*arguments: Any, **options: Any) -> Iterator[None]:
+        signal.raise_signal(signal.SIGINT)
+        with created(*arguments, **options):
+            yield
+
+    monkeypatch.setattr(run_folder, "created", late)
+    code, _, err = cli(*TRAIN.split(), "--out", out)
     assert (code, err.count("\n")) == (130, 1)
     assert f"stopped; no phase is finished yet; resume with: valueshare resume {out}" in err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -52,18 +52,6 @@ def test_one_action_in_ten_is_the_action_before() -> None:
     assert 0.075 < repeated / 3_000 < 0.125  # 0.1 with a standard error of 0.0055
 
 
-def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
-    environments = GymnaxEnvironments(["SpaceInvaders-MinAtar"] * 2, episode_limit=7)
-    first = environments.reset([4, 5])
-    for step in range(1, 15):
-        result = environments.step([1, 1])  # left: the picture changes
-        assert result.truncated.tolist() == [step % 7 == 0] * 2
-        assert not result.terminated.any()
-        assert np.array_equal(result.observation, result.final_observation) == (step % 7 != 0)
-    assert result.observation.shape == first.shape == (2, 10, 10, 10)
-    assert result.observation.dtype == np.bool_
-
-
 def test_freeway_ends_at_its_limit_whatever_limit_is_asked_for() -> None:
     for asked, limit in ((None, 2_501), (2**30, 2_501), (100, 100)):  # a video has no limit of its own
         assert gymnax._Game("Freeway-MinAtar", np.arange(1), asked).params.max_steps_in_episode == limit

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from valueshare.envs import environment_spec, make_environments
-from valueshare.envs.base import StepResult
+from valueshare.envs.base import Backend, StepResult
 from valueshare.envs.minatar import minatar_names, rows
 from valueshare.envs.minatar.environments import MinAtarEnvironments
 from valueshare.errors import InvalidInput
@@ -141,8 +141,11 @@ def test_random_choices_have_the_probabilities_of_the_rules() -> None:
         share_of((asterix[:, 1] | gold)[:, row, :2].any(1), 1 / 16)
 
 
-def test_an_episode_is_truncated_at_its_limit_and_begins_again() -> None:
-    environments = make_environments("SpaceInvaders-MinAtar", 2, episode_limit=7)
+@pytest.mark.parametrize("backend", ["numba", "jax"])
+def test_an_episode_is_truncated_at_its_limit_and_begins_again(backend: Backend) -> None:
+    if backend == "jax":
+        pytest.importorskip("gymnax")
+    environments = make_environments("SpaceInvaders-MinAtar", 2, backend=backend, episode_limit=7)
     first = environments.reset([4, 5])
     for step in range(1, 15):
         result = environments.step([1, 1])  # left: the picture changes

@@ -58,15 +58,17 @@ def test_steps_are_those_of_environments_here() -> None:
     assert ended > 0  # so that final observations and starts were compared
 
 
-@pytest.mark.parametrize(("games", "protocol"), [(MIX, "machado-2018"), (["Breakout"], "nature-2015")])
-def test_games_are_mixed_and_lives_end_episodes_as_here(games: list[str], protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("games", "protocol", "steps"), [(MIX, "machado-2018", 50), (["Breakout"], "nature-2015", 200)]
+)
+def test_games_are_mixed_and_lives_end_episodes_as_here(games: list[str], protocol: str, steps: int) -> None:
     spec = environment_spec(games, protocol=protocol)
     apart = EnvironmentProcess(games, spec, threads=2, protocol=protocol)
     own = here(games, protocol)
     seeds, ended = range(len(games)), 0
     try:
         assert np.array_equal(apart.reset(seeds), own.reset(seeds))
-        for i in range(200):
+        for i in range(steps):
             actions = [i % 4] * len(games)
             found, expected = apart.step(actions), own.step(actions)
             for name, value in expected._asdict().items():

@@ -103,8 +103,25 @@ def random_actions(env_id: str, steps: int, count: int, seed: int = 0) -> NDArra
     return np.random.default_rng(seed).integers(0, actions, (steps, count))
 
 
-@each_backend
-@pytest.mark.parametrize("limit", [1, 20, 400])
+# With each backend every limit once; the other combinations are slow.
+FAST = {
+    ("envpool", "CartPole-v1", 1),
+    ("envpool", "Acrobot-v1", 20),
+    ("envpool", "LunarLander-v3", 400),
+    ("gymnasium", "MountainCar-v0", 1),
+    ("gymnasium", "MountainCar-v0", 20),
+    ("gymnasium", "CartPole-v1", 400),
+}
+
+
+@pytest.mark.parametrize(
+    ("backend", "env_id", "limit"),
+    [
+        pytest.param(*case, limit, marks=[] if (*case, limit) in FAST else [pytest.mark.slow])
+        for case in CASES
+        for limit in (1, 20, 400)
+    ],
+)
 def test_the_same_transitions_as_plain_loops(backend: Backend, env_id: str, limit: int) -> None:
     terminated = truncated = 0
 

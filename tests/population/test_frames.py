@@ -1,6 +1,7 @@
 """Stacks of frames: against environments that give whole stacks, wherever the replay is."""
 
 import dataclasses
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,12 @@ def train(env: str = "tests/Film-v0", settings: TrainingSettings = SETTINGS, **o
     return train_population(table, settings, network=network, **options)
 
 
+@cache
+def trained(settings: TrainingSettings = SETTINGS) -> Trained:
+    """The run in one go, which several tests compare with."""
+    return train(settings=settings)
+
+
 def assert_same(one: Trained, other: Trained, *, rings: bool = True) -> None:
     assert one.finished
     assert other.finished
@@ -107,7 +114,7 @@ def test_single_frames_train_as_whole_stacks_do(monkeypatch: pytest.MonkeyPatch)
 )
 def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, place: ReplayDevice, delayed: bool) -> None:
     settings = dataclasses.replace(SETTINGS, delayed_actor=delayed)
-    here = train(settings=settings)
+    here = trained(settings)
     there = train(
         settings=dataclasses.replace(settings, replay_device=place),
         directory=tmp_path if place == "disk" else None,
@@ -129,7 +136,7 @@ def test_a_replay_on_the_host_or_on_disk_gives_the_same_run(tmp_path: Path, plac
 )
 def test_groups_that_take_turns_give_the_same_run(groups: int, place: ReplayDevice | None) -> None:
     settings = dataclasses.replace(SETTINGS, replay_device=place)
-    assert_same(train(settings=settings, groups=groups), train())
+    assert_same(train(settings=settings, groups=groups), trained())
 
 
 @pytest.mark.parametrize(
@@ -150,7 +157,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, place: ReplayDevice | None, st
     assert not stopped.finished
     # Where the replay is may change from one part of a run to the next.
     settings = dataclasses.replace(settings, replay_device="cpu" if place is None else None)
-    whole = train(settings=settings)
+    whole = trained(settings)
     assert_same(train(settings=settings, directory=tmp_path), whole)
     # The end is loaded, which is stored without its replay.
     assert_same(train(settings=settings, directory=tmp_path), whole, rings=False)
@@ -191,7 +198,7 @@ def test_damaged_frames_are_noticed_and_the_checkpoint_before_used(tmp_path: Pat
     phases.clear()
     again = train(**options)
     assert phases == [3, 4]
-    assert_same(again, train())
+    assert_same(again, trained())
 
 
 def test_a_replay_on_a_gpu_that_is_not_there_is_refused() -> None:

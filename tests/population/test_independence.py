@@ -34,7 +34,7 @@ def train(table: pl.DataFrame, backend: str = "gymnasium") -> Trained:
     return train_population(table, SETTINGS, backend=backend)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+@pytest.mark.parametrize("backend", [pytest.param("gymnasium", marks=pytest.mark.slow), "envpool"])
 def test_an_agent_alone_and_among_32_others(backend: str) -> None:
     # On a CPU, uncompiled: to the bit. Matrix products of a stack are computed matrix by matrix
     # there, with the same kernel for a stack of 1 and of 33.

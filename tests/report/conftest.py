@@ -30,7 +30,9 @@ class Visit:
     """One page in one window, with everything that it said or asked for."""
 
     def __init__(self, browser: Any, **options: Any) -> None:
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        # Without smooth scrolling, which would move the page while a test moves the mouse.
+        defaults = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
+        self.context = browser.new_context(**defaults | options)
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []

@@ -185,10 +185,10 @@ def test_what_no_wrapper_of_gymnasium_takes_apart() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("LateReset", f"{RAISED}reset"),
         ("LateStep", f"{RAISED}step"),
         ("LateResetQuits", f"{QUIT}reset"),
-        ("LateStepQuits", f"{QUIT}step"),
+        pytest.param("LateReset", f"{RAISED}reset", marks=pytest.mark.slow),
+        pytest.param("LateStepQuits", f"{QUIT}step", marks=pytest.mark.slow),
     ],
 )
 def test_what_fails_later_leaves_a_run_that_can_go_on(kind: str, message: str, tmp_path: Path, cli: Cli) -> None:

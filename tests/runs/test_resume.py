@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,8 +122,8 @@ def test_killed_at_random_moments(
     ("number", "code"),
     [
         (signal.SIGTERM, 75),
-        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow),  # is heard below
-        (signal.SIGINT, 130),
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow),  # both are sent without a process below
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
     ],
 )
 def test_asked_to_end(
@@ -164,8 +165,8 @@ with contextlib.suppress(BaseException):
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        pytest.param(signal.SIGTERM, 75, marks=pytest.mark.slow),  # is heard above
-        (signal.SIGUSR1, 75),
+        pytest.param(signal.SIGTERM, 75, marks=pytest.mark.slow),  # loading libraries: tests/test_signals.py
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow),
         (signal.SIGINT, 130),
     ],
 )
@@ -218,23 +219,41 @@ def test_ended_by_somebody_else(small: list[str], tmp_path: Path, cli: Cli, monk
     assert (code, "resume with: valueshare resume" in err) == (1, True)
 
 
+@contextmanager
+def signal_after(phase: int, number: signal.Signals) -> Iterator[None]:
+    """Runs of this process send it a signal when a phase is saved."""
+
+    def save_and_signal(where: CheckpointPaths, saved: int, *args: Any, **rest: Any) -> None:
+        saving.save(where, saved, *args, **rest)
+        if saved == phase:
+            os.kill(os.getpid(), number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_loop, "save", save_and_signal)
+        yield
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+def test_other_signals_end_it_too(
+    number: signal.Signals, code: int, small: list[str], tmp_path: Path, cli: Cli
+) -> None:
+    folder = tmp_path / "run"
+    with signal_after(0, number):
+        found, _, err = cli(*small, "--out", folder)
+    assert (found, err.count("\n")) == (code, 1)
+    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
+    assert finished_phases(folder) == 1
+    assert not open_run(folder).finished
+
+
 @pytest.fixture(scope="module")
 def stopped_run(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small run, ended by a signal after phase 2 of its first population."""
     from valueshare.cli import main
 
-    folder, save = tmp_path_factory.mktemp("stopped") / "run", saving.save
-
-    def save_and_ask(where: CheckpointPaths, phase: int, *args: Any, **rest: Any) -> Any:
-        saved = save(where, phase, *args, **rest)
-        if phase == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return saved
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_loop, "save", save_and_ask)
-        with pytest.raises(SystemExit) as ended:
-            main([*small, "--out", str(folder)])
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with signal_after(2, signal.SIGTERM), pytest.raises(SystemExit) as ended:
+        main([*small, "--out", str(folder)])
     assert ended.value.code == 75
     return folder
 
@@ -322,8 +341,9 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("damage", [cut, flip_a_bit])
-@pytest.mark.parametrize("file", ["checkpoints/population-0/state", "records/population-0"])
+@pytest.mark.parametrize(  # other damage: tests/population/checkpoints/test_resuming.py
+    ("damage", "file"), [(cut, "checkpoints/population-0/state"), (flip_a_bit, "records/population-0")]
+)
 def test_a_damaged_checkpoint_falls_back(
     damage: Callable[[Path], None],
     file: str,

@@ -385,6 +385,8 @@ def test_the_current_folder_is_no_place_for_modules(named: Path) -> None:
     assert ended.stderr.count("\n") == 1
     assert not (named / "imported").exists()
     there["PYTHONPATH"] = "."
+    words[3:] = ["tabular", "--env", "marking:own/Table-v0", "--k", "0", "1", "--step-sizes", "0.1", "0.3"]
+    words += ["--seeds", "2", "--steps", "50", "--shard", "1/1", "--out", "study"]
     ended = subprocess.run(words, cwd=named, env=there, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert (named / "imported").exists()

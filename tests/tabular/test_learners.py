@@ -170,7 +170,7 @@ def wilderness() -> FiniteMDP:
 def test_learning_is_gradient_descent_through_expand(
     algorithm: str, k: float, power: float, wilderness: FiniteMDP
 ) -> None:
-    settings = (wilderness, algorithm, k, 0.1, 400)
+    settings = (wilderness, algorithm, k, 0.1, 150)
     expected = reference(*settings, by_gradient, power=power)
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(residuals_after(*settings, power=power), expected, atol=1e-9)
@@ -187,7 +187,7 @@ def test_without_sharing_it_is_the_textbook_rule(algorithm: str, power: float, w
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_always_greedy_and_always_random(algorithm: str, epsilon: float) -> None:
-    settings = (gridworld(step_reward=-1.0), algorithm, 2.0, 0.1, 500)
+    settings = (gridworld(step_reward=-1.0), algorithm, 2.0, 0.1, 200)
     expected = reference(*settings, by_gradient, power=0.0, epsilon=epsilon)
     np.testing.assert_allclose(residuals_after(*settings, epsilon=epsilon), expected, atol=1e-9)
 

@@ -42,7 +42,7 @@ SETTINGS = TrainingSettings(
 @pytest.mark.parametrize(
     ("algorithm", "changes"),
     [
-        ("ib-dqn", {}),
+        pytest.param("ib-dqn", {}, marks=pytest.mark.slow),  # less than either of the others
         ("ib-iqn", {"gradient_steps": 2}),
         ("dueling-dqn", {"delayed_actor": True}),
     ],

@@ -223,7 +223,7 @@ def test_a_phase_is_shown_when_its_manifest_is_there(run: Path) -> None:
     assert b"67% of all steps" in follower.view.content
 
 
-@pytest.mark.parametrize(("env", "step"), [("Here", 0), ("Here", 10), ("Pong", 0), ("Pong", 10)])
+@pytest.mark.parametrize(("env", "step"), [("Here", 0), ("Pong", 10)])
 def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
     """Warnings are errors here. A line of one point would be nothing: it has a dot."""
     envs = [env, "Alien"] if env == "Pong" else [env]
