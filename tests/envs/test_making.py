@@ -138,9 +138,13 @@ def test_observations_that_checkpoints_cannot_hold_are_refused(dtype: type[np.in
         assert spec.observation_dtype == held
 
 
-def test_envpool_is_loaded_without_jax() -> None:
-    """Importing it would take seconds of every command, for nothing."""
+def test_envpool_is_loaded_without_jax_and_matplotlib() -> None:
+    """Importing them would take seconds of every command, for nothing. Jumanji's environments need Matplotlib."""
     code = "from valueshare.envs import environment_spec as spec; import sys; spec('CartPole-v1')"
-    shown = "print('envpool' in sys.modules, 'jax' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True)
-    assert done.stdout == "True False\n"
+    shown = "print(*(name in sys.modules for name in ('envpool', 'jax', 'matplotlib')))"
+    jumanji = (
+        "from valueshare.envs.envpool import known_names; name = 'Jumanji/Maze-v0'; print(name in known_names(name))"
+    )
+    script = f"{code}; {shown}; {jumanji}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False False\nTrue\n"

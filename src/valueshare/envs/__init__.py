@@ -145,7 +145,7 @@ def _backend_of(env_id: str, backend: Backend | None) -> Backend:
         if env_id in names["jax"]:
             return "jax"
     if backend == "envpool" or (backend is None and find_spec("envpool") is not None):
-        names["envpool"] = envpool.known_names()
+        names["envpool"] = envpool.known_names(plain)
         if plain in names["envpool"]:
             return "envpool"
     if backend in (None, "gymnasium"):

@@ -13,6 +13,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -36,11 +38,16 @@ from valueshare.errors import InvalidInput
 from valueshare.extras import importing
 from valueshare.host_memory import return_freed_memory
 
+_JUMANJI = "envpool.jumanji.registration"
 _UNLIMITED = 2**31 - 1  # what EnvPool writes for "no limit"
 
 
-def known_names() -> list[str]:
-    return list(_envpool().list_all_envs())
+def known_names(wanted: str = "") -> list[str]:
+    """EnvPool's environments; those of Jumanji only where one of them is `wanted`, or was before."""
+    package = _envpool()
+    if wanted and wanted not in package.list_all_envs():
+        import_module(_JUMANJI)
+    return list(package.list_all_envs())
 
 
 def envpool_spec(env_id: str, episode_limit: int | None = None) -> EnvironmentSpec:
@@ -143,8 +150,19 @@ class EnvPoolEnvironments(Environments):
 
 def _envpool() -> Any:
     """The package, imported on first use: it takes a second and is an extra."""
-    with importing("EnvPool", "train", ", or backend = 'gymnasium'"), _without_jax():
-        import envpool
+    # Two modules of it would take longer than all others. JAX is for a feature that is not used here, and EnvPool goes
+    # without it: the pools made here then have no `xla()`, also for others in this process. Jumanji needs Matplotlib.
+    hidden: dict[str, Any] = {_JUMANJI: ModuleType(_JUMANJI)}
+    if "jax" not in sys.modules:
+        hidden["envpool.python.lax"] = None  # so says Python: not importable
+    hidden = {name: module for name, module in hidden.items() if name not in sys.modules}
+    sys.modules.update(hidden)
+    try:
+        with importing("EnvPool", "train", ", or backend = 'gymnasium'"):
+            import envpool
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
     return envpool
 
 
@@ -162,21 +180,3 @@ def _without_space_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered", category=UserWarning)
         yield
-
-
-@contextmanager
-def _without_jax() -> Iterator[None]:
-    """EnvPool imports JAX for a feature that is not used here, and goes without if it cannot.
-
-    That takes seconds. The pools made here then have no `xla()`, also for others in this process; where JAX is loaded
-    already, they keep it.
-    """
-    module = "envpool.python.lax"
-    hidden = "jax" not in sys.modules and module not in sys.modules
-    if hidden:
-        sys.modules[module] = None  # type: ignore[assignment]  # so says Python: not importable
-    try:
-        yield
-    finally:
-        if hidden:
-            sys.modules.pop(module, None)
