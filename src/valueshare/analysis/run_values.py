@@ -63,7 +63,7 @@ def with_divergence(values: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Values of runs, as `run_auc` returns them, with a column `diverged`: whether the run of the table did."""
     run_columns = [name for name in RUN if name in values.columns]
     ends = table.group_by(run_columns).agg(diverged=diverged(table).any())
-    return values.join(ends, on=run_columns, nulls_equal=True)
+    return values.join(ends, on=run_columns, nulls_equal=True, maintain_order="left")
 
 
 def _begun(table: pl.DataFrame) -> list[str]:
