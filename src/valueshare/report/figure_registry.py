@@ -152,7 +152,7 @@ def _by_game(
     def content(data: ReportData) -> Content:
         assert data.pair is not None  # or the figure was refused
         plain, layered = (variant.look for variant in data.pair)
-        table, notes = data.differences(data.main, column)
+        table, notes = data.differences(column)
         if column == "overestimation" and (others := table.filter(pl.col("mean_y") <= 0)["env"].to_list()):
             notes = (
                 *notes,
@@ -167,7 +167,7 @@ def _score_change(data: ReportData) -> Content:
     assert data.pair is not None
     assert data.scale is not None
     plain, layered = (variant.look for variant in data.pair)
-    table, notes = data.differences(data.normalised, NORMALISED)
+    table, notes = data.differences(NORMALISED)
     caption = (
         f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
         "scale is logarithmic beyond ±0.1."
