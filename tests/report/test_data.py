@@ -5,7 +5,7 @@ import pytest
 
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.report.data import ReportData, report_data
-from valueshare.report.figure_registry import drawn_from
+from valueshare.report.figure_registry import draw_figures
 from valueshare.report.findings import pairs
 from valueshare.report.page.about import agent_rows
 from valueshare.runs.launcher_options import parse_shard
@@ -42,7 +42,7 @@ def test_k_of_the_number_of_actions_is_one_algorithm() -> None:
     iqm = data.curves.table.filter(pl.col("step") == 200)
     assert iqm["games"].to_list() == [2, 2, 2]  # no algorithm lacks a game
     assert not any("lacks" in note for note in data.curves.notes)
-    for drawn in drawn_from(read, ["iqm", "performance-profile", "learning-curves"], data=data):
+    for drawn in draw_figures(read, ["iqm", "performance-profile", "learning-curves"], data=data):
         assert not any("lacks" in note for note in drawn.notes)
     page = agent_rows(data)  # every agent has its own number there
     shown = {(row[0], row[page["columns"].index("k")]) for row in page["rows"]}

@@ -53,7 +53,7 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def drawn_from(
+def draw_figures(
     results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES, data: ReportData | None = None
 ) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
@@ -71,7 +71,7 @@ def drawn_from(
     return drawn
 
 
-def not_allowed(data: ReportData) -> dict[str, str]:
+def unmet_needs(data: ReportData) -> dict[str, str]:
     """The figures that results do not allow, each with its first unmet need."""
     return {name: reason for name, each in FIGURES.items() if (reason := each.lacks(data))}
 

@@ -168,7 +168,7 @@ def in_numbers(comparison: Comparison) -> str:
         x, y = map(number, comparison.values)
         text += f": {comparison.what} {x} against {y}, a difference of {written(comparison.difference)}"
     if improvement.low is not None:  # of single runs it says nothing
-        text += f"; a run of it is the better one with probability {odds(improvement)}"
+        text += f"; a run of it is the better one with probability {probability_text(improvement)}"
     if envs.height > 1:
         up, down = sides(comparison)
         text += f"; of {envs.height} environments it is clearly higher on {up} and clearly lower on {down}"
@@ -199,7 +199,7 @@ def written(interval: Interval, *, sign: bool = True) -> str:
     return f"{plus}{interval_text(value, low, high)}"
 
 
-def odds(interval: Interval) -> str:
+def probability_text(interval: Interval) -> str:
     if interval.low is None or interval.high is None:
         return f"{interval.value:.2f}"
     return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

@@ -95,7 +95,7 @@ def write_files(folder: Path, report: Report) -> None:
     write_json(folder / "report.json", about | report.values)
 
 
-def check_out(target: Path, within: Path | None = None) -> None:
+def check_output_folder(target: Path, within: Path | None = None) -> None:
     """Refuse a file, and the folders in which a run keeps its records and checkpoints.
 
     A target inside a run, or `within` a folder of results, must not be a symbolic link.
@@ -114,7 +114,7 @@ def check_out(target: Path, within: Path | None = None) -> None:
 
 
 @contextmanager
-def filled_whole(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """A temporary folder, whose files move to `target` when all are written.
 
     It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made

@@ -10,7 +10,7 @@ MOST_NAMES = 12  # in one note
 AFTER_NAME = (": ", " has ", " lacks ")  # how a note may continue after the name of an algorithm
 
 
-def one_per_kind(notes: Iterable[str], variants: Sequence[Variant]) -> list[str]:
+def merged_notes(notes: Iterable[str], variants: Sequence[Variant]) -> list[str]:
     """Notes that say the same of several algorithms as one, where the first of them is.
 
     `ib-dqn k=1: 2 rows ...` and `ib-dqn k=4: 2 rows ...` become `IB-DQN(1); IB-DQN(4): 2 rows ...`.

@@ -18,10 +18,10 @@ from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, is_synthetic, report_data
-from valueshare.report.figure_registry import drawn_from, not_allowed
+from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.findings import find_verdict, pairs
-from valueshare.report.folder import Report, check_out, filled_whole, write_files
-from valueshare.report.notes import one_per_kind, short_names, shortened
+from valueshare.report.folder import Report, atomic_folder, check_output_folder, write_files
+from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
 from valueshare.report.page.results import results_page, verdict_sentences
@@ -87,16 +87,16 @@ def write_report(
             data = report_data(results, resamples)
             pairs(data, compare)  # refuses what is not there before anything is drawn
             make = partial(_report, results, data, names, compare)
-        with filled_whole(folder) as filling:  # refuses before the work begins
+        with atomic_folder(folder) as staging:  # refuses before the work begins
             report = make()
-            write_files(filling, report)
+            write_files(staging, report)
         notes = () if tabular else tuple(copies.named(note) for note in report.notes)
     figures = tuple(one.name for one in report.figures)
     return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
 
 def _report(results: Results, data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
-    drawn = drawn_from(results, names, data=data)
+    drawn = draw_figures(results, names, data=data)
     texts, table_notes = score_tables(data)
     verdict = find_verdict(data, compare)
     chosen = find_tuned(data)
@@ -106,7 +106,7 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
         *(verdict.missing, *(one.notes for one in verdict.comparisons)),
     )
     each_once = dict.fromkeys(note for some in all_notes for note in some)
-    notes = tuple(one_per_kind(each_once, data.variants))
+    notes = tuple(merged_notes(each_once, data.variants))
     # Folders by their short names, as in the page: full paths are private.
     short = short_names([source.path for source in results.about])
     return Report(
@@ -114,7 +114,7 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
         lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
         (*warning, *verdict_sentences(data, verdict, chosen)),
         notes,
-        {} if names else not_allowed(data),
+        {} if names else unmet_needs(data),
         {
             "notes": shortened(notes, short),
             "sources": [source._asdict() | {"path": short[source.path]} for source in results.about],
@@ -129,12 +129,12 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
 def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
     """The report's folder, once it is known to be writable: `out`, or one inside a single run's."""
     if out is not None:
-        check_out(out)
+        check_output_folder(out)
         return out
     one = len(paths) == 1 and paths[0].is_dir()
     folder = paths[0] / "report" if one else Path("report")
     # The folder of results may be untrusted: a link in it is not its user's choice.
-    check_out(folder, within=paths[0] if folder.parent == paths[0] else None)
+    check_output_folder(folder, within=paths[0] if folder.parent == paths[0] else None)
     return folder
 
 

@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import ReportData, report_data
-from valueshare.report.figure_registry import FIGURES, drawn_from
+from valueshare.report.figure_registry import FIGURES, draw_figures
 from valueshare.report.findings import Verdict, find_verdict
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, headline, results_page, waiting_page
@@ -159,7 +159,7 @@ def live_page(results: Results, live: Live, data: ReportData, verdict: Verdict |
     pictures = []
     for name in FIGURES:
         with suppress(InvalidInput):
-            pictures += [one.picture() for one in drawn_from(results, [name], data=data)]
+            pictures += [one.picture() for one in draw_figures(results, [name], data=data)]
     return results_page(results, pictures, data=data, verdict=verdict, live=live)
 
 

@@ -9,7 +9,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, in_numbers
-from valueshare.report.notes import one_per_kind, short_names, shortened
+from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
 from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
 from valueshare.report.page.curve_data import curve_data
@@ -72,7 +72,7 @@ def results_page(
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
-        ("notes", "Notes", "Notes", [elements.bullets(shortened(one_per_kind(notes, data.variants), names))]),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(merged_notes(notes, data.variants), names))]),
     )
     shown = [content for content in contents if content[-1]]
     sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]

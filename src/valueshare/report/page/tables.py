@@ -10,7 +10,7 @@ from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import ENDS, Comparison, Interval, number, odds, sentence, sides, written
+from valueshare.report.findings import ENDS, Comparison, Interval, number, probability_text, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
@@ -123,7 +123,7 @@ def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) 
     if comparison.difference is not None:
         markup = f'<span class="number">{html.escape(written(comparison.difference))}</span>'
         unit = Cell(markup, comparison.difference.value)
-    chance = f'<span class="number">{odds(comparison.improvement)}</span>'
+    chance = f'<span class="number">{probability_text(comparison.improvement)}</span>'
     row = [
         Cell(text, sentence(comparison), "text"),
         Cell(_forest(shown, middle, scale, name), shown.value, "forest"),
