@@ -141,3 +141,11 @@ def test_python_logs_the_notes_that_the_command_prints(tmp_path: Path, caplog: p
         "4 seeds are too few for advice: run at least 10",
         "E-v0: 1 of 5 settings are not candidates, because an agent diverged or lacks a score",
     ]
+
+
+def test_environments_are_in_order() -> None:
+    """A join without an order would put them in another order in every call."""
+    names = [f"E{number:02d}-v0" for number in range(20)]
+    table = pl.concat([tidy(seeds=2).with_columns(env=pl.lit(name)) for name in reversed(names)])
+    winners = winning_settings(table, resamples=10)
+    assert winners["env"].unique(maintain_order=True).to_list() == names

@@ -18,7 +18,7 @@ from valueshare.experiments.lunarlander import lunarlander_study
 from valueshare.population.presets import lunarlander_paper
 from valueshare.report.action_sets import ENGINES, FIGURE, gains, sentences
 from valueshare.report.data import report_data
-from valueshare.report.figure_registry import drawn_from, not_allowed
+from valueshare.report.figure_registry import draw_figures, unmet_needs
 
 ENVS = {9: "LunarLanderContinuous-v3-bins3x3", 49: "LunarLanderContinuous-v3-bins7x7"}
 LEARNERS = (("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", None), ("dueling-dqn", 0.0))  # None: k = n
@@ -94,7 +94,7 @@ def test_an_end_of_the_grid_is_said(tmp_path: Path) -> None:
 
 def test_a_report_on_any_such_run_has_the_figure(tmp_path: Path) -> None:
     results = read_results([make_run(tmp_path / "run")])
-    (drawn,) = drawn_from(results, [FIGURE], resamples=200)
+    (drawn,) = draw_figures(results, [FIGURE], resamples=200)
     lines = {str(line.get_label()): np.array(line.get_xydata()) for line in drawn.figure.axes[0].lines}
     assert {"Dueling DQN", "IB-DQN(1)", "IB-DQN(n)"} < lines.keys()  # and one at 0
     np.testing.assert_allclose(lines["IB-DQN(n)"], [[9, -30], [49, -30]])
@@ -106,7 +106,7 @@ def test_a_report_on_any_such_run_has_the_figure(tmp_path: Path) -> None:
 )
 def test_other_runs_have_none(tmp_path: Path, envs: dict[int, str], without: str) -> None:
     run = make_run(tmp_path / "run", envs=envs, without=without)
-    assert "bins of their actions" in not_allowed(report_data(read_results([run])))[FIGURE]
+    assert "bins of their actions" in unmet_needs(report_data(read_results([run])))[FIGURE]
 
 
 def as_csv(path: Path, table: pl.DataFrame) -> Path:
@@ -116,7 +116,7 @@ def as_csv(path: Path, table: pl.DataFrame) -> Path:
 
 
 def has_figure(file: Path) -> bool:
-    return FIGURE not in not_allowed(report_data(read_results([file])))
+    return FIGURE not in unmet_needs(report_data(read_results([file])))
 
 
 def changed(file: Path, **columns: pl.Expr) -> Path:
@@ -141,7 +141,7 @@ def test_every_run_needs_a_step_size(results: Path) -> None:
 def test_a_name_that_is_none_of_ours_has_no_bins(results: Path, bins: str) -> None:
     changed(results, env=pl.col("env").str.replace("bins3x3", f"bins{bins}"))
     assert not has_figure(results)
-    drawn = drawn_from(read_results([results]), resamples=200)  # all that can be drawn
+    drawn = draw_figures(read_results([results]), resamples=200)  # all that can be drawn
     assert FIGURE not in {each.name for each in drawn}
 
 

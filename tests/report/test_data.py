@@ -5,8 +5,8 @@ import pytest
 
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.report.data import ReportData, report_data
-from valueshare.report.figure_registry import drawn_from
-from valueshare.report.findings import asked_pairs
+from valueshare.report.figure_registry import draw_figures
+from valueshare.report.findings import pairs
 from valueshare.report.page.about import agent_rows
 from valueshare.runs.launcher_options import parse_shard
 from valueshare.runs.plan import config, difference, from_config
@@ -37,12 +37,12 @@ def test_k_of_the_number_of_actions_is_one_algorithm() -> None:
     read = results({PONG: [1.0, 6.0], BREAKOUT: [1.0, 4.0]}, ACTIONS)
     data = report_data(read, resamples=20)
     assert labels(data) == ["DQN", "IB-DQN(1)", "IB-DQN(n)"]
-    plain, layered = asked_pairs(data, ["ib-dqn:n,dqn"])[0][::-1]
+    plain, layered = pairs(data, ["ib-dqn:n,dqn"])[0][::-1]
     assert data.pair == (plain, layered)  # as in the paper, of several k it is n
     iqm = data.curves.table.filter(pl.col("step") == 200)
     assert iqm["games"].to_list() == [2, 2, 2]  # no algorithm lacks a game
     assert not any("lacks" in note for note in data.curves.notes)
-    for drawn in drawn_from(read, ["iqm", "performance-profile", "learning-curves"], data=data):
+    for drawn in draw_figures(read, ["iqm", "performance-profile", "learning-curves"], data=data):
         assert not any("lacks" in note for note in drawn.notes)
     page = agent_rows(data)  # every agent has its own number there
     shown = {(row[0], row[page["columns"].index("k")]) for row in page["rows"]}

@@ -17,14 +17,14 @@ from valueshare.analysis.importers.results import Results, Source, read_results
 from valueshare.analysis.scores import atari_baselines
 from valueshare.errors import InvalidInput
 from valueshare.report.data import is_synthetic, report_data
-from valueshare.report.figure_registry import FIGURES, drawn_from, not_allowed
+from valueshare.report.figure_registry import FIGURES, draw_figures, unmet_needs
 from valueshare.report.figures.style import save
 
 FEW = 200  # resamples
 
 
 def figures_for(results: Results, names: Sequence[str] = (), *, resamples: int = FEW) -> dict[str, Figure]:
-    return {one.name: one.figure for one in drawn_from(results, names, resamples=resamples)}
+    return {one.name: one.figure for one in draw_figures(results, names, resamples=resamples)}
 
 
 def results(table: pl.DataFrame) -> Results:
@@ -54,7 +54,7 @@ def test_the_figures_of_an_atari_study(atari: Results) -> None:
         *("action-gap-increase", "sensitivity"),
         *("learning-curves", "overestimation-curves", "geometry"),
     ]
-    assert set(not_allowed(report_data(atari))) == set(FIGURES) - set(drawn)
+    assert set(unmet_needs(report_data(atari))) == set(FIGURES) - set(drawn)
     labels = [line.get_label() for line in drawn["iqm"].axes[0].lines]
     assert {"DQN", "IB-DQN(n)", "IB-IQN(n)"} < set(labels)
 
@@ -86,7 +86,7 @@ def test_the_changes_are_those_of_the_runs(atari: Results) -> None:
 
 
 def test_a_sweep_over_k_on_one_environment() -> None:
-    drawn = {one.name: one for one in drawn_from(results(sweep()), resamples=FEW)}
+    drawn = {one.name: one for one in draw_figures(results(sweep()), resamples=FEW)}
     assert list(drawn) == [
         *("sensitivity", "overestimation-against-k", "action-gap-against-k"),
         *("learning-curves", "overestimation-curves", "geometry"),
@@ -153,22 +153,22 @@ def test_a_game_that_has_not_come_so_far_ends_the_curve(atari: Results) -> None:
     last, game = int(table["step"].to_numpy().max()), table["env"][0]
     gone = (pl.col("algorithm") == "dqn") & (pl.col("env") == game) & (pl.col("step") == last)
     ragged = results(table.filter(~gone))
-    (drawn,) = drawn_from(ragged, ["iqm"], resamples=FEW)
+    (drawn,) = draw_figures(ragged, ["iqm"], resamples=FEW)
     lines = {str(line.get_label()): line for line in drawn.figure.axes[0].lines}
     assert max(np.asarray(lines["DQN"].get_xdata(orig=True))) < last
     assert max(np.asarray(lines["IB-DQN(n)"].get_xdata(orig=True))) == last
     assert any("1 points are over fewer than its 3 environments" in note for note in drawn.notes)
-    (profile,) = drawn_from(ragged, ["performance-profile"], resamples=FEW)
+    (profile,) = draw_figures(ragged, ["performance-profile"], resamples=FEW)
     names = [text.get_text() for text in profile.figure.axes[0].get_legend().get_texts()]  # type: ignore[union-attr]
     assert "DQN, 2 of 3 games" in names
     # The bars are of all three games, at the evaluations that both have.
-    (bars,) = drawn_from(ragged, ["auc-change"], resamples=FEW)
+    (bars,) = draw_figures(ragged, ["auc-change"], resamples=FEW)
     assert len(bars.figure.axes[0].patches) == 3
     assert any(f"{game} 3 of 4" in note for note in bars.notes)
 
 
 def test_the_caption_says_how_much_sooner(atari: Results) -> None:
-    (drawn,) = drawn_from(atari, ["iqm"], resamples=FEW)
+    (drawn,) = draw_figures(atari, ["iqm"], resamples=FEW)
     found = re.findall(r"(\S+) reaches the best of (\S+) at (\S+) \[(\S+), (\S+)\] of", drawn.caption)
     assert [pair[:2] for pair in found] == [("IB-DQN(n)", "DQN"), ("IB-IQN(n)", "IQN")]
 
@@ -201,10 +201,10 @@ def test_rmsprop_runs_of_a_tidy_table(tmp_path: Path) -> None:
     both = [table.with_columns(optimizer=pl.lit(name)) for name in ("Adam", "RMSprop")]
     pl.concat(both).write_csv(tmp_path / "both.csv")
     found = report_data(read_results(tmp_path / "both.csv"), FEW)
-    assert "iqm-rmsprop" not in not_allowed(found)
+    assert "iqm-rmsprop" not in unmet_needs(found)
     assert found.main.height == table.height  # Adam's
     both[0].write_csv(tmp_path / "adam.csv")
-    needs = not_allowed(report_data(read_results(tmp_path / "adam.csv"), FEW))
+    needs = unmet_needs(report_data(read_results(tmp_path / "adam.csv"), FEW))
     assert needs["iqm-rmsprop"] == "runs with RMSprop beside others"
 
 
@@ -244,7 +244,7 @@ def test_synthetic_records_are_the_same_again_and_marked() -> None:
 
 def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) -> None:
     made_up = results(synthetic_results(2, 1, 2))
-    for one in drawn_from(made_up, ["auc-change", "learning-curves"], resamples=FEW):
+    for one in draw_figures(made_up, ["auc-change", "learning-curves"], resamples=FEW):
         (mark,) = (text for text in one.figure.texts if "no agent was trained" in text.get_text())
         one.figure.draw_without_rendering()
         measured = one.figure.get_layout_engine() is not None  # saving makes room
@@ -253,7 +253,7 @@ def test_figures_of_synthetic_records_say_so_inside_their_edges(tmp_path: Path) 
 
 def test_one_seed_is_singular() -> None:
     made_up = results(synthetic_results(2, 1, 2))
-    (drawn,) = drawn_from(made_up, ["iqm"], resamples=FEW)
+    (drawn,) = draw_figures(made_up, ["iqm"], resamples=FEW)
     assert "over 2 games with 1 seed." in drawn.caption
 
 
@@ -264,5 +264,5 @@ def test_overestimation_is_of_others_where_the_pair_has_none() -> None:
         for name, k, value in (("dqn", 0.0, None), ("ib-dqn", 4.0, None), ("rdq", 0.0, 2.0))
         for step in (0, 100)
     ]
-    (drawn,) = drawn_from(Results(pl.DataFrame(rows), (), ()), ["overestimation-curves"])
+    (drawn,) = draw_figures(Results(pl.DataFrame(rows), (), ()), ["overestimation-curves"])
     assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["RDQ"]

@@ -12,18 +12,18 @@ from valueshare.report.data import ReportData, report_data, run_names
 from valueshare.report.findings import (
     Comparison,
     Interval,
-    asked_pairs,
+    Verdict,
     compare,
     find_verdict,
-    headlines,
     in_numbers,
+    pairs,
     sentence,
     written,
 )
 
 
 def compared(found: ReportData, number: int = 0) -> Comparison:
-    answer = compare(found, asked_pairs(found)[number])
+    answer = compare(found, pairs(found)[number])
     assert isinstance(answer, Comparison)
     return answer
 
@@ -38,7 +38,7 @@ def test_a_verdict_in_numbers() -> None:
         "IB-DQN(4) scores higher than DQN: mean AUC 12.0 against 2, a difference of +10.0 "
         "[8.0, 12.0]; a run of it is the better one with probability 1.00 [1.00, 1.00], on Here."
     )
-    back = compare(data_of(TWO), asked_pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
+    back = compare(data_of(TWO), pairs(data_of(TWO), ["dqn,ib-dqn:4"])[0])
     assert isinstance(back, Comparison)
     assert sentence(back) == "DQN scores lower than IB-DQN(4)."
 
@@ -48,12 +48,12 @@ def test_pairs_are_asked_for_by_every_digit_of_k() -> None:
     near = {("Here", "ib-dqn", k, seed): [k, k] for k in (1234567.0, 1234568.0) for seed in (0, 1)}
     found = data_of(near)
     for asked in ("ib-dqn:1234568,ib-dqn:1234567", "ib-dqn:1234568.0,ib-dqn:1.234567e6"):
-        (pair,) = asked_pairs(found, [asked])
+        (pair,) = pairs(found, [asked])
         assert [variant.k for variant in pair] == [1234568.0, 1234567.0]
     known = "write one of ib-dqn:1234567, ib-dqn:1234568"
     for asked, problem in (("ib-dqn:1.23457e+06", "is not in these"), ("ib-dqn", "is several")):
         with pytest.raises(InvalidInput, match=f"{re.escape(asked)} {problem}.*: {known}"):
-            asked_pairs(found, [f"{asked},ib-dqn:1234567"])
+            pairs(found, [f"{asked},ib-dqn:1234567"])
 
 
 def test_dqn_is_ib_dqn_with_k_0_however_it_was_trained() -> None:
@@ -66,21 +66,21 @@ def test_dqn_is_ib_dqn_with_k_0_however_it_was_trained() -> None:
         (both, {"dqn": "dqn", "ib-dqn:0": "ib-dqn"}),
     ):
         for spelling, algorithm in spellings.items():
-            ((x, y),) = asked_pairs(data_of(scores), [f"ib-dqn:4,{spelling}"])
+            ((x, y),) = pairs(data_of(scores), [f"ib-dqn:4,{spelling}"])
             assert [(x.algorithm, x.k), (y.algorithm, y.k)] == [("ib-dqn", 4), (algorithm, 0)]
     for text in ("dqn:4", "double-dqn"):
         with pytest.raises(InvalidInput, match=f"{text} is not in these results: write one of ib-dqn:0, ib-dqn:4"):
-            asked_pairs(data_of(layered), [f"ib-dqn:4,{text}"])
+            pairs(data_of(layered), [f"ib-dqn:4,{text}"])
 
 
 def test_k_is_n_or_a_number_where_all_environments_have_as_many_actions() -> None:
     def pair(actions: dict[str, int], text: str) -> float:
         about = Source("run", "run", 4, {"actions": actions}, None)
-        return asked_pairs(report_data(tidy(TWO)._replace(about=(about,)), RESAMPLES), [f"{text},dqn"])[0][0].k
+        return pairs(report_data(tidy(TWO)._replace(about=(about,)), RESAMPLES), [f"{text},dqn"])[0][0].k
 
     assert [pair({"Here": 4}, text) for text in ("ib-dqn:n", "ib-dqn:N", "ib-dqn:4", "IB-DQN(4)")] == [4] * 4
     atari = {("Pong", key[1], 4.5 * key[2], key[3]): own for key, own in TWO.items()}  # k = 18
-    assert asked_pairs(data_of(atari), ["ib-dqn:n,dqn"]) == asked_pairs(data_of(atari), ["ib-dqn:18,dqn"])
+    assert pairs(data_of(atari), ["ib-dqn:n,dqn"]) == pairs(data_of(atari), ["ib-dqn:18,dqn"])
     for actions in ({"Here": 3}, {}):
         with pytest.raises(InvalidInput, match="ib-dqn:n is not in these results: write one of dqn:0, ib-dqn:4"):
             pair(actions, "ib-dqn:n")
@@ -139,12 +139,12 @@ def test_headlines_count_all_comparisons() -> None:
         for seed in (0, 1)
     }
     found = data_of(scores)
-    first, second = headlines([compared(found, number) for number in range(4)])
+    first, second = Verdict([compared(found, number) for number in range(4)]).sentences
     assert first.startswith("The largest gain: IB-DQN(2) scores higher than DQN")
     assert second == (
         "Of 4 comparisons with DQN: higher 2 times (k = 1, 2); lower once (IB-DQN(8)); unclear once (IB-DQN(4))."
     )
-    assert headlines([]) == ["There is one algorithm, and nothing to compare it with."]
+    assert Verdict([]).sentences == ["There is one algorithm, and nothing to compare it with."]
 
 
 def test_few_seeds_are_warned_of_where_one_environment_is_compared() -> None:
@@ -165,7 +165,7 @@ def test_names_with_commas_are_told_apart() -> None:
         for seed in (0, 1)
     }
     found = data_of(scores)
-    _, counted = headlines([compared(found, number) for number in range(3)])
+    _, counted = Verdict([compared(found, number) for number in range(3)]).sentences
     assert counted.endswith("unclear 3 times (DQN, run b; IB-DQN(4), run a; IB-DQN(4), run b).")
     about = [Source(path, "table", 2, None, None) for path in ("runs/lr 1,2", "runs/lr 3")]
     assert list(run_names(about).values()) == ["lr_1_2", "lr_3"]  # --compare has a comma between two names
@@ -189,4 +189,4 @@ def test_intervals_are_written_with_the_digits_they_are_worth(interval: Interval
 @pytest.mark.parametrize("asked", ["dqn", "dqn,rainbow", "dqn,ib-dqn:5", "a,b,c"])
 def test_comparisons_that_cannot_be_are_refused(asked: str) -> None:
     with pytest.raises(InvalidInput, match=r"write"):
-        asked_pairs(data_of(TWO), [asked])
+        pairs(data_of(TWO), [asked])

@@ -18,7 +18,7 @@ from valueshare.cli import main
 from valueshare.errors import InvalidInput
 from valueshare.report import folder as report_folder
 from valueshare.report.figures.style import save
-from valueshare.report.folder import filled_whole
+from valueshare.report.folder import atomic_folder
 from valueshare.signals import EXIT_CODES
 
 SCORES = [
@@ -131,7 +131,7 @@ def test_a_folder_in_the_report_without_permission(tmp_path: Path, refused: Call
 def test_a_new_report_takes_the_places_of_the_old_and_leaves_the_rest(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for content in ("old", "new"):
-        with filled_whole(out) as folder:
+        with atomic_folder(out) as folder:
             (folder / "figures").mkdir()
             (folder / "figures" / f"{content}.svg").write_text(content)
             (folder / "report.html").write_text(content)
@@ -160,7 +160,7 @@ def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
     """After any number of moves the page, and after it the numbers, are as they were, unless all before is new."""
-    with filled_whole(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         write(folder, "old")
     replace, done = Path.replace, list[Path]()
 
@@ -171,7 +171,7 @@ def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
         return replace(file, place)
 
     monkeypatch.setattr(Path, "replace", replace_some)
-    with pytest.raises(KeyboardInterrupt), filled_whole(tmp_path / "out") as folder:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out") as folder:
         write(folder, "new")
     page, numbers, *others = ((tmp_path / "out" / name).read_text() for name in FILES)
     assert others.count("new") == min(moves, len(others))
@@ -179,7 +179,7 @@ def test_a_command_that_is_killed_leaves_no_page_before_its_figures(
 
 
 def write_figures(out: Path, drawn: Sequence[str], listed: Sequence[str]) -> None:
-    with filled_whole(out) as folder:
+    with atomic_folder(out) as folder:
         (folder / "figures").mkdir()
         for name in drawn:
             for kind in ("png", "svg", "pdf"):
@@ -203,7 +203,7 @@ def test_tables_that_the_new_report_lacks_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def write(*names: str) -> None:
-        with filled_whole(out) as folder:
+        with atomic_folder(out) as folder:
             (folder / "tables").mkdir()
             for name in names:
                 (folder / "tables" / name).write_text("ours")
@@ -243,7 +243,7 @@ def test_names_in_an_earlier_report_that_are_no_plain_names(tmp_path: Path, name
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, ValueError, InvalidInput])
 def test_whatever_ends_it_early_leaves_nothing(tmp_path: Path, ends: type[BaseException]) -> None:
     def write() -> None:
-        with filled_whole(tmp_path / "new" / "out") as folder:
+        with atomic_folder(tmp_path / "new" / "out") as folder:
             (folder / "half").write_text("a report")
             raise ends
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from valueshare.report.figures.series import find_variants
-from valueshare.report.notes import MOST_NAMES, one_per_kind
+from valueshare.report.notes import MOST_NAMES, merged_notes
 
 WHO = find_variants(pl.DataFrame([("dqn", 0.0), ("ib-dqn", 1.0), ("ib-dqn", 16.0)], ["algorithm", "k"], orient="row"))
 
@@ -21,7 +21,7 @@ def test_the_same_of_several_algorithms_is_one_note() -> None:
         "dqn k=0 env=Pong: 2 rows without a finite score are left out",
         f"dqn k=0: {single}",  # again, of another figure
     ]
-    assert one_per_kind(notes, WHO) == [
+    assert merged_notes(notes, WHO) == [
         f"DQN; IB-DQN(1); IB-DQN(16): {single}",
         "a note on all",
         "IB-DQN(1); IB-DQN(16): each lacks 2 of 4 runs: Pong 2",
@@ -32,6 +32,6 @@ def test_the_same_of_several_algorithms_is_one_note() -> None:
 
 def test_many_names_are_counted() -> None:
     many = find_variants(pl.DataFrame({"algorithm": "ib-dqn", "k": [float(k) for k in range(1, 21)]}))
-    (note,) = one_per_kind([f"ib-dqn k={k}: short" for k in range(1, 21)], many)
+    (note,) = merged_notes([f"ib-dqn k={k}: short" for k in range(1, 21)], many)
     assert note.count("IB-DQN(") == MOST_NAMES
     assert note.endswith(f"IB-DQN({MOST_NAMES}); and {20 - MOST_NAMES} more: short")

@@ -8,7 +8,7 @@ import pytest
 from valueshare.analysis.importers.results import Results
 from valueshare.report import action_sets, tabular
 from valueshare.report.data import report_data
-from valueshare.report.figure_registry import drawn_from, not_allowed
+from valueshare.report.figure_registry import draw_figures, unmet_needs
 from valueshare.report.swept_settings import HeldOutChoice, find_grids, find_tuned, rows_at_best_setting, settings_map
 from valueshare.report.tuned_text import rank_correlation, reading, sentences, verdict
 
@@ -59,7 +59,7 @@ def test_a_run_with_two_swept_settings_is_a_grid() -> None:
 
 def test_a_report_draws_the_map_by_itself() -> None:
     results = Results(table(falling, KS, SIZES, seeds=1), (), ())
-    drawn = {one.name: one for one in drawn_from(results, resamples=FEW)}
+    drawn = {one.name: one for one in draw_figures(results, resamples=FEW)}
     assert list(drawn) == ["sensitivity", "settings-map", "learning-curves", "geometry"]
     assert drawn["sensitivity"].caption.startswith("LunarLander-v3, step size 0.001: AUC against k")
 
@@ -73,7 +73,7 @@ def test_one_or_three_swept_settings_are_none(swept: int) -> None:
         rows = pl.concat([rows.with_columns(epsilon_end=pl.lit(epsilon)) for epsilon in (0.01, 0.1)])
     found = report_data(Results(rows, (), ()), FEW)
     assert find_grids(found) == []
-    assert not_allowed(found)["settings-map"].startswith("an algorithm with exactly two swept settings")
+    assert unmet_needs(found)["settings-map"].startswith("an algorithm with exactly two swept settings")
 
 
 def test_settings_other_than_k_and_the_step_size() -> None:
@@ -119,7 +119,7 @@ def test_runs_that_are_missing_or_have_no_score_are_noted() -> None:
     rows = table(falling, KS, SIZES).filter(~((pl.col("k") == 0) & (pl.col("step_size") == 0.1) & (pl.col("seed") > 1)))
     nothing = (pl.col("k") == 4) & (pl.col("step_size") == 0.001) & (pl.col("seed") == 0) & (pl.col("step") == 100)
     rows = rows.with_columns(score=pl.when(~nothing).then("score"))
-    (drawn,) = drawn_from(Results(rows, (), ()), ["settings-map"], resamples=FEW)
+    (drawn,) = draw_figures(Results(rows, (), ()), ["settings-map"], resamples=FEW)
     assert drawn.notes == (
         "LunarLander-v3, IB-DQN: combinations of settings have 2 to 10 runs",
         "LunarLander-v3, IB-DQN: 1 run without a score, whose settings are not chosen",
@@ -131,7 +131,7 @@ def test_several_environments_have_a_map_each() -> None:
     one = table(falling, KS, SIZES)
     both = pl.concat([one, one.with_columns(env=pl.lit("Acrobot-v1"))])
     found = report_data(Results(both, (), ()), FEW)
-    drawn = {each.name: each for each in drawn_from(Results(both, (), ()), ["settings-map"], data=found)}
+    drawn = {each.name: each for each in draw_figures(Results(both, (), ()), ["settings-map"], data=found)}
     titles = [axes.get_title(loc="left") for axes in drawn["settings-map"].figure.axes]
     assert [title for title in titles if title] == ["Acrobot-v1, IB-DQN", "LunarLander-v3, IB-DQN"]
     assert all(

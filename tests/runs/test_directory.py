@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from valueshare import InvalidInput
-from valueshare.report.folder import filled_whole
+from valueshare.report.folder import atomic_folder
 from valueshare.runs.directory import (
     holds,
     remove_leftovers,
@@ -334,7 +334,7 @@ def test_a_report_brings_back_what_a_killed_process_took_away(tmp_path: Path, re
     """The old folder may be the only copy: it comes back, and the report is written into it."""
     write(tmp_path / "out")
     killed(tmp_path, renames)
-    with filled_whole(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         (folder / "report.html").write_text("page")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert holds(tmp_path / "out", OTHERS | {"valueshare": "1"} if renames == 2 else SETTINGS)
@@ -347,7 +347,7 @@ def test_a_report_of_the_folder_above_keeps_it_too(tmp_path: Path) -> None:
     above.mkdir()
     write(above / "out")
     killed(above, 1)
-    with filled_whole(above) as folder:
+    with atomic_folder(above) as folder:
         (folder / "report.html").write_text("page")
     remove_leftovers(above / "out")
     assert holds(above / "out", SETTINGS)
@@ -356,8 +356,8 @@ def test_a_report_of_the_folder_above_keeps_it_too(tmp_path: Path) -> None:
 def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path) -> None:
     program = """
         import os, pathlib, signal
-        from valueshare.report.folder import filled_whole
-        with filled_whole(pathlib.Path("out")):
+        from valueshare.report.folder import atomic_folder
+        with atomic_folder(pathlib.Path("out")):
             os.kill(os.getpid(), signal.SIGKILL)
     """
     for before in (set(), {"old.txt"}):  # beside the folder, and in it
@@ -366,7 +366,7 @@ def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path) -> Non
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=False)
         assert done.returncode == -signal.SIGKILL
         assert any(path.name.startswith(".") for path in tmp_path.rglob("*"))
-        with filled_whole(tmp_path / "out") as folder:
+        with atomic_folder(tmp_path / "out") as folder:
             (folder / "report.html").write_text("page")
         assert tree(tmp_path).keys() == {
             "out",

@@ -95,28 +95,28 @@ def _complete(
     table: pl.DataFrame, x: Selection, reference: Selection, column: str
 ) -> tuple[list[Steps], list[Floats], Pair]:
     """Of either side the steps [T], the runs [T, n] that have all of them, and who they are."""
-    require(table, "env", "seed", "step", column)
-    rows = [_curve(table, who, column, ("env", "seed", "step")) for who in (x, reference)]
-    steps = [side["step"].unique().sort() for side in rows]
-    whole = [side.filter(pl.len().over("env", "seed") == len(every)) for side, every in zip(rows, steps, strict=True)]
-    shared = set(whole[0]["env"]) & set(whole[1]["env"])
+    run = ["env", "seed"]
+    require(table, *run, "step", column)
+    rows = [_curve(table, who, column, (*run, "step")) for who in (x, reference)]
+    wide = [side.pivot("step", index=run, values=column).sort(run) for side in rows]  # a column per step, in order
+    complete = [side.drop_nulls(side.columns[len(run) :]) for side in wide]
+    shared = set(complete[0]["env"]) & set(complete[1]["env"])
     names = selection_name(x), selection_name(reference)
     if not shared:
         raise InvalidInput(f"{names[0]} and {names[1]} have no environment with runs that have all evaluations")
     notes, lines, sides = [], [], []
-    for name, side, every, kept in zip(names, rows, steps, whole, strict=True):
-        kept = kept.filter(pl.col("env").is_in(shared)).sort("env", "seed", "step")
-        values = kept[column].to_numpy().reshape(-1, len(every)).T
-        runs = kept.select("env", "seed").unique(maintain_order=True)
-        sizes = runs.group_by("env", maintain_order=True).len()["len"].cast(pl.Int64).to_numpy()
-        left = side.select("env", "seed").unique().join(runs, on=["env", "seed"], how="anti")
-        if not left.is_empty():
-            places = [named(row) for row in left.sort("env", "seed").to_dicts()]
-            notes.append(f"{name}: {left.height:,} runs lack evaluations or a partner: {listed(places)}")
+    for name, all_runs, runs in zip(names, wide, complete, strict=True):
+        kept = runs.filter(pl.col("env").is_in(shared))
+        values = kept.drop(run).to_numpy(order="c").T
+        sizes = kept.group_by("env", maintain_order=True).len()["len"].cast(pl.Int64).to_numpy()
+        left_out = all_runs.join(kept, on=run, how="anti").select(run).sort(run)
+        if not left_out.is_empty():
+            places = [named(row) for row in left_out.to_dicts()]
+            notes.append(f"{name}: {left_out.height:,} runs lack evaluations or a partner: {listed(places)}")
         lines.append(values)
         sides.append(Side(values[0], sizes))
     pair = Pair(names, sorted(shared), sides[0], sides[1], tuple(notes))
-    return [every.to_numpy() for every in steps], lines, pair
+    return [side["step"].unique().sort().to_numpy() for side in rows], lines, pair
 
 
 def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> Reached:
@@ -130,7 +130,7 @@ def _reached(curve: tuple[Steps, Floats], reference: tuple[Steps, Floats]) -> Re
 
 def _curve(curves: pl.DataFrame, who: Selection, column: str, keys: tuple[str, ...] = ("step",)) -> pl.DataFrame:
     """The rows of one algorithm that have a number, in the order of their steps."""
-    rows = finite(chosen(curves, who), column).filter(pl.col(column).is_not_null()).sort("step")
+    rows = finite(chosen(curves, who), column).drop_nulls(column).sort("step")
     if rows.is_empty():
         raise InvalidInput(f"{selection_name(who)} has no finite {column}: choose another curve")
     if rows.select(keys).is_duplicated().any():

@@ -49,7 +49,7 @@ class Pair(NamedTuple):
 def paired(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> Pair:
     """The runs of two algorithms; a row of the table is one run."""
     names, rows = _sides(table, x, y, column)
-    envs = [set(_valued(side, column)["env"]) for side in rows]
+    envs = [set(side.drop_nulls(column)["env"]) for side in rows]
     shared = envs[0] & envs[1]
     if not shared:
         raise InvalidInput(f"{names[0]} and {names[1]} have no environment in common: compare others")
@@ -72,7 +72,7 @@ def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: 
     have a value of any run. Environments that share no evaluation are left out, and notes name what is removed.
     """
     names, rows = _sides(table, x, y, column)
-    points = [_valued(side, column).select("env", "step").unique() for side in rows]
+    points = [side.drop_nulls(column).select("env", "step").unique() for side in rows]
     shared = points[0].join(points[1], on=["env", "step"])
     every = pl.concat(points).unique().group_by("env").agg(pl.len().alias("all"))
     kept = shared.group_by("env").agg(pl.len().alias("kept"))
@@ -98,7 +98,3 @@ def _sides(table: pl.DataFrame, x: Selection, y: Selection, column: str) -> tupl
     if names[0] == names[1]:
         raise InvalidInput(f"{names[0]} is compared with itself: name two different ones")
     return names, [finite(chosen(table, who), column) for who in (x, y)]
-
-
-def _valued(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    return rows.filter(pl.col(column).is_not_null())

@@ -50,7 +50,7 @@ def at_shared_steps(table: pl.DataFrame) -> pl.DataFrame:
 
 def by_last_score(table: pl.DataFrame) -> pl.DataFrame:
     """The last row with a score of each agent, the best agent first; of equals, the one with the lower number."""
-    last = table.filter(pl.col("score").is_not_null()).sort("step").group_by("agent").last()
+    last = table.drop_nulls("score").sort("step").group_by("agent").last()
     return last.sort("score", "agent", descending=[True, False])
 
 
@@ -63,7 +63,7 @@ def with_divergence(values: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Values of runs, as `run_auc` returns them, with a column `diverged`: whether the run of the table did."""
     run_columns = [name for name in RUN if name in values.columns]
     ends = table.group_by(run_columns).agg(diverged=diverged(table).any())
-    return values.join(ends, on=run_columns, nulls_equal=True)
+    return values.join(ends, on=run_columns, nulls_equal=True, maintain_order="left")
 
 
 def _begun(table: pl.DataFrame) -> list[str]:
@@ -78,8 +78,7 @@ def _means(table: pl.DataFrame, column: str, last: int | None) -> Estimate:
     if table.select(*run_columns, "step").is_duplicated().any():
         raise InvalidInput("the table holds a run's evaluation twice: give each run once")
     rows = finite(table, column)
-    valued = rows.filter(pl.col(column).is_not_null())
-    steps = valued.select("env", "step").unique().sort("env", "step")
+    steps = rows.drop_nulls(column).select("env", "step").unique().sort("env", "step")
     if last is not None:
         steps = steps.group_by("env", maintain_order=True).tail(last)
     wanted = steps.group_by("env").agg(pl.len().cast(pl.Int64).alias("wanted"))

@@ -34,8 +34,7 @@ class ScoreScale(NamedTuple):
 def human_scale(envs: Sequence[str]) -> ScoreScale:
     """0 is random play, 1 a human's score; of Atari games."""
     known = {game: (random, human) for game, random, human in atari_baselines().iter_rows()}
-    bounds = {env: known[game_name(env)] for env in envs}
-    zero, one = ({env: both[i] for env, both in bounds.items()} for i in (0, 1))
+    zero, one = ({env: known[game_name(env)][i] for env in envs} for i in (0, 1))
     return ScoreScale("human-normalised", BASELINES, zero, one)
 
 

@@ -5,9 +5,7 @@ every human-normalised number says so with `BASELINES`.
 """
 
 import difflib
-from functools import cache
 from importlib.resources import files
-from io import StringIO
 
 import polars as pl
 
@@ -43,7 +41,8 @@ def paper_scores() -> pl.DataFrame:
 
     A score is the mean over the last three of 200 evaluations and over five seeds.
     """
-    wide = _published().rename(dict(zip(_COLUMNS, PAPER_AGENTS, strict=True)))
+    published = pl.read_csv((files("valueshare.data") / PAPER_FILE).read_bytes())
+    wide = published.rename(dict(zip(_COLUMNS, PAPER_AGENTS, strict=True)))
     return wide.unpivot(index="game", variable_name="algorithm", value_name="score").with_columns(
         pl.col("score").cast(pl.Float64)
     )
@@ -62,9 +61,3 @@ def game_name(env: str) -> str:
         hint = f"did you mean {' or '.join(known[name].name for name in near)}?" if near else ""
         raise InvalidInput(f"there is no human score of {env!r}: " + (hint or "write one of the 57 Atari games"))
     return known[plain].name
-
-
-@cache
-def _published() -> pl.DataFrame:
-    text = (files("valueshare.data") / PAPER_FILE).read_text(encoding="utf-8")
-    return pl.read_csv(StringIO(text))

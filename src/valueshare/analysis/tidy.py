@@ -94,7 +94,7 @@ def cells(table: pl.DataFrame, by: Sequence[str], column: str) -> Estimate:
     _once(table, by)
     table = finite(table, column)
     games = (
-        table.filter(pl.col(column).is_not_null())
+        table.drop_nulls(column)
         .sort("env", "seed")
         .group_by(*dict.fromkeys((*by, "env")))
         .agg(pl.col(column).alias("values"))

@@ -14,8 +14,8 @@ from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN, tuned_scores
 from valueshare.envs.action_bins import BinnedName, split_bins
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
-from valueshare.report.figures.gains import Line, Panel, gain_panels
-from valueshare.report.figures.style import look, place
+from valueshare.report.figures.gains import gain_panels
+from valueshare.report.figures.style import look, paper_order
 from valueshare.report.findings import Interval, written
 from valueshare.report.tuned_text import HALVES, INTERVALS, end_of_grid
 
@@ -36,12 +36,13 @@ ENGINES = (
     "what more bins add are copies of actions."
 )
 
-
 _RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
 _COLUMNS = (
     *("env", "actions", "algorithm", "k", "best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE),
     *("runs", "failed_step_sizes", "end"),
 )
+# Algorithms without the step sizes that a report writes after their names; other settings stay.
+_BASE_NAME = pl.col("algorithm").str.replace(r" step_size=\S+$", "")
 
 
 def has_action_sets(data: ReportData) -> bool:
@@ -49,7 +50,22 @@ def has_action_sets(data: ReportData) -> bool:
 
     Every run has a step size, and runs differ in no other setting.
     """
-    return _are_action_sets(data.main.with_columns(_base_names()))
+    rows = data.main.with_columns(_BASE_NAME)
+    names = {env: _bins_of(env) for env in rows["env"].unique()}
+    with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
+    others = [name for name in RUN if name in rows.columns and name not in (*_RUN, "optimizer")]
+    optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
+    return (
+        len({name.env_id for name in names.values()}) == 1
+        and len({name.actions for name in names.values()}) == len(names) > 1
+        and all(name.bins for name in names.values())
+        and with_dqn == names.keys()
+        and "step_size" in rows.columns
+        and not rows["step_size"].has_nulls()
+        and all(rows[name].n_unique() == 1 for name in others)
+        and len(optimizers) < 2
+        and not rows.select(*_RUN, "step").is_duplicated().any()
+    )
 
 
 def content(data: ReportData) -> tuple[Any, str, tuple[str, ...]]:
@@ -65,7 +81,7 @@ def verdict(data: ReportData) -> list[str]:
 
 def gains_of(data: ReportData) -> Estimate:
     """The gains of the results of a report."""
-    return gains(data.main.with_columns(_base_names(), k="k_number"), data.resamples)
+    return gains(data.main.with_columns(_BASE_NAME, k="k_number"), data.resamples)
 
 
 def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
@@ -81,7 +97,7 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
     for env in sorted(bins, key=lambda name: bins[name].actions or 0):
         env_scores = scores.filter(pl.col("env") == env)
         learners = sorted(
-            env_scores.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, place(*who))
+            env_scores.select("algorithm", "k").unique().rows(), key=lambda who: (who[0] != PLAIN, paper_order(*who))
         )
         # All are compared with the smallest number, which is that of DQN.
         known = pl.DataFrame(learners, ["algorithm", "k"], orient="row").with_row_index("learner")
@@ -94,10 +110,10 @@ def gains(rows: pl.DataFrame, resamples: int = RESAMPLES) -> Estimate:
     return Estimate(pl.concat(tables), (ENGINES, *notes) if lunar else notes)
 
 
-def sentences(found: pl.DataFrame) -> list[str]:
+def sentences(table: pl.DataFrame) -> list[str]:
     """A line per number of actions: DQN's AUC, and the difference of every other learner from it."""
     lines = []
-    for learners in found.partition_by("actions", maintain_order=True):
+    for learners in table.partition_by("actions", maintain_order=True):
         plain, *others = learners.rows(named=True)
         score = Interval.of(plain, MEAN)
         if score is None:
@@ -110,7 +126,7 @@ def sentences(found: pl.DataFrame) -> list[str]:
     edges = [
         f"The best step size of {_label(row)} with {row['actions']} actions is the {row['end']} that was tried: "
         "search beyond it."
-        for row in found.drop_nulls("end").rows(named=True)
+        for row in table.drop_nulls("end").rows(named=True)
     ]
     return [*lines, *edges]
 
@@ -127,37 +143,10 @@ def _figure(table: pl.DataFrame) -> Any:
     lines = others.select(
         "actions",
         pl.Series("label", [one.label for one in looks], pl.String),
-        *(pl.col(name).alias(drawn) for name, drawn in zip(DIFFERENCE, ("gain", *MEAN[1:]), strict=True)),
+        **dict(zip(("gain", *MEAN[1:]), DIFFERENCE, strict=True)),
     )
-    panel = Panel(
-        "each at its best step size",
-        [Line(by_label[line["label"][0]], line) for line in lines.partition_by("label", maintain_order=True)],
-    )
-    return gain_panels([[panel]], "actions", "AUC: difference from DQN")
-
-
-def _base_names() -> pl.Expr:
-    """Algorithms without the step sizes that a report writes after their names; other settings stay."""
-    return pl.col("algorithm").str.replace(r" step_size=\S+$", "")
-
-
-def _are_action_sets(rows: pl.DataFrame) -> bool:
-    """Whether the rows are such results; algorithms are named without their settings."""
-    names = {env: _bins_of(env) for env in rows["env"].unique()}
-    with_dqn = set(rows.filter(pl.col("algorithm") == PLAIN)["env"])
-    others = [name for name in RUN if name in rows.columns and name not in (*_RUN, "optimizer")]
-    optimizers = set(rows["optimizer"].drop_nulls()) if "optimizer" in rows.columns else set()  # unknown: may be any
-    return (
-        len({name.env_id for name in names.values()}) == 1
-        and len({name.actions for name in names.values()}) == len(names) > 1
-        and all(name.bins for name in names.values())
-        and with_dqn == names.keys()
-        and "step_size" in rows.columns
-        and not rows["step_size"].has_nulls()
-        and all(rows[name].n_unique() == 1 for name in others)
-        and len(optimizers) < 2
-        and not rows.select(*_RUN, "step").is_duplicated().any()
-    )
+    by_learner = [(by_label[line["label"][0]], line) for line in lines.partition_by("label", maintain_order=True)]
+    return gain_panels([[("each at its best step size", by_learner)]], "actions", "AUC: difference from DQN")
 
 
 def _bins_of(env: str) -> BinnedName:

@@ -156,7 +156,7 @@ class ReportData:
         means, notes = run_auc(rows, column)
         return Estimate(mean_intervals(means, ["k"], column, resamples=self.resamples), notes)
 
-    def differences(self, table: pl.DataFrame, column: str) -> Estimate:
+    def differences(self, column: str) -> Estimate:
         """Means over training of the pair, and their difference in every environment.
 
         Over the evaluations that both have. A score before training belongs to the curve; other metrics mean nothing
@@ -164,9 +164,9 @@ class ReportData:
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
-        after = table.filter(pl.col("step") > 0) if column != NORMALISED else table
+        rows = self.normalised if column == NORMALISED else self.main.filter(pl.col("step") > 0)
         sides = layered.named(), plain.named()
-        shared, cut = shared_evaluations(after, *sides, column)
+        shared, cut = shared_evaluations(rows, *sides, column)
         means, notes = run_auc(shared, column)
         result = game_differences(means, *sides, column=column, resamples=self.resamples)
         return Estimate(result.table, (*cut, *notes, *result.notes))

@@ -53,7 +53,7 @@ class FigureKind(NamedTuple):
         return next((need.text for need in self.needs if not need.met(data)), "")
 
 
-def drawn_from(
+def draw_figures(
     results: Results, names: Sequence[str] = (), *, resamples: int = RESAMPLES, data: ReportData | None = None
 ) -> list[Drawn]:
     """The figures with captions and notes; a figure asked for that cannot be drawn is refused."""
@@ -71,7 +71,7 @@ def drawn_from(
     return drawn
 
 
-def not_allowed(data: ReportData) -> dict[str, str]:
+def unmet_needs(data: ReportData) -> dict[str, str]:
     """The figures that results do not allow, each with its first unmet need."""
     return {name: reason for name, each in FIGURES.items() if (reason := each.lacks(data))}
 
@@ -152,7 +152,7 @@ def _by_game(
     def content(data: ReportData) -> Content:
         assert data.pair is not None  # or the figure was refused
         plain, layered = (variant.look for variant in data.pair)
-        table, notes = data.differences(data.main, column)
+        table, notes = data.differences(column)
         if column == "overestimation" and (others := table.filter(pl.col("mean_y") <= 0)["env"].to_list()):
             notes = (
                 *notes,
@@ -167,7 +167,7 @@ def _score_change(data: ReportData) -> Content:
     assert data.pair is not None
     assert data.scale is not None
     plain, layered = (variant.look for variant in data.pair)
-    table, notes = data.differences(data.normalised, NORMALISED)
+    table, notes = data.differences(NORMALISED)
     caption = (
         f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
         "scale is logarithmic beyond ±0.1."

@@ -72,17 +72,34 @@ class Comparison(NamedTuple):
 class Verdict(NamedTuple):
     """Every comparison, and sentences on those that cannot be made."""
 
-    found: tuple[Comparison, ...]
-    missing: tuple[str, ...] = ()
+    comparisons: Sequence[Comparison]
+    missing: Sequence[str] = ()
 
     @property
     def sentences(self) -> list[str]:
-        return headlines(self.found, self.missing)
+        """The result in a few sentences: the largest clear gain, or loss, and how many there are."""
+        if not self.comparisons:
+            return list(self.missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
+        if len(self.comparisons) == 1:
+            return [in_numbers(self.comparisons[0])]
+        higher, lower, unclear = ([one for one in self.comparisons if one.direction == side] for side in (1, -1, 0))
+        first = "No comparison shows a difference."
+        if higher or lower:
+            largest = max(higher, key=_size) if higher else min(lower, key=_size)
+            first = f"The largest {'gain' if higher else 'loss'}: {in_numbers(largest)}"
+        counts = [
+            f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")
+            for word, some in (("higher", higher), ("lower", lower), ("unclear", unclear))
+            if some
+        ]
+        against = {one.y.look.label for one in self.comparisons}
+        whom = f" with {against.pop()}" if len(against) == 1 else ""
+        return [first, f"Of {len(self.comparisons)} comparisons{whom}: {'; '.join(counts)}."]
 
     @property
     def few_seeds(self) -> list[str]:
         """A warning where comparisons on one environment have few seeds; several environments make up for them."""
-        single = [one.envs for one in self.found if one.envs.height == 1]
+        single = [one.envs for one in self.comparisons if one.envs.height == 1]
         seeds = min((min(envs["runs_x"][0], envs["runs_y"][0]) for envs in single), default=FEW_SEEDS)
         if seeds >= FEW_SEEDS:
             return []
@@ -90,22 +107,21 @@ class Verdict(NamedTuple):
         return [f"{what}: run at least {FEW_SEEDS}."]
 
 
-def find_verdict(data: ReportData, asked: Sequence[str] = ()) -> Verdict:
-    """The comparisons that are asked for, or the default ones."""
-    results = [compare(data, pair) for pair in asked_pairs(data, asked)]
+def find_verdict(data: ReportData, names: Sequence[str] = ()) -> Verdict:
+    """The comparisons of these names, or the default ones."""
+    results = [compare(data, pair) for pair in pairs(data, names)]
     return Verdict(
-        tuple(one for one in results if isinstance(one, Comparison)),
-        tuple(one for one in results if isinstance(one, str)),
+        [one for one in results if isinstance(one, Comparison)], [one for one in results if isinstance(one, str)]
     )
 
 
-def asked_pairs(data: ReportData, asked: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
-    """The comparisons: those asked for, as "ib-dqn:4,dqn", or the layer against none.
+def pairs(data: ReportData, names: Sequence[str] = ()) -> list[tuple[Variant, Variant]]:
+    """The pairs to compare: those of these names, like "ib-dqn:4,dqn", or the layer against none.
 
-    Left out, every algorithm with the layer is compared with the same without it, and every other with the first one.
+    Without names, every algorithm with the layer is compared with the same without it, and every other with the first.
     """
-    if asked:
-        return [_pair(data, text) for text in asked]
+    if names:
+        return [_pair(data, text) for text in names]
     return [(v, plain_variant(v, data.variants) or data.variants[0]) for v in data.variants[1:]]
 
 
@@ -138,47 +154,33 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
     return Comparison(x, y, envs, difference, values, improvement, what, notes)
 
 
-def sentence(found: Comparison) -> str:
+def sentence(comparison: Comparison) -> str:
     """IB-DQN(4) scores higher than DQN."""
     words = {1: "scores higher than", -1: "scores lower than", 0: "cannot be told from"}
-    return f"{found.x.look.label} {words[found.direction]} {found.y.look.label}."
+    return f"{comparison.x.look.label} {words[comparison.direction]} {comparison.y.look.label}."
 
 
-def headlines(found: Sequence[Comparison], missing: Sequence[str] = ()) -> list[str]:
-    """The result in a few sentences: the largest clear gain, or loss, and how many there are."""
-    if not found:
-        return list(missing[:3]) or ["There is one algorithm, and nothing to compare it with."]
-    if len(found) == 1:
-        return [in_numbers(found[0])]
-    higher = [one for one in found if one.direction > 0]
-    lower = [one for one in found if one.direction < 0]
-    first = "No comparison shows a difference."
-    if higher or lower:
-        largest = max(higher, key=_size) if higher else min(lower, key=_size)
-        first = f"The largest {'gain' if higher else 'loss'}: {in_numbers(largest)}"
-    return [first, _counted(found, higher, lower)]
-
-
-def in_numbers(found: Comparison) -> str:
+def in_numbers(comparison: Comparison) -> str:
     """A comparison in a sentence with its interval."""
-    parts = [sentence(found)[:-1]]
-    if found.difference is not None and found.values is not None:
-        x, y = found.values
-        parts.append(f": {found.what} {number(x)} against {number(y)}, a difference of {written(found.difference)}")
-    if found.improvement.low is not None:  # of single runs it says nothing
-        parts.append(f"; a run of it is the better one with probability {odds(found.improvement)}")
-    if found.envs.height > 1:
-        up, down = sides(found)
-        parts.append(f"; of {found.envs.height} environments it is clearly higher on {up} and clearly lower on {down}")
-    elif found.envs.height:
-        parts.append(f", on {game(found.envs['env'][0])}")
-    return "".join(parts) + "."
+    envs, improvement = comparison.envs, comparison.improvement
+    text = sentence(comparison)[:-1]
+    if comparison.difference is not None and comparison.values is not None:
+        x, y = map(number, comparison.values)
+        text += f": {comparison.what} {x} against {y}, a difference of {written(comparison.difference)}"
+    if improvement.low is not None:  # of single runs it says nothing
+        text += f"; a run of it is the better one with probability {probability_text(improvement)}"
+    if envs.height > 1:
+        up, down = sides(comparison)
+        text += f"; of {envs.height} environments it is clearly higher on {up} and clearly lower on {down}"
+    elif envs.height:
+        text += f", on {game(envs['env'][0])}"
+    return f"{text}."
 
 
-def sides(found: Comparison) -> tuple[int, int]:
+def sides(comparison: Comparison) -> tuple[int, int]:
     """On how many environments the interval lies above 0, and below."""
-    low, high = (found.envs[name].to_list() for name in ("ci95_low", "ci95_high"))
-    return sum(v is not None and v > 0 for v in low), sum(v is not None and v < 0 for v in high)
+    low, high = (comparison.envs[name] for name in ENDS)
+    return int((low > 0).sum()), int((high < 0).sum())
 
 
 def number(value: float) -> str:
@@ -197,7 +199,7 @@ def written(interval: Interval, *, sign: bool = True) -> str:
     return f"{plus}{interval_text(value, low, high)}"
 
 
-def odds(interval: Interval) -> str:
+def probability_text(interval: Interval) -> str:
     if interval.low is None or interval.high is None:
         return f"{interval.value:.2f}"
     return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
@@ -205,18 +207,6 @@ def odds(interval: Interval) -> str:
 
 def _size(comparison: Comparison) -> float:
     return comparison.difference.value if comparison.difference else comparison.improvement.value
-
-
-def _counted(comparisons: Sequence[Comparison], higher: Sequence[Comparison], lower: Sequence[Comparison]) -> str:
-    unclear = [one for one in comparisons if one.direction == 0]
-    parts = [
-        f"{word} {len(some)} times ({_names(some)})".replace(" 1 times", " once")
-        for word, some in (("higher", higher), ("lower", lower), ("unclear", unclear))
-        if some
-    ]
-    against = {one.y.look.label for one in comparisons}
-    whom = f" with {next(iter(against))}" if len(against) == 1 else ""
-    return f"Of {len(comparisons)} comparisons{whom}: {'; '.join(parts)}."
 
 
 def _names(some: Sequence[Comparison]) -> str:
@@ -244,14 +234,10 @@ def _variant(data: ReportData, text: str) -> Variant:
     if not matches and (_equals(k, 0.0, data) if k else not algorithm.startswith("ib-")):
         matches = [v for v in data.variants if v.k == 0 and v.algorithm == other_name_at_zero(algorithm)]
     if len(matches) != 1:
-        known = ", ".join(f"{v.algorithm}:{_k(v.k)}" for v in data.variants)
+        known = ", ".join(f"{v.algorithm}:{'n' if v.k == K_IS_N else exact(v.k)}" for v in data.variants)
         problem = "is several" if matches else "is not in these results"
         raise InvalidInput(f"{text} {problem}: write one of {known}")
     return matches[0]
-
-
-def _k(k: float) -> str:
-    return "n" if k == K_IS_N else exact(k)
 
 
 def _equals(text: str, number: float, data: ReportData) -> bool:

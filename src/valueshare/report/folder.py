@@ -41,10 +41,10 @@ from valueshare.runs.directory import (
 from valueshare.schema import FileName, Invalid, checked, read_config, read_object
 
 # Of a run alone: files there count as its own, or are removed with the next phase.
-RUNS_OWN = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+RUN_SUBFOLDERS = (RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 TABLE_KINDS = (".parquet", ".tex", ".md", ".csv")
 WRITTEN = ("figures", "tables", "report.html", "report.json")  # into the folder of a report
-TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
+NAME_TAKEN = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # a file where a folder is needed, say
 
 
 class Drawn(NamedTuple):
@@ -95,7 +95,7 @@ def write_files(folder: Path, report: Report) -> None:
     write_json(folder / "report.json", about | report.values)
 
 
-def check_out(target: Path, within: Path | None = None) -> None:
+def check_output_folder(target: Path, within: Path | None = None) -> None:
     """Refuse a file, and the folders in which a run keeps its records and checkpoints.
 
     A target inside a run, or `within` a folder of results, must not be a symbolic link.
@@ -109,12 +109,12 @@ def check_out(target: Path, within: Path | None = None) -> None:
     if "kind" in (read_config(place, skip_damaged=True) or {}):
         raise InvalidInput(f"{target} is a folder of results itself: leave --out out for {target / 'report'}")
     for folder in (place, *place.parents):
-        if folder.name in RUNS_OWN and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
+        if folder.name in RUN_SUBFOLDERS and "kind" in (read_config(folder.parent, skip_damaged=True) or {}):
             raise InvalidInput(f"{target} is where a run keeps its {folder.name}: choose another --out")
 
 
 @contextmanager
-def filled_whole(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """A temporary folder, whose files move to `target` when all are written.
 
     It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
@@ -135,7 +135,7 @@ def filled_whole(target: Path) -> Iterator[Path]:
                 yield staging
             with named_in_errors(target):
                 sync_tree(staging)
-                _take_places(staging, target)
+                _move_files(staging, target)
         except BaseException:
             if staging is not None:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -143,7 +143,7 @@ def filled_whole(target: Path) -> Iterator[Path]:
             raise
 
 
-def _take_places(staging: Path, target: Path) -> None:
+def _move_files(staging: Path, target: Path) -> None:
     """Move the files of a report to its folder: report.html and report.json last, after all that they name."""
     if not target.exists():
         staging.rename(target)
@@ -157,7 +157,10 @@ def _take_places(staging: Path, target: Path) -> None:
     try:
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        _check(places)
+        for place in places:  # that would stop the moves half way: the old report stays whole, too
+            number = errno.EISDIR if place.is_dir() else errno.EACCES
+            if place.is_dir() or not os.access(place.parent, os.W_OK):
+                raise OSError(number, os.strerror(number), str(place))
     except BaseException:
         remove_empty(new)
         raise
@@ -193,14 +196,6 @@ def _move(file: Path, place: Path) -> None:
         write_whole(place, [file.read_bytes()])  # the folder is a link to another disk
 
 
-def _check(places: list[Path]) -> None:
-    """Refuse targets that would stop the moves half way: the old report stays whole, too."""
-    for place in places:
-        number = errno.EISDIR if place.is_dir() else errno.EACCES
-        if place.is_dir() or not os.access(place.parent, os.W_OK):
-            raise OSError(number, os.strerror(number), str(place))
-
-
 @contextmanager
 def named_in_errors(target: Path, only_below: Path | None = None) -> Iterator[None]:
     """Turn errors of the system into refusals that name the target.
@@ -213,7 +208,7 @@ def named_in_errors(target: Path, only_below: Path | None = None) -> Iterator[No
         below = only_below is None or only_below in Path(error.filename or "").parents
         if not below and error.errno not in FULL:
             raise
-        where = error.filename or target if error.errno in TAKEN else target
+        where = error.filename or target if error.errno in NAME_TAKEN else target
         text = f"cannot write to {where}: {reason(error)}; choose another --out"
         if error.errno in FULL:
             text = f"no room on the disk for {target}: make room, or choose another --out"

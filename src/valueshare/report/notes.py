@@ -7,18 +7,18 @@ from valueshare.analysis.tidy import named
 from valueshare.report.figures.series import Variant
 
 MOST_NAMES = 12  # in one note
-VERBS = ("has ", "lacks ")  # with which a note may continue after a name
+AFTER_NAME = (": ", " has ", " lacks ")  # how a note may continue after the name of an algorithm
 
 
-def one_per_kind(notes: Iterable[str], who: Sequence[Variant]) -> list[str]:
+def merged_notes(notes: Iterable[str], variants: Sequence[Variant]) -> list[str]:
     """Notes that say the same of several algorithms as one, where the first of them is.
 
     `ib-dqn k=1: 2 rows ...` and `ib-dqn k=4: 2 rows ...` become `IB-DQN(1); IB-DQN(4): 2 rows ...`.
     """
-    labels = {named(variant.named()): variant.look.label for variant in who}
+    labels = {named(variant.named()): variant.look.label for variant in variants}
     kinds: dict[str, dict[str, str]] = {}  # notes by label, by the text after the name
     for note in notes:
-        name = next((name for name in labels if _is_of(note, name)), None)
+        name = next((name for name in labels if note.startswith(tuple(f"{name}{after}" for after in AFTER_NAME))), None)
         text = note if name is None else note[len(name) :]
         kinds.setdefault(text, {})["" if name is None else labels[name]] = note
     return [
@@ -42,11 +42,6 @@ def shortened(notes: Iterable[str], names: Mapping[str, str]) -> list[str]:
     for path in sorted(names, key=len, reverse=True):
         notes = [note.replace(path, names[path]) for note in notes]
     return list(notes)
-
-
-def _is_of(note: str, name: str) -> bool:
-    rest = note[len(name) :]
-    return note.startswith(name) and (rest.startswith(": ") or (rest[:1] == " " and rest[1:].startswith(VERBS)))
 
 
 def _of_all(names: Sequence[str], text: str) -> str:

@@ -22,11 +22,22 @@ def numbers(data: ReportData, chosen: Sequence[HeldOutChoice]) -> dict[str, Any]
     """What a report has of them: means by k, maps of two swept settings, gains against the number of actions."""
     tables: dict[str, Any] = {}
     if len(data.envs) == 1 and len(data.ks) > 2:
-        tables["by_k"] = {name: _rows(data.by_k(name).table) for name in METRICS if data.has(name)}
+        tables["by_k"] = {name: finite_floats(data.by_k(name).table).to_dicts() for name in METRICS if data.has(name)}
     if chosen:
-        tables["swept_settings"] = [_choice(one) for one in chosen]
+        tables["swept_settings"] = [
+            {
+                "env": one.grid.env,
+                "algorithm": one.grid.algorithm,
+                "settings": one.grid.settings,
+                "score": one.grid.score,
+                "cells": finite_floats(settings_map(one.grid).cells).to_dicts(),
+                "chosen": finite_floats(one.table).to_dicts(),
+                "pair": None if one.pair is None else one.pair._asdict(),
+            }
+            for one in chosen
+        ]
     if action_sets.has_action_sets(data):
-        tables["action_sets"] = _rows(action_sets.gains_of(data).table)
+        tables["action_sets"] = finite_floats(action_sets.gains_of(data).table).to_dicts()
     return tables
 
 
@@ -35,18 +46,6 @@ def evaluations(table: pl.DataFrame) -> pl.DataFrame:
     return table.select(name for name in EVALUATION if name in table.columns)
 
 
-def _choice(one: HeldOutChoice) -> dict[str, Any]:
-    return {
-        "env": one.grid.env,
-        "algorithm": one.grid.algorithm,
-        "settings": one.grid.settings,
-        "score": one.grid.score,
-        "cells": _rows(settings_map(one.grid).cells),
-        "chosen": _rows(one.table),
-        "pair": None if one.pair is None else one.pair._asdict(),
-    }
-
-
-def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table; JSON has no NaN and no infinity."""
-    return table.with_columns(pl.when(cs.float().is_finite()).then(cs.float())).to_dicts()
+def finite_floats(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with null for NaN and infinity, which JSON lacks."""
+    return table.with_columns(pl.when(cs.float().is_finite()).then(cs.float()))

@@ -132,11 +132,9 @@ def has_scores(data: ReportData) -> bool:
 
 def find_tuned(data: ReportData) -> list[HeldOutChoice]:
     """The choices of every grid."""
-    return [tuned(grid, data.resamples) for grid in find_grids(data)]
-
-
-def tuned(grid: Grid, resamples: int) -> HeldOutChoice:
-    """The choices of one grid."""
-    first, second = grid.settings
-    pair = tuned_pair(grid.runs, second, resamples=resamples) if first == "k" else None
-    return HeldOutChoice(grid, tuned_scores(grid.runs, first, second, resamples=resamples), pair)
+    choices = []
+    for grid in find_grids(data):
+        first, second = grid.settings
+        pair = tuned_pair(grid.runs, second, resamples=data.resamples) if first == "k" else None
+        choices.append(HeldOutChoice(grid, tuned_scores(grid.runs, first, second, resamples=data.resamples), pair))
+    return choices

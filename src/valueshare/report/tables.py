@@ -4,7 +4,7 @@ As in the paper: the mean of the last three evaluations over seeds, one decimal,
 bold, with quantile networks compared among themselves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -31,14 +31,18 @@ class ScoreTable(NamedTuple):
     variants: tuple[Variant, ...]
     scores: tuple[tuple[float | None, ...], ...]
 
-    def best(self, row: int) -> set[int]:
-        """The columns that are bold in a row: the highest, quantile networks among themselves; all of equals."""
+    def rows(self) -> Iterator[tuple[str, list[tuple[float | None, bool]]]]:
+        """The name of every environment, and each score with whether it is bold.
+
+        Bold are the highest of a row, quantile networks among themselves; all of equals.
+        """
         first = self.first_quantile
-        bold = set[int]()
-        for columns in (range(first), range(first, len(self.variants))):
-            known = {column: score for column in columns if (score := self.scores[row][column]) is not None}
-            bold |= {column for column, score in known.items() if score == max(known.values())}
-        return bold
+        for env, scores in zip(self.envs, self.scores, strict=True):
+            cells = list[tuple[float | None, bool]]()
+            for part in (scores[:first], scores[first:]):
+                best = max((score for score in part if score is not None), default=None)
+                cells += [(score, score is not None and score == best) for score in part]
+            yield game(env), cells
 
     @property
     def first_quantile(self) -> int:
@@ -60,13 +64,11 @@ def mean_scores(table: pl.DataFrame) -> Estimate:
 
 def published() -> pl.DataFrame:
     """The published scores in this package's words: `game, algorithm, k, score`."""
-    agents = pl.DataFrame(
-        [(name, algorithm, k) for name, (algorithm, k) in PAPER_AGENTS.items()],
-        ["name", "algorithm", "k"],
-        orient="row",
+    algorithms, ks = (
+        dict(zip(PAPER_AGENTS, values, strict=True)) for values in zip(*PAPER_AGENTS.values(), strict=True)
     )
-    scores = paper_scores().rename({"algorithm": "name"})
-    return scores.join(agents, on="name", maintain_order="left").select("game", *VARIANT, "score")
+    agent = pl.col("algorithm")
+    return paper_scores().select("game", agent.replace_strict(algorithms), agent.replace_strict(ks).alias("k"), "score")
 
 
 def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
@@ -75,11 +77,10 @@ def score_table(means: pl.DataFrame, n: int | None = None) -> ScoreTable:
         raise InvalidInput("no run has a final score: there is no table to write")
     rows = means.rename({"game": "env"}) if "env" not in means.columns else means
     envs = sorted(rows["env"].unique().to_list(), key=lambda env: game(env).lower())
-    who = find_variants(rows, n)
-    who.sort(key=lambda variant: is_quantile(variant.algorithm))  # last, as in the paper
+    variants = sorted(find_variants(rows, n), key=lambda v: is_quantile(v.algorithm))  # last, as in the paper
     known = {(e, a, k): score for e, a, k, score in rows.select("env", *VARIANT, "score").iter_rows()}
-    scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in who) for env in envs)
-    return ScoreTable(tuple(envs), tuple(who), scores)
+    scores = tuple(tuple(known.get((env, v.algorithm, v.k)) for v in variants) for env in envs)
+    return ScoreTable(tuple(envs), tuple(variants), scores)
 
 
 def to_latex(table: ScoreTable) -> str:
@@ -101,9 +102,8 @@ def to_markdown(table: ScoreTable) -> str:
     names = ["environment", *(v.look.label for v in table.variants)]
     rows = [[_markdown(env), *cells] for env, cells in _rows(table, lambda text: f"**{text}**")]
     text = _markdown_table(names, [False] + [True] * len(table.variants), rows)
-    return (
-        f"{text}\n{BOLD}\n" if 0 < table.first_quantile < len(table.variants) else text
-    )  # else two look like a mistake
+    two_bold = 0 < table.first_quantile < len(table.variants)  # in a row, which would look like a mistake
+    return f"{text}\n{BOLD}\n" if two_bold else text
 
 
 def to_csv(table: ScoreTable) -> str:
@@ -158,13 +158,10 @@ def _markdown_table(names: Sequence[str], numeric: Sequence[bool], rows: Sequenc
     return "\n".join([head, rule, *body, ""])
 
 
-def _rows(table: ScoreTable, bold: Callable[[str], str]) -> list[tuple[str, list[str]]]:
-    rows = []
-    for row, env in enumerate(table.envs):
-        best = table.best(row)
-        texts = [MISSING if score is None else f"{score:.1f}" for score in table.scores[row]]
-        rows.append((game(env), [bold(t) if i in best else t for i, t in enumerate(texts)]))
-    return rows
+def _rows(table: ScoreTable, bold: Callable[[str], str]) -> Iterator[tuple[str, list[str]]]:
+    for name, scores in table.rows():
+        texts = [(MISSING if score is None else f"{score:.1f}", best) for score, best in scores]
+        yield name, [bold(text) if best else text for text, best in texts]
 
 
 def _cell(value: object) -> str:

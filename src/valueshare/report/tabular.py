@@ -10,7 +10,7 @@ from valueshare.experiments.studies import KIND, several_action_sets, title
 from valueshare.experiments.tabular import TabularResult
 from valueshare.report.action_sets import FIGURE as ACTION_SETS
 from valueshare.report.figure_registry import FIGURES
-from valueshare.report.figures.gains import Line, Panel, gain_panels
+from valueshare.report.figures.gains import gain_panels
 from valueshare.report.figures.style import ORANGE, RED, Look
 from valueshare.report.figures.tabular import norm_reduction, tuned_increase
 from valueshare.report.folder import Drawn, Report
@@ -137,10 +137,7 @@ def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
     lines = ((Look("k = 1", ORANGE), pl.col("k") == 1), (Look("k = n", RED), K_IS_N))
     rows = [
         [
-            Panel(
-                f"{_per_step(reward)}{regime:,} timesteps",
-                [Line(look, of_regime.filter(which)) for look, which in lines],
-            )
+            (f"{_per_step(reward)}{regime:,} timesteps", [(look, of_regime.filter(which)) for look, which in lines])
             for (regime,), of_regime in of_reward.group_by("regime", maintain_order=True)
         ]
         for (reward,), of_reward in table.group_by("step_reward", maintain_order=True)

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from valueshare.analysis.held_out import FEW_SEEDS
-from valueshare.analysis.tuned import DIFFERENCE, FROM_BEST, MEAN
+from valueshare.analysis.tuned import CHOICES, DIFFERENCE, FROM_BEST, MEAN
 from valueshare.report.findings import Interval, number, written
 from valueshare.report.swept_settings import HeldOutChoice
 from valueshare.text import how_many, plain_number, plain_numbers
@@ -24,33 +25,33 @@ INTERVALS = (
 )
 
 
-def reading(found: HeldOutChoice) -> list[str]:
+def reading(choice: HeldOutChoice) -> list[str]:
     """How to read the table and the sentences."""
-    first, second = found.grid.names
+    first, second = choice.grid.names
     return [HALVES.format(first=first, second=second), INTERVALS]
 
 
-def verdict(found: Sequence[HeldOutChoice]) -> list[str]:
+def verdict(choices: Sequence[HeldOutChoice]) -> list[str]:
     """The sentences of every map, with its name where there are several."""
-    several = len(found) > 1
-    return [f"{one.grid.title}: {line}" if several else line for one in found for line in sentences(one)]
+    several = len(choices) > 1
+    return [f"{one.grid.title}: {line}" if several else line for one in choices for line in sentences(one)]
 
 
-def sentences(found: HeldOutChoice) -> list[str]:
+def sentences(choice: HeldOutChoice) -> list[str]:
     """Whether sharing value helps with settings of its own, by how much, and how to choose both settings."""
-    table, second = found.table, found.grid.names[1]
+    table, second = choice.table, choice.grid.names[1]
     if table["best"].is_null().all():
         return [f"Every {second} has agents that diverged or have no score: nothing can be chosen."]
     lines = []
     if table["mean"].is_null().all():
         lines.append(f"No {second} has seeds in both halves, to choose on one and to score on the other.")
-    elif found.grid.settings[0] == "k":
-        lines += [*_pair(found), *_by_k(found)]
-    seeds = found.grid.runs["seed"].n_unique()
+    elif choice.grid.settings[0] == "k":
+        lines += [*_pair(choice), *_by_k(choice)]
+    seeds = choice.grid.runs["seed"].n_unique()
     if seeds < FEW_SEEDS:
         few = f"Nothing can be concluded from {how_many(seeds, 'seed')}: run at least {FEW_SEEDS}."
-        return [few, *lines, f"{_best_combination(found)}.", *_agreement(found)]
-    return [*lines, _how_to_choose(found), *_at_plain(found), *_agreement(found), *_edges(found)]
+        return [few, *lines, f"{_best_combination(choice)}.", *_agreement(choice)]
+    return [*lines, _how_to_choose(choice), *_at_plain(choice), *_agreement(choice), *_edges(choice)]
 
 
 def end_of_grid(best: float | None, tried: pl.Series) -> str | None:
@@ -107,30 +108,22 @@ def _how_to_choose(choice: HeldOutChoice) -> str:
     low, high = plain_numbers([min(values), max(values)])
     if low == high:
         return f"{text}; the best {second} is {low} for every {first}: keep it when {first} changes."
-    trend = _trend(table)
-    start, end = (
-        f"{plain_number(row['best'])} at {first} = {plain_number(row[name])}" for row in (table[0], table[-1])
-    )
-    if trend < 0:
-        return f"{text}; the best {second} falls from {start} to {end}: make it smaller when {first} grows."
-    if trend > 0:
-        return f"{text}; the best {second} grows from {start} to {end}: make it larger when {first} grows."
+    if trend := _trend(table):
+        start, end = (
+            f"{plain_number(row['best'])} at {first} = {plain_number(row[name])}" for row in (table[0], table[-1])
+        )
+        verb, size = ("grows", "larger") if trend > 0 else ("falls", "smaller")
+        return f"{text}; the best {second} {verb} from {start} to {end}: make it {size} when {first} grows."
     return f"{text}; the best {second} lies between {low} and {high} without a clear trend: search it for each {first}."
 
 
 def _trend(table: Sequence[Mapping[str, Any]]) -> int:
     """1 if the second setting grows with the first, -1 if it falls: chosen on all seeds, and on either half alone."""
-    columns = ("best", "first_half_choice", "second_half_choice")
-    chosen = [[row[name] for row in table if row[name] is not None] for name in columns]
-    signs = {_direction(values) for values in chosen if values}
-    return signs.pop() if len(signs) == 1 else 0
-
-
-def _direction(values: Sequence[float]) -> int:
-    trend = rank_correlation(values)
-    if trend >= TREND and values[-1] > values[0]:
-        return 1
-    return -1 if trend <= -TREND and values[-1] < values[0] else 0
+    chosen = [[row[name] for row in table if row[name] is not None] for name in CHOICES]
+    for sign in (1, -1):
+        if all(sign * rank_correlation(v) >= TREND and sign * (v[-1] - v[0]) > 0 for v in chosen if v):
+            return sign
+    return 0
 
 
 def _at_plain(choice: HeldOutChoice) -> list[str]:
@@ -199,16 +192,10 @@ def _sides(choice: HeldOutChoice, rows: Sequence[Mapping[str, Any]], names: Sequ
 
 def _listed(choice: HeldOutChoice, values: Sequence[float]) -> str:
     """k = 1, 2 and 8 to 64: values of the first setting, those next to each other in the grid as a range."""
-    tried, runs = choice.table[choice.grid.settings[0]].to_list(), list[list[float]]()
-    for value in values:
-        if runs and tried.index(value) == tried.index(runs[-1][-1]) + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    names = dict(zip(tried, plain_numbers(tried), strict=True))
-    texts = [
-        text
-        for run in runs
-        for text in ([f"{names[run[0]]} to {names[run[-1]]}"] if len(run) > 2 else [names[value] for value in run])
-    ]
+    tried = choice.table[choice.grid.settings[0]].to_list()
+    names, places = plain_numbers(tried), [tried.index(value) for value in values]
+    texts = list[str]()
+    for neighbours in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
+        shown = [names[place] for place in neighbours]
+        texts += [f"{shown[0]} to {shown[-1]}"] if len(shown) > 2 else shown
     return f"{choice.grid.names[0]} = " + " and ".join([", ".join(texts[:-1]), texts[-1]] if texts[1:] else texts)

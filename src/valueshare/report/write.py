@@ -18,10 +18,10 @@ from valueshare.analysis.importers.results import Results, read_results
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData, is_synthetic, report_data
-from valueshare.report.figure_registry import drawn_from, not_allowed
-from valueshare.report.findings import Verdict, asked_pairs, find_verdict
-from valueshare.report.folder import Drawn, Report, check_out, filled_whole, write_files
-from valueshare.report.notes import one_per_kind, short_names, shortened
+from valueshare.report.figure_registry import draw_figures, unmet_needs
+from valueshare.report.findings import find_verdict, pairs
+from valueshare.report.folder import Report, atomic_folder, check_output_folder, write_files
+from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.numbers import evaluations, numbers
 from valueshare.report.page.about import deviations
 from valueshare.report.page.results import results_page, verdict_sentences
@@ -76,52 +76,45 @@ def write_report(
     if out is None and any(isinstance(location, Url) for location in locations):
         out = Path("report")
     with reading_copies(locations) as copies:
-        written = _write(copies.folders, out, names, compare, resamples, max_result_size, trusted)
-        return written._replace(notes=tuple(copies.named(note) for note in written.notes))
-
-
-def _write(
-    paths: Sequence[Path],
-    out: Path | None,
-    names: Sequence[str],
-    compare: Sequence[str],
-    resamples: int,
-    max_result_size: int | str | None,
-    trusted: bool,
-) -> Written:
-    tabular = find_tabular(paths)
-    if tabular and compare:
-        raise InvalidInput(f"{tabular[0].folder} is a tabular study: it has no verdict for --compare")
-    folder = _checked_folder(paths, out)
-    if tabular:
-        make = partial(tabular_report, tabular, names, SizeLimit(max_result_size), trusted=trusted)
-    else:
-        results = read_results(paths, max_result_size=max_result_size, repeated=True)
-        data = report_data(results, resamples)
-        asked_pairs(data, compare)  # refuses what is not there before anything is drawn
-        make = partial(_report, results, data, names, compare)
-    with filled_whole(folder) as filling:  # refuses before the work begins
-        report = make()
-        write_files(filling, report)
+        tabular = find_tabular(copies.folders)
+        if tabular and compare:
+            raise InvalidInput(f"{tabular[0].folder} is a tabular study: it has no verdict for --compare")
+        folder = _checked_folder(copies.folders, out)
+        if tabular:
+            make = partial(tabular_report, tabular, names, SizeLimit(max_result_size), trusted=trusted)
+        else:
+            results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
+            data = report_data(results, resamples)
+            pairs(data, compare)  # refuses what is not there before anything is drawn
+            make = partial(_report, results, data, names, compare)
+        with atomic_folder(folder) as staging:  # refuses before the work begins
+            report = make()
+            write_files(staging, report)
+        notes = () if tabular else tuple(copies.named(note) for note in report.notes)
     figures = tuple(one.name for one in report.figures)
-    notes = () if tabular else report.notes
     return Written(folder, figures, report.left_out, notes, report.verdict, bool(report.texts))
 
 
 def _report(results: Results, data: ReportData, names: Sequence[str], compare: Sequence[str]) -> Report:
-    drawn = drawn_from(results, names, data=data)
+    drawn = draw_figures(results, names, data=data)
     texts, table_notes = score_tables(data)
     verdict = find_verdict(data, compare)
     chosen = find_tuned(data)
-    notes = tuple(one_per_kind(_notes(results, table_notes, drawn, verdict), data.variants))
+    warning = [SYNTHETIC] if is_synthetic(results) else []
+    all_notes = (
+        *(warning, results.notes, table_notes, *(one.notes for one in drawn)),
+        *(verdict.missing, *(one.notes for one in verdict.comparisons)),
+    )
+    each_once = dict.fromkeys(note for some in all_notes for note in some)
+    notes = tuple(merged_notes(each_once, data.variants))
     # Folders by their short names, as in the page: full paths are private.
     short = short_names([source.path for source in results.about])
     return Report(
         drawn,
         lambda pictures: results_page(results, pictures, data=data, verdict=verdict, chosen=chosen),
-        (*_warning(results), *verdict_sentences(data, verdict, chosen)),
+        (*warning, *verdict_sentences(data, verdict, chosen)),
         notes,
-        {} if names else not_allowed(data),
+        {} if names else unmet_needs(data),
         {
             "notes": shortened(notes, short),
             "sources": [source._asdict() | {"path": short[source.path]} for source in results.about],
@@ -136,12 +129,12 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
 def _checked_folder(paths: Sequence[Path], out: Path | None) -> Path:
     """The report's folder, once it is known to be writable: `out`, or one inside a single run's."""
     if out is not None:
-        check_out(out)
+        check_output_folder(out)
         return out
     one = len(paths) == 1 and paths[0].is_dir()
     folder = paths[0] / "report" if one else Path("report")
     # The folder of results may be untrusted: a link in it is not its user's choice.
-    check_out(folder, within=paths[0] if folder.parent == paths[0] else None)
+    check_output_folder(folder, within=paths[0] if folder.parent == paths[0] else None)
     return folder
 
 
@@ -159,14 +152,3 @@ def score_tables(data: ReportData) -> tuple[dict[str, str], Sequence[str]]:
         texts["tables/beside-published.md"] = frame_to_markdown(beside)
         texts["tables/beside-published.csv"] = csv_text(beside)
     return texts, notes
-
-
-def _warning(results: Results) -> tuple[str, ...]:
-    return (SYNTHETIC,) if is_synthetic(results) else ()
-
-
-def _notes(results: Results, of_tables: Sequence[str], drawn: Sequence[Drawn], verdict: Verdict) -> tuple[str, ...]:
-    of_figures = (note for one in drawn for note in one.notes)
-    of_findings = (*verdict.missing, *(note for one in verdict.found for note in one.notes))
-    notes = (*_warning(results), *results.notes, *of_tables, *of_figures, *of_findings)
-    return tuple(dict.fromkeys(notes))

@@ -156,13 +156,6 @@ class Overlay:
         _bar(draw, self.q_axis, (Q_LEFT, y, Q_BAR, 14), 0.0, b, SKY)
         _number(draw, self.q_axis, b, (Q_LEFT + Q_BAR + NUMBER, y - 1), SKY, 14)
 
-    def _name(self, draw: ImageDraw.ImageDraw, number: int, ink: str) -> tuple[int, int]:
-        """Write an action's name; returns the top and size of the text in its row."""
-        size = min(15, self.row - 4)
-        top = ROWS_TOP + number * self.row + (self.row - size) // 2 - 2
-        draw.text((MARGIN, top), self.captions.actions[number], ink, font(size))
-        return top, size
-
     def _action(self, draw: ImageDraw.ImageDraw, step: RolloutStep, number: int) -> None:
         values, height = step.values, self.row
         q, b, z = float(values.q[number]), values.baseline, float(values.residuals[number])
@@ -171,7 +164,9 @@ class Overlay:
             ink, edge = BRIGHT, GREEN if number == step.greedy else PURPLE
             draw.rectangle((10, y, PANEL - 10, y + height - 2), fill=CHOSEN)
             draw.rectangle((6, y, 9, y + height - 2), fill=edge)
-        line, size = self._name(draw, number, ink)
+        size = min(15, height - 4)
+        line = y + (height - size) // 2 - 2
+        draw.text((MARGIN, line), self.captions.actions[number], ink, font(size))
         bar = max(4, min(BAR, height - 8))
         top = y + (height - bar) // 2 - 1
         # The baseline, and on top of it, or back from it, the residual of this action.

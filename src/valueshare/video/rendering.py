@@ -14,6 +14,7 @@ Where nothing can be rendered, the images are None.
 """
 
 import warnings
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -177,8 +178,8 @@ class RenderedEnvPool:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.rate = RATES.get(_base_name(spec.name), DEFAULT_RATE)
-        self.own_actions = pool_actions(spec.name)
-        self.actions = _names(spec, self.own_actions)
+        self.env_actions = pool_actions(spec.name)
+        self.actions = _names(spec, self.env_actions)
         self.pool: Any = None
         self.renders = True
 
@@ -190,7 +191,7 @@ class RenderedEnvPool:
         return RenderedStep(self._cast(observation), self._image())
 
     def step(self, action: int) -> RenderedStep:
-        observation, reward, terminated, cut, _ = self.pool.step(self.own_actions[[action]])
+        observation, reward, terminated, cut, _ = self.pool.step(self.env_actions[[action]])
         ended = bool(terminated[0])
         return RenderedStep(
             self._cast(observation), self._image(), float(np.float32(reward[0])), ended, bool(cut[0]) and not ended
@@ -205,20 +206,17 @@ class RenderedEnvPool:
         env_id = split_bins(self.spec.name).env_id
         common = {"num_envs": 1, "num_threads": 1, "seed": seeds, "max_episode_steps": UNLIMITED}
         if self.renders:
-            try:
+            with suppress(Exception):  # anything, from an environment without images
                 return envpool.make_gymnasium(env_id, render_mode="rgb_array", **common)
-            except Exception:  # anything, from an environment without images
-                self.renders = False
+            self.renders = False
         return envpool.make_gymnasium(env_id, **common)
 
     def _image(self) -> Frame | None:
-        if not self.renders:
-            return None
-        try:
-            return _checked_image(self.pool.render()[0])
-        except Exception:  # as above
+        if self.renders:
+            with suppress(Exception):  # as above
+                return _checked_image(self.pool.render()[0])
             self.renders = False
-            return None
+        return None
 
     def _cast(self, observation: NDArray[Any]) -> NDArray[Any]:
         seen: NDArray[Any] = encoded(self.spec, observation)[0].copy()
@@ -279,10 +277,10 @@ def _base_name(env_id: str) -> str:
     return env_id.rpartition(":")[2].partition("-v")[0]
 
 
-def _names(spec: EnvironmentSpec, own_actions: NDArray[Any]) -> tuple[str, ...]:
+def _names(spec: EnvironmentSpec, env_actions: NDArray[Any]) -> tuple[str, ...]:
     """The meaning of each action, its values where it is a bin, or its number."""
-    if own_actions.ndim == 2:
-        return tuple(", ".join(f"{value:.2g}" for value in action) for action in own_actions)
+    if env_actions.ndim == 2:
+        return tuple(", ".join(f"{value:.2g}" for value in action) for action in env_actions)
     names = NAMES.get(_base_name(spec.name), ())
     numbers = tuple(f"action {number}" for number in range(spec.actions))
     return names if len(names) == spec.actions else numbers

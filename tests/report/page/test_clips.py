@@ -59,8 +59,9 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def follower(run: Path) -> Iterator[Follower]:
     rendered = Clips()
+    folder = rendered._file.parent
+    assert folder.is_dir()
     yield Follower([run], resamples=50, clips=rendered)
-    folder = Path(rendered._folder.name)
     rendered.close()
     assert not folder.exists()
 

@@ -27,7 +27,7 @@ def test_numbers_whose_range_would_overflow_are_left_out() -> None:
     assert (codes.tolist(), low, unit) == ([NONE, NONE, 0, 65_534], 0.0, 2 / 65_534)
     codes, low, unit = quantised(np.array([-1e300, 1e300, 0.0]))
     assert (codes.tolist(), low, unit) == ([0, 65_534, 32_767], -1e300, 2e300 / 65_534)
-    data = curve_data(data_of({("Here", "dqn", 0.0, seed): [float(seed), 1.5e308] for seed in (0, 1)})).data
+    data = curve_data(data_of({("Here", "dqn", 0.0, seed): [float(seed), 1.5e308] for seed in (0, 1)}))[0]
     ((curve,),) = (view["curves"]["score"] for view in data["views"])
     assert decoded(data, curve, 0, 2) == pytest.approx([0.5, np.nan], nan_ok=True)
 
@@ -49,7 +49,7 @@ def decoded(data: dict[str, object], curve: list[int], row: int, length: int) ->
 
 def test_curves_hold_means_intervals_and_seeds() -> None:
     ragged = {**TWO, ("Here", "dqn", 0.0, 1): [2.0, None]}
-    data = curve_data(data_of(ragged)).data
+    data = curve_data(data_of(ragged))[0]
     (view,) = data["views"]
     assert (view["label"], data["grids"][view["grid"]]) == ("Here", [0, 10])
     plain, layered = view["curves"]["score"]
@@ -66,34 +66,34 @@ def test_curves_hold_means_intervals_and_seeds() -> None:
 
 def test_the_headlines_curves_are_on_at_first() -> None:
     found = data_of(TWO)
-    assert [v["on"] for v in curve_data(found).data["variants"]] == [True, True]
-    assert [v["on"] for v in curve_data(found, found.variants[1:]).data["variants"]] == [False, True]
+    assert [v["on"] for v in curve_data(found)[0]["variants"]] == [True, True]
+    assert [v["on"] for v in curve_data(found, found.variants[1:])[0]["variants"]] == [False, True]
 
 
 def test_k_0_is_called_by_its_name() -> None:
     zero = {(env, "ib-dqn", k, seed): own for (env, _, k, seed), own in TWO.items()}
-    assert [v["chip"] for v in curve_data(data_of(zero)).data["variants"]] == ["DQN", "k = 4"]
+    assert [v["chip"] for v in curve_data(data_of(zero))[0]["variants"]] == ["DQN", "k = 4"]
 
 
 def test_the_clock_is_the_mean_of_the_runs_that_have_one() -> None:
     table = tidy(TWO).table.with_columns(seconds=pl.Series([0.0, 10.0, 2.0, None, 0.0, 5.0, None, None]))
-    data = curve_data(report_data(Results(table, (), ()), RESAMPLES)).data
+    data = curve_data(report_data(Results(table, (), ()), RESAMPLES))[0]
     plain, layered = data["views"][0]["clock"]
     assert decoded(data, plain, 0, 2) == pytest.approx([1.0, 10.0])  # mean of 0 and 2, then 10 alone
     assert decoded(data, layered, 0, 2) == pytest.approx([0.0, 5.0])
-    assert "clock" not in curve_data(data_of(TWO)).data["views"][0]
+    assert "clock" not in curve_data(data_of(TWO))[0]["views"][0]
 
 
 def test_environments_of_one_game_are_told_apart() -> None:
     both = {(f"ALE/Pong-v{v}", *key[1:]): own for v in (4, 5) for key, own in TWO.items()}
-    labels = [view["label"] for view in curve_data(data_of(both)).data["views"]]
+    labels = [view["label"] for view in curve_data(data_of(both))[0]["views"]]
     assert labels == ["All 2 games", "Pong", "Pong (2)"]
 
 
 def test_all_games_together_are_the_interquartile_mean() -> None:
     table = synthetic_results(games=3, seeds=2, points=2)
     found = report_data(Results(table, (), ()), RESAMPLES)
-    data = curve_data(found).data
+    data = curve_data(found)[0]
     view = data["views"][0]
     assert view["label"] == "All 3 games"
     own = found.normalised.filter((pl.col("algorithm") == "dqn") & (pl.col("step") == 25_000_000))

@@ -19,7 +19,7 @@ from valueshare.analysis.importers.results import Results, read_results
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest
 from valueshare.report.data import report_data
-from valueshare.report.figure_registry import drawn_from
+from valueshare.report.figure_registry import draw_figures
 from valueshare.report.page.live import Follower, View, fingerprint, live_page, progress
 from valueshare.report.page.results import Live
 from valueshare.report.page.server import response, server
@@ -234,7 +234,7 @@ def test_one_evaluation_is_drawn_without_a_warning(env: str, step: int) -> None:
     )  # fmt: skip
     results = Results(table.with_columns(overestimation=pl.col("score")), (), ())
     assert 'id="figure-learning-curves"' in live_page(results, Live("1", "Under way."), report_data(results, 50))
-    (drawn,) = drawn_from(results, ["learning-curves"], resamples=50)
+    (drawn,) = draw_figures(results, ["learning-curves"], resamples=50)
     assert {line.get_marker() for axes in drawn.figure.axes for line in axes.lines} == {"o"}
 
 

@@ -5,6 +5,7 @@ An invalid file is refused in one line that names it. Nothing is unpickled.
 
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -12,6 +13,7 @@ from zipfile import BadZipFile
 import polars as pl
 
 from valueshare.analysis.importers.columns import METRICS, REQUIRED, printable, read_table, short, typed
+from valueshare.analysis.run_values import diverged
 from valueshare.analysis.tidy import AGENT_SETTINGS, listed
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables
@@ -74,13 +76,8 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     if not tables:
         raise InvalidInput(f"{folder / RECORDS} holds no records: train first")
     records = pl.concat(tables, how="diagonal_relaxed")
-    for table, name, needed in (
-        (agents, "agents.parquet", ("agent", *(n for n in REQUIRED if n != "step"))),
-        (records, RECORDS, ("agent", "step", "score")),
-    ):
-        for column in needed:
-            if column not in table.columns:
-                raise InvalidInput(f"{folder / name} has no column {column!r}: it is not of a run")
+    _require(agents, ("agent", "env", "algorithm", "seed"), folder / "agents.parquet", "it is not of a run")
+    _require(records, ("agent", "step", "score"), folder / RECORDS, "it is not of a run")
     unknown = records.join(agents, on="agent", how="anti").height
     if unknown:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
@@ -90,16 +87,14 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     known = {env: name for env, name in optimizers.items() if isinstance(name, str)}
     optimizer = pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
     whole = whole.with_columns(optimizer.alias("optimizer"))
-    notes = (*_unfinished(agents, records, config), *_diverged(agents, records))
+    notes = _run_notes(agents, records, config)
     return Imported(whole, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
 
 
 def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
     """PFRL's table of evaluations; `args.txt` beside it or the folders' names identify the run."""
     table = read_table(file, limit)
-    for name in ("steps", "mean"):
-        if name not in table.columns:
-            raise InvalidInput(f"{file} has no column {name!r}: PFRL's have steps and mean")
+    _require(table, ("steps", "mean"), file, "PFRL's have steps and mean")
     if table.is_empty():
         raise InvalidInput(f"{file} holds no records: no evaluation had ended")
     arguments = _json(file.with_name("args.txt"), finite=False) or {}
@@ -177,6 +172,13 @@ def _labelled(values: pl.DataFrame, identity: dict[str, Any]) -> pl.DataFrame:
     return values.with_columns(pl.lit(value).alias(name) for name, value in identity.items())
 
 
+def _require(table: pl.DataFrame, columns: Sequence[str], file: Path, hint: str) -> None:
+    """Refuse a file without one of these columns."""
+    for name in columns:
+        if name not in table.columns:
+            raise InvalidInput(f"{file} has no column {name!r}: {hint}")
+
+
 def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """The table with this package's column names, in upper or lower case."""
     plain = (name.strip().lower() for name in table.columns)
@@ -187,7 +189,8 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 
-def _unfinished(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None) -> tuple[str, ...]:
+def _run_notes(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, Any] | None) -> tuple[str, ...]:
+    """Notes on agents without records, on those that are not finished, and on those that diverged."""
     notes = []
     last = agents.join(records.group_by("agent").agg(pl.col("step").max().alias("last")), on="agent", how="left")
     without = last["last"].null_count()
@@ -201,16 +204,9 @@ def _unfinished(agents: pl.DataFrame, records: pl.DataFrame, config: dict[str, A
                 f"{short.height:,} of {env_agents.height:,} agents on {env} are not finished: step "
                 f"{min(short['last'].to_list()):,} of {planned:,}"
             )
+    if count := records.filter(diverged(records))["agent"].n_unique():
+        notes.append(f"{count:,} of {agents.height:,} agents diverged; their scores are of frozen weights")
     return tuple(notes)
-
-
-def _diverged(agents: pl.DataFrame, records: pl.DataFrame) -> tuple[str, ...]:
-    if "diverged_at" not in records.columns:
-        return ()
-    count = records.filter(pl.col("diverged_at").is_not_null())["agent"].n_unique()
-    if count == 0:
-        return ()
-    return (f"{count:,} of {agents.height:,} agents diverged; their scores are of frozen weights",)
 
 
 def read_agents(folder: Path, limit: SizeLimit | None = None) -> pl.DataFrame:

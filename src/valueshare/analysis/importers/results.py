@@ -96,8 +96,7 @@ def read_results(
     shards = _shards(about)
     whole = pl.concat(tables, how="diagonal_relaxed")
     _each_once(whole, repeated=repeated)
-    notes += [*_other_settings(about, apart=not repeats(whole).is_empty()), *_missing_shards(shards)]
-    _one_table(shards)
+    notes += [*_other_settings(about, apart=not repeats(whole).is_empty()), *_check_shards(shards)]
     if whole[metric].is_null().all():
         names = str(sources[0]) if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
@@ -177,19 +176,12 @@ def _shards(about: Sequence[Source]) -> Shards:
     return here
 
 
-def _missing_shards(shards: Shards) -> list[str]:
-    """Notes on folders that lack some of their shards."""
-    return [
-        f"{folder}: of the shards 1/{count} to {count}/{count} only "
-        f"{listed([f'{number}/{count}' for number in sorted(numbers)])} "
-        f"{'is' if len(numbers) == 1 else 'are'} here"
-        for (folder, count), numbers in shards.items()
-        if len(numbers) < count
-    ]
+def _check_shards(shards: Shards) -> list[str]:
+    """Notes on folders that lack some of their shards.
 
-
-def _one_table(shards: Shards) -> None:
-    """Refuse shards that cannot be parts of one table: every agent's number is in one of them."""
+    Shards that cannot be parts of one table are refused: every agent's number is in one of them.
+    """
+    notes = []
     for (folder, count), paths in shards.items():
         numbers = pl.concat([read_agents(path)["agent"].cast(pl.Int64) for shard in paths.values() for path in shard])
         misplaced, where = numbers.filter(numbers.is_duplicated()).to_list(), "two"
@@ -200,6 +192,11 @@ def _one_table(shards: Shards) -> None:
                 f"{folder}: its shards are of different tables (agent {min(misplaced)} is in {where} "
                 "of them): give those of one table"
             )
+        if len(paths) < count:
+            here = listed([f"{number}/{count}" for number in sorted(paths)])
+            verb = "is" if len(paths) == 1 else "are"
+            notes.append(f"{folder}: of the shards 1/{count} to {count}/{count} only {here} {verb} here")
+    return notes
 
 
 def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
@@ -214,20 +211,15 @@ def _numbered(table: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
 
 def _one_protocol(about: Sequence[Source]) -> None:
     """Refuse scores that were measured by different rules."""
-    first: tuple[str, Any] | None = None
-    for source in about:
-        for settings in source.settings.values():
-            protocol = settings.get("atari_protocol")
-            if protocol is None:
-                continue
-            if first is None:
-                first = source.path, protocol
-            if protocol != first[1]:
-                there = "itself" if first[0] == source.path else first[0]
-                raise InvalidInput(
-                    f"{source.path} has another Atari protocol than {there} "
-                    f"({_differs(protocol, first[1])}): give results of one protocol"
-                )
+    settings = [(source.path, each) for source in about for each in source.settings.values()]
+    protocols = [(path, each["atari_protocol"]) for path, each in settings if each.get("atari_protocol") is not None]
+    for path, protocol in protocols:
+        first_path, first = protocols[0]
+        if protocol != first:
+            raise InvalidInput(
+                f"{path} has another Atari protocol than {'itself' if first_path == path else first_path} "
+                f"({_differs(protocol, first)}): give results of one protocol"
+            )
 
 
 def _other_settings(about: Sequence[Source], *, apart: bool) -> list[str]:

@@ -34,13 +34,13 @@ def iqm_curves(
     Dotted: where an algorithm with the layer reaches the best of the same without. Names stand at the lines' ends, with
     the number of games where it is not that of the others.
     """
-    who = find_variants(curves, n)
+    variants = find_variants(curves, n)
     most = _most_games(curves)
     with house_style():
         figure = Figure(figsize=(COLUMN + 0.2, 2.75), layout="constrained")
         axes = figure.subplots()
         ends = []
-        for variant in who:
+        for variant in variants:
             line = variant.rows(curves).sort("step")
             band(axes, line, "step", variant.look.colour)
             draw_line(axes, line["step"], line["value"], variant.look, linewidth=1.3)
@@ -49,7 +49,7 @@ def iqm_curves(
         lowest = pl.min_horizontal(pl.col("value").min(), pl.col("ci95_low").min())
         axes.set_ylim(bottom=min(0.0, curves.select(lowest).item()))
         axes.set_xlim(0, max(1, *curves["step"]))
-        _mark(axes, efficiency_lines(curves, who))
+        _mark(axes, efficiency_lines(curves, variants))
         _label_ends(axes, ends)
         axes.xaxis.set_major_formatter(FuncFormatter(millions))
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -84,11 +84,11 @@ def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: 
     return figure
 
 
-def efficiency_lines(curves: pl.DataFrame, who: Sequence[Variant]) -> list[Line]:
+def efficiency_lines(curves: pl.DataFrame, variants: Sequence[Variant]) -> list[Line]:
     """For every algorithm without the layer the k that reaches its best first, if any does."""
     lines: dict[tuple[str, float], Line] = {}
-    for sooner in who:
-        plain = plain_variant(sooner, who)
+    for sooner in variants:
+        plain = plain_variant(sooner, variants)
         if plain is None:
             continue
         with suppress(InvalidInput):  # they are of different games

@@ -24,7 +24,9 @@ GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
 def score_change(differences: pl.DataFrame, plain: Look, other: Look, word: str = "human-normalised") -> Figure:
     """Change of the normalised AUC in each game from one algorithm to another, symlog."""
-    figure, axes, rows = _bars(_changes(differences), plain, other)
+    label = f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)"
+    changes = differences.select("env", *INTERVAL, change="difference")
+    figure, axes, rows = _bars(changes, plain, other, label, ("better", "worse"))
     values = rows["change"].to_numpy()
     low, high = min(-0.1, values.min()), max(0.1, values.max())
     axes.set_xscale("symlog", linthresh=0.1, linscale=0.6)
@@ -34,8 +36,6 @@ def score_change(differences: pl.DataFrame, plain: Look, other: Look, word: str 
     axes.set_xticks([*negative, 0, *positive])
     axes.xaxis.set_major_formatter(FuncFormatter(_signed))
     axes.minorticks_off()
-    axes.set_xlabel(f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)")
-    _counted(axes, rows, "better", "worse")
     return figure
 
 
@@ -44,41 +44,40 @@ def overestimation_reduction(differences: pl.DataFrame, plain: Look, other: Look
 
     100 % is none left; beyond it, values are underestimated.
     """
+    label = f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)"
     reduced = differences.select("env", change=-pl.col("percent"))
-    figure, axes, rows = _bars(reduced, plain, other)
+    figure, axes, rows = _bars(reduced, plain, other, label, ("less", "more"))
     axes.axvline(100, color=GREY, linewidth=0.9, linestyle=":")
     if np.abs(rows["change"].to_numpy()).max() > 1_000:
         axes.set_xscale("symlog", linthresh=200, linscale=1.5)
         axes.xaxis.set_major_formatter(FuncFormatter(millions))
         axes.minorticks_off()
-    axes.set_xlabel(f"reduction of the overestimation, in %\n{plain.label} → {other.label} (dotted: none left)")
-    _counted(axes, rows, "less", "more")
     return figure
 
 
 def action_gap_increase(differences: pl.DataFrame, plain: Look, other: Look) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value."""
-    clip = GAP_CLIP
-    figure, axes, rows = _bars(_changes(differences), plain, other, clip)
+    label = f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {GAP_CLIP:g})"
+    changes = differences.select("env", *INTERVAL, change="difference")
+    figure, axes, rows = _bars(changes, plain, other, label, ("wider", "narrower"), GAP_CLIP)
     for y, value in enumerate(rows["change"]):
-        if abs(value) > clip:
-            text, end = f" {value:+.3f} ".replace("-", "−"), (np.sign(value) * clip, y)
+        if abs(value) > GAP_CLIP:
+            text, end = f" {value:+.3f} ".replace("-", "−"), (np.sign(value) * GAP_CLIP, y)
             side = "left" if value > 0 else "right"
             style: dict[str, Any] = {"fontsize": 5.5, "color": GREY, "annotation_clip": False}
             axes.annotate(text, end, va="center", ha=side, **style)
     low = float(np.nanmin(rows.select("change", "ci95_low").to_numpy().astype(np.float64)))
-    axes.set_xlim(max(1.05 * low, -clip) if low < 0 else 0, clip)
-    axes.set_xlabel(f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {clip:g})")
-    _counted(axes, rows, "wider", "narrower")
+    axes.set_xlim(max(1.05 * low, -GAP_CLIP) if low < 0 else 0, GAP_CLIP)
     return figure
 
 
-def _changes(differences: pl.DataFrame) -> pl.DataFrame:
-    return differences.select("env", *INTERVAL, change="difference")
+def _bars(
+    changes: pl.DataFrame, plain: Look, other: Look, label: str, words: tuple[str, str], clip: float = np.inf
+) -> tuple[Figure, Axes, pl.DataFrame]:
+    """Bars of `change`, the largest on top, with intervals where the table has them.
 
-
-def _bars(changes: pl.DataFrame, plain: Look, other: Look, clip: float = np.inf) -> tuple[Figure, Axes, pl.DataFrame]:
-    """Bars of `change`, the largest on top, with intervals where the table has them."""
+    The title says, in two words for more and less, how many games are better or worse, and the meaning of the strokes.
+    """
     rows = changes.filter(pl.col("change").is_finite()).sort("change", "env")
     if rows.is_empty():
         raise InvalidInput("no game has results of both algorithms: there is nothing to compare")
@@ -91,7 +90,7 @@ def _bars(changes: pl.DataFrame, plain: Look, other: Look, clip: float = np.inf)
         colours = [other.colour if value >= 0 else plain.colour for value in values]
         axes.barh(range(len(names)), values, height=0.72, color=colours)
         if "ci95_low" in rows.columns:
-            known = rows.with_row_index("place").filter(pl.col("ci95_low").is_not_null())
+            known = rows.with_row_index("place").drop_nulls("ci95_low")
             low, high = (known[name].to_numpy().clip(-clip, clip) for name in INTERVAL)
             axes.hlines(known["place"], low, high, color=INK, linewidth=0.7)
         axes.axvline(0, color=GREY, linewidth=0.8)
@@ -100,18 +99,12 @@ def _bars(changes: pl.DataFrame, plain: Look, other: Look, clip: float = np.inf)
         axes.tick_params(axis="y", length=0, pad=2)
         axes.tick_params(axis="x", labelsize=7.5)
         axes.grid(visible=False, axis="y")
-        axes.xaxis.label.set_fontsize(8)
+        axes.set_xlabel(label, fontsize=8)
         axes.spines["left"].set_visible(False)
+        title = f"{words[0]} in {(values > 0).sum()} of {len(names)} games, {words[1]} in {(values < 0).sum()}"
+        title += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
+        axes.set_title(title, fontsize=8, loc="left")
     return figure, axes, rows
-
-
-def _counted(axes: Axes, rows: pl.DataFrame, more: str, less: str) -> None:
-    """A title: how many games are better or worse, and the meaning of the strokes."""
-    values: list[float] = rows["change"].to_list()
-    up, down = sum(v > 0 for v in values), sum(v < 0 for v in values)
-    title = f"{more} in {up} of {len(values)} games, {less} in {down}"
-    title += "\nstrokes: 95 % intervals" if "ci95_low" in rows.columns else ""
-    axes.set_title(title, fontsize=8, loc="left")
 
 
 def _signed(value: float, _: object = None) -> str:

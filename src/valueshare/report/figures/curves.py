@@ -4,6 +4,7 @@ The tables are those of `valueshare.analysis.intervals.mean_intervals`: `mean, c
 beside `step` for curves. Shaded: 95 % intervals. Where there is none (one seed), nothing is shaded.
 """
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,7 +32,14 @@ def sensitivity(auc: pl.DataFrame, curves: pl.DataFrame) -> Figure:
     with style.house_style():
         figure, (left, right) = _panels(2)
         _draw_against_k(left, auc, "score")
-        _draw_curves(right, curves)
+        for k in curves_shown(curves):
+            line = curves.filter(k=k).drop_nulls("mean").sort("step")
+            look = style.look("ib-dqn", k)  # as in every other figure
+            style.band(right, line, "step", look.colour, BAND)
+            right.plot(line["step"], line["mean"], color=look.colour, linestyle=look.line, label=f"k = {k:g}")
+        right.set(xlabel="timesteps", ylabel="evaluation score")
+        right.xaxis.set_major_formatter(FuncFormatter(millions))
+        right.legend(**BESIDE)
     return figure
 
 
@@ -57,11 +65,14 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
 def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
     label, colour = AGAINST_K[column]
-    line = table.filter(pl.col("mean").is_not_null()).sort("k")
+    line = table.drop_nulls("mean").sort("k")
     if line.is_empty():
         raise InvalidInput(f"no agent has a value of {label}: there is nothing to draw")
     _k_axis(axes, line["k"].to_list())
-    _wide_values(axes, line)  # before anything is drawn, so that the limits follow the scale
+    sizes = line["mean"].abs().to_numpy()
+    if sizes.max() > 50 * np.median(sizes) > 0:  # a linear scale would hide most values
+        axes.set_yscale("symlog", linthresh=float(np.median(sizes)))  # first, so that the limits follow the scale
+        axes.yaxis.set_major_formatter(FuncFormatter(millions))
     plain = line.filter(pl.col("k") == 0)
     if not plain.is_empty():
         axes.axhline(plain["mean"][0], color=GREY, linestyle=":", linewidth=1.2, label="k = 0")
@@ -69,18 +80,6 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
     style.band(axes, line, "k", colour, BAND)
     axes.plot(line["k"], line["mean"], color=colour, marker="o")
     axes.set(xlabel=K_LABEL, ylabel=label)
-
-
-def _draw_curves(axes: Axes, curves: pl.DataFrame) -> None:
-    for k in curves_shown(curves):
-        line = curves.filter((pl.col("k") == k) & pl.col("mean").is_not_null()).sort("step")
-        look = style.look("ib-dqn", k)  # as in every other figure
-        style.band(axes, line, "step", look.colour, BAND)
-        drawn = {"color": look.colour, "linestyle": look.line, "label": f"k = {k:g}"}
-        axes.plot(line["step"], line["mean"], **drawn)  # type: ignore[arg-type]
-    axes.set(xlabel="timesteps", ylabel="evaluation score")
-    axes.xaxis.set_major_formatter(FuncFormatter(millions))
-    axes.legend(**BESIDE)
 
 
 def _k_axis(axes: Axes, ks: list[float]) -> None:
@@ -91,15 +90,6 @@ def _k_axis(axes: Axes, ks: list[float]) -> None:
     written = [k for k in ks if k == 0] + positive[::every]
     axes.set_xticks(written, [f"{k:g}" for k in written], rotation=45 if len(written) > 6 else 0)
     axes.minorticks_off()
-
-
-def _wide_values(axes: Axes, line: pl.DataFrame) -> None:
-    """A symmetric log scale where the values span so much that a linear one would hide most."""
-    sizes = line["mean"].abs()
-    typical = float(sizes.median() or 0.0)  # type: ignore[arg-type]
-    if typical > 0 and float(sizes.max() or 0.0) > 50 * typical:  # type: ignore[arg-type]
-        axes.set_yscale("symlog", linthresh=typical)
-        axes.yaxis.set_major_formatter(FuncFormatter(millions))
 
 
 def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:

@@ -1,26 +1,16 @@
 """The gain over the learner without shared value, against k or against the number of actions."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from valueshare.report.figures.style import GREY, Look, band, house_style, symlog_k_axis
 
-
-class Line(NamedTuple):
-    """A learner at every x: `gain, ci95_low, ci95_high` beside x, nulls where it has no gain."""
-
-    look: Look
-    table: pl.DataFrame
-
-
-class Panel(NamedTuple):
-    """Lines that share axes."""
-
-    title: str
-    lines: Sequence[Line]
+# A learner at every x: `gain, ci95_low, ci95_high` beside x, nulls where it has no gain.
+Line = tuple[Look, pl.DataFrame]
+Panel = tuple[str, Sequence[Line]]  # a title, and lines that share axes
 
 
 def gain_panels(rows: Sequence[Sequence[Panel]], x: Literal["k", "actions"], label: str) -> Figure:
@@ -30,16 +20,16 @@ def gain_panels(rows: Sequence[Sequence[Panel]], x: Literal["k", "actions"], lab
         figure = Figure(figsize=(max(4.2, width * len(rows[0])), 2.7 * len(rows)), layout="constrained")
         grid = figure.subplots(len(rows), len(rows[0]), sharex=True, sharey="row", squeeze=False)
         for axes_row, row in zip(grid, rows, strict=True):
-            for axes, panel in zip(axes_row, row, strict=True):
+            for axes, (title, lines) in zip(axes_row, row, strict=True):
                 axes.axhline(0, color=GREY, linewidth=0.8)
-                for look, table in panel.lines:
+                for look, table in lines:
                     line = table.sort(x)
                     band(axes, line, x, look.colour, 0.18)
                     axes.plot(
                         line[x], line["gain"], marker="o", color=look.colour, linestyle=look.line, label=look.label
                     )
-                axes.set_title(panel.title)
-                values = sorted({value for line in panel.lines for value in line.table[x]})
+                axes.set_title(title)
+                values = sorted({value for _, table in lines for value in table[x]})
                 if x == "k":
                     symlog_k_axis(axes, values)
                     continue

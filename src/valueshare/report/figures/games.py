@@ -84,7 +84,7 @@ def _joined(seeds: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def _grid(
     means: pl.DataFrame,
     draw: Callable[[Axes, pl.DataFrame, Variant], None],
-    who: Sequence[Variant],
+    variants: Sequence[Variant],
     sentences: Sequence[str],
 ) -> Figure:
     """A panel per environment, a legend below, and sentences on how the data were treated."""
@@ -97,11 +97,11 @@ def _grid(
     small = 5.5 if scale == 1 else 7.0
     line = 1.45 * (small + 1.5) / 72  # inches
     width, height = max(3.4, scale * PANEL[0] * columns), scale * PANEL[1] * rows
-    name = (0.6 * max(len(variant.look.label) for variant in who) + 4.5) * (small + 1.5) / 72
-    per_row = min(len(who), max(1, int((width - 0.1) / name)))
-    per_row = math.ceil(len(who) / math.ceil(len(who) / per_row))  # rows of equal length
+    name = (0.6 * max(len(variant.look.label) for variant in variants) + 4.5) * (small + 1.5) / 72
+    per_row = min(len(variants), max(1, int((width - 0.1) / name)))
+    per_row = math.ceil(len(variants) / math.ceil(len(variants) / per_row))  # rows of equal length
     notes = [sentence for sentence in sentences if sentence]
-    legend = line * math.ceil(len(who) / per_row) + 0.08
+    legend = line * math.ceil(len(variants) / per_row) + 0.08
     below = 2.5 * line + legend + 0.9 * line * len(notes)
     with house_style():
         figure = Figure(figsize=(width, height + below))
@@ -118,7 +118,7 @@ def _grid(
             if index >= len(envs):
                 axes.set_visible(False)
                 continue
-            for variant in who:
+            for variant in variants:
                 draw(axes, panels[envs[index]], variant)
             axes.set_title(game(envs[index]), fontsize=small + 1, pad=2)
             axes.tick_params(labelsize=small, length=2, pad=1.5)
@@ -128,7 +128,7 @@ def _grid(
             if steps[0] < steps[-1]:  # else there is one point, and room around it
                 axes.set_xlim(steps[0], steps[-1])
             axes.tick_params(labelbottom=index + columns >= len(envs))  # the last of its column
-        handles = [Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label) for v in who]
+        handles = [Line2D([], [], color=v.look.colour, linestyle=v.look.line, label=v.look.label) for v in variants]
         inch = 1 / (height + below)
         top = below - 1.35 * line  # under the labels of the ticks
         figure.text(0.5, top * inch, "timesteps", ha="center", va="top", fontsize=small + 1.5)

@@ -71,11 +71,9 @@ def settings_maps(maps: Sequence[SettingsMap]) -> Figure:
 def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
     x, y = sorted(one.settings, key=lambda name: -one.cells[name].n_unique())  # of equals the first goes along x
     xs, ys = (one.cells[name].unique().sort().to_list() for name in (x, y))
+    columns, rows = (np.searchsorted(values, one.cells[name].to_numpy()) for name, values in ((x, xs), (y, ys)))
     means = np.full((len(ys), len(xs)), np.nan)
-    place = {(row[x], row[y]): (ys.index(row[y]), xs.index(row[x])) for row in one.cells.to_dicts()}
-    for row in one.cells.to_dicts():
-        if row["mean"] is not None:
-            means[place[row[x], row[y]]] = row["mean"]
+    means[rows, columns] = one.cells["mean"].cast(pl.Float64).to_numpy()  # NaN for null
     scale, ends = colour_range(means[np.isfinite(means)])
     axes.grid(visible=False)
     axes.set_facecolor(EMPTY)
@@ -83,21 +81,19 @@ def _draw(axes: Axes, one: SettingsMap, wide: float) -> None:
         axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=EMPTY, edgecolor="#BFBFBF", hatch=HATCH, lw=0))
     edges = [np.arange(len(values) + 1) - 0.5 for values in (xs, ys)]
     mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(means), cmap=COLOURS, norm=scale, edgecolor="white", lw=0.6)
-    best = {place[row[x], row[y]] for row in one.cells.filter("best").to_dicts()}
+    is_best, crossed = one.cells["best"].to_numpy(), one.cells["diverged"].to_numpy() > 0
+    best = set(zip(rows[is_best].tolist(), columns[is_best].tolist(), strict=True))
     _write_numbers(axes, means, scale, best, wide)
     inside = 1 - 2 * INSET
     for colour, width in (("white", 2.6), (INK, 1.3)):  # visible on dark and on light
         for i, j in best:
             corner = (j - 0.5 + INSET, i - 0.5 + INSET)
             axes.add_patch(Rectangle(corner, inside, inside, fill=False, edgecolor=colour, lw=width, zorder=3))
-    crossed = [place[row[x], row[y]] for row in one.cells.filter(pl.col("diverged") > 0).to_dicts()]
-    if crossed:
-        at = np.array(crossed, float)
+    if crossed.any():
         look: dict[str, Any] = {"s": 14, "color": RED, "linewidths": 1.4, "zorder": 4}
-        axes.scatter(at[:, 1] + 0.33, at[:, 0] + 0.27, marker="x", **look)
+        axes.scatter(columns[crossed] + 0.33, rows[crossed] + 0.27, marker="x", **look)
     for axis, name, values in ((axes.xaxis, x, xs), (axes.yaxis, y, ys)):
-        labels = plain_numbers(values)
-        axis.set_ticks(range(len(values)), labels)
+        axis.set_ticks(range(len(values)), plain_numbers(values))
         axis.set_label_text(name.replace("_", " "))
         axis.set_tick_params(length=2)
     longest = max(len(label.get_text()) for label in axes.get_xticklabels())
@@ -154,11 +150,7 @@ def _explained(maps: Sequence[SettingsMap]) -> list[Artist]:
     if any((one.cells["diverged"] > 0).any() for one in maps):
         look: dict[str, Any] = {"marker": "x", "color": RED, "linestyle": "", "markersize": 4}
         handles.append(Line2D([], [], label="runs diverged", **look))
-    if any(_lacks_scores(one) for one in maps):
+    sizes = (one.cells[one.settings[0]].n_unique() * one.cells[one.settings[1]].n_unique() for one in maps)
+    if any(one.cells["mean"].count() < size for one, size in zip(maps, sizes, strict=True)):
         handles.append(Patch(facecolor=EMPTY, edgecolor=GREY, hatch=HATCH, lw=0.3, label="no score"))
     return handles
-
-
-def _lacks_scores(one: SettingsMap) -> bool:
-    first, second = (one.cells[name].n_unique() for name in one.settings)
-    return one.cells["mean"].drop_nulls().len() < first * second

@@ -1,4 +1,4 @@
-"""From a tidy table to the series that figures draw: who is in it, means over seeds, smoothing.
+"""From a tidy table to the series that figures draw: its algorithms, means over seeds, smoothing.
 
 The tidy table has a row per agent and evaluation: `env, algorithm, k, seed, step, score` and other metrics. Missing
 values are left out of means, and every mean has its number of seeds.
@@ -12,7 +12,7 @@ import polars as pl
 from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
-from valueshare.report.figures.style import Look, look, place, plain_of, told_apart
+from valueshare.report.figures.style import Look, distinct, look, paper_order, plain_of
 from valueshare.text import how_many
 
 
@@ -34,7 +34,7 @@ class Variant(NamedTuple):
 def tidy(table: pl.DataFrame, column: str) -> pl.DataFrame:
     """The rows whose `column` is a finite number; k is 0 where there is none."""
     require(table, "env", "algorithm", "seed", "step", column)
-    rows = finite(with_k(table), column).filter(pl.col(column).is_not_null())
+    rows = finite(with_k(table), column).drop_nulls(column)
     if rows.is_empty():
         raise InvalidInput(f"no row has a value of {column!r}: there is nothing to draw")
     return rows
@@ -49,21 +49,21 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
 def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
     """The algorithms of a table in the order of the paper's, each with a unique label and look."""
     variants = dict[str, Variant]()
-    for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: place(*pair)):
+    for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: paper_order(*pair)):
         variant_look = look(algorithm, k, n)
         if variant_look.label in variants:  # DQN, and IB-DQN with k = 0, which is DQN
             variant_look = variant_look._replace(label=f"{variant_look.label} ({algorithm})")
-        variant_look = told_apart(variant_look, algorithm, [other.look for other in variants.values()])
+        variant_look = distinct(variant_look, algorithm, [other.look for other in variants.values()])
         variants[variant_look.label] = Variant(algorithm, k, variant_look)
     return list(variants.values())
 
 
-def plain_variant(layered: Variant, who: Sequence[Variant]) -> Variant | None:
+def plain_variant(layered: Variant, variants: Sequence[Variant]) -> Variant | None:
     """The same algorithm without the layer, if it is among them: DQN, or else IB-DQN with k = 0."""
     if not layered.look.dashed:
         return None
     for algorithm in (plain_of(layered.algorithm), layered.algorithm):
-        for variant in who:
+        for variant in variants:
             if variant.algorithm == algorithm and variant.k == 0:
                 return variant
     return None

@@ -7,7 +7,7 @@ layer is on. Of two that would look alike in a figure, the later one has another
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -89,7 +89,8 @@ class Look(NamedTuple):
 
     def resembles(self, other: "Look") -> bool:
         """Whether the lines of the two look alike."""
-        return self.line == other.line and _apart(self.colour, other.colour) < LEAST_APART
+        channels = zip(to_rgb(self.colour), to_rgb(other.colour), strict=True)
+        return self.line == other.line and max(abs(a - b) for a, b in channels) < LEAST_APART
 
 
 RUN = "run"  # in a name like a setting, and the last of them: one of several runs of the same agents
@@ -132,24 +133,17 @@ def look(algorithm: str, k: float | None = 0.0, n: int | None = None) -> Look:
     return Look(label, colour, layered)
 
 
-def told_apart(own: Look, algorithm: str, others: Sequence[Look]) -> Look:
+def distinct(preferred: Look, algorithm: str, others: Sequence[Look]) -> Look:
     """A look that differs from those of the others: in other dashes for another k of one sweep, else in its colour."""
-    alike = [other for other in others if own.resembles(other)]
-    if not alike:
-        return own
-    swept = algorithm in _AT_ONE and own.dashed  # a colour of its own scale of k, which it keeps
-    dashes = [own._replace(dashes=number) for number in range(1, len(DASHES))] if own.dashed else []
-    first = crc32(own.label.encode()) % len(_SPARE)
-    colours = [own._replace(colour=colour) for colour in (*_SPARE[first:], *_SPARE[:first])]
-    tried = [*dashes, *colours] if swept else [*colours, *dashes]
-    return next((look for look in tried if not any(look.resembles(other) for other in others)), own)
+    swept = algorithm in _AT_ONE and preferred.dashed  # a colour of its own scale of k, which it keeps
+    dashes = [preferred._replace(dashes=number) for number in range(1, len(DASHES))] if preferred.dashed else []
+    first = crc32(preferred.label.encode()) % len(_SPARE)
+    colours = [preferred._replace(colour=colour) for colour in (*_SPARE[first:], *_SPARE[:first])]
+    candidates = [preferred, *dashes, *colours] if swept else [preferred, *colours, *dashes]
+    return next((look for look in candidates if not any(look.resembles(other) for other in others)), preferred)
 
 
-def _apart(one: str, other: str) -> float:
-    return max(abs(a - b) for a, b in zip(to_rgb(one), to_rgb(other), strict=True))
-
-
-def place(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
+def paper_order(algorithm: str, k: float | None = 0.0) -> tuple[int, str, float]:
     """A key that sorts algorithms as the paper's table does, others after them by name."""
     known, name = list(ALGORITHM_NAMES), split_settings(algorithm)[0]
     index = known.index(name) if name in known else len(known)
@@ -193,15 +187,13 @@ def _shade(k: float, at_one: str, at_n: str, n: int | None) -> str:
     return to_hex(mpl.colormaps["viridis"](0.92 * share))
 
 
-@contextmanager
-def house_style() -> Iterator[None]:
-    with mpl.rc_context(SETTINGS):
-        yield
+def house_style() -> AbstractContextManager[None]:
+    return mpl.rc_context(SETTINGS)
 
 
 def band(axes: Axes, line: pl.DataFrame, x: str, colour: object, alpha: float = 0.15) -> None:
     """Shade the 95 % intervals of a line, where it has any."""
-    known = line.filter(pl.col("ci95_low").is_not_null())
+    known = line.drop_nulls("ci95_low")
     axes.fill_between(known[x], known["ci95_low"], known["ci95_high"], color=colour, alpha=alpha, lw=0)
 
 

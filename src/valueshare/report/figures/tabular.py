@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from valueshare.report.figures.gains import Line, Panel, gain_panels
+from valueshare.report.figures.gains import Panel, gain_panels
 from valueshare.report.figures.style import BLUE, GREEN, RED, Look, house_style, symlog_k_axis
 
 CASE = "step_reward"
@@ -27,8 +27,8 @@ def tuned_increase(columns: Sequence[tuple[str, pl.DataFrame]], *, measure: str 
 
     def panel(case: float | None, title: str, table: pl.DataFrame) -> Panel:
         case_rows = table.filter(pl.col(CASE).eq_missing(case)).rename({"increase_percent": "gain"})
-        lines = [Line(look, case_rows.filter(regime=regime)) for regime, look in zip(regimes, looks, strict=True)]
-        return Panel(title if case is None else f"{case:g} per step · {title}", lines)
+        lines = [(look, case_rows.filter(regime=regime)) for regime, look in zip(regimes, looks, strict=True)]
+        return title if case is None else f"{case:g} per step · {title}", lines
 
     rows = [[panel(case, *column) for column in columns] for case in first[CASE].unique(maintain_order=True)]
     return gain_panels(rows, "k", f"{measure}: increase over\nk = {min(first['k']):g}, in %")

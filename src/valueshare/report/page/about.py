@@ -14,6 +14,7 @@ from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game, millions, seed_count
 from valueshare.report.figures.style import look
 from valueshare.report.findings import ENDS, Interval
+from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.page.tables import interval_cell
@@ -98,7 +99,7 @@ def agent_rows(data: ReportData) -> dict[str, Any]:
     if not (rows["diverged"] == "yes").any():
         rows = rows.drop("diverged")
     columns = [name.replace("_", " ") for name in rows.columns]
-    return {"columns": columns, "rows": [list(map(_finite, row)) for row in rows.iter_rows()]}
+    return {"columns": columns, "rows": [list(row) for row in finite_floats(rows).iter_rows()]}
 
 
 def _by_algorithm(data: ReportData) -> list[list[Any]]:
@@ -160,8 +161,3 @@ def _alike(settings: Mapping[str, dict[str, Any]]) -> list[tuple[list[str], dict
 
 def _algorithms(data: ReportData) -> list[str]:
     return list(dict.fromkeys(look(v.algorithm, None).label for v in data.variants))
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN."""
-    return None if isinstance(value, float) and value - value != 0 else value

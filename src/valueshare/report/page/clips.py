@@ -51,7 +51,7 @@ class Clips:
         self.now: Clip | None = None
         self._named = named
         self._stack = ExitStack()
-        self._folder = self._stack.enter_context(temporary_folder())
+        self._file = self._stack.enter_context(temporary_folder()) / "clip.mp4"
         self._rows: dict[str, int] = {}  # evaluations by environment, when the last agent was chosen
         self._wanted: Best | None = None
         self._last: Best | None = None  # that was rendered, or is being
@@ -60,8 +60,9 @@ class Clips:
 
     def want(self, results: Results, data: ReportData, variant: Variant) -> None:
         """Choose the agent of the next clip: the best of a variant, in the environment with the newest evaluations."""
-        rows = _playable(results, variant.rows(data.main))
-        if rows.is_empty():
+        runs = [s.path for s in results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
+        rows = variant.rows(data.main).filter(pl.col("source").is_in(runs)).drop_nulls("score") if runs else None
+        if rows is None or rows.is_empty():
             return
         counts = dict(rows["env"].value_counts(sort=True).iter_rows())
         env = max(counts, key=lambda env: counts[env] - self._rows.get(env, 0))
@@ -95,10 +96,6 @@ class Clips:
             self._child.close()
         self._stack.close()
 
-    @property
-    def _file(self) -> Path:
-        return self._folder / "clip.mp4"
-
     def _finish(self, child: Child) -> None:
         reason = child.result().reason if child.has_ended() else f"rendering took longer than {MAX_SECONDS:.0f} s"
         child.kill()
@@ -123,11 +120,3 @@ class Clips:
         if any(find_spec(name) is None for name in NEEDED):
             return f"it needs PyTorch and PyAV; {install_command('train', 'video')}"
         return ""
-
-
-def _playable(results: Results, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with a score of runs that have checkpoints."""
-    runs = [s.path for s in results.about if s.kind == "run" and (Path(s.path) / CHECKPOINTS).is_dir()]
-    if not runs:
-        return rows.clear()
-    return rows.filter(pl.col("source").is_in(runs), pl.col("score").is_not_null())

@@ -7,7 +7,7 @@ nothing. Rounding is at most 1/131,068 of a curve's range; 65,535 is "none".
 import base64
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,13 +33,6 @@ BAND_RESAMPLES = 2_000  # of one environment's bands, of which there are tens of
 ROOM = 2_400_000  # numbers in a page: about 6.4 MB; seeds beyond it are left out, and noted
 CLOCK = "seconds"  # the column of the time that training took until then, where a table has it
 LABELS = {"score": "evaluation score", "train_score": "score while training"}
-
-
-class Packed(NamedTuple):
-    """The data of the panel, as JSON, and sentences about it."""
-
-    data: dict[str, Any]
-    notes: tuple[str, ...]
 
 
 class _Pack:
@@ -77,16 +70,16 @@ class _Pack:
         return {name: base64.b64encode(array.tobytes()).decode() for name, array in arrays.items()}
 
 
-def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> Packed:
-    """Means with 95 % intervals, and the seeds themselves, of every environment and metric.
+def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Means with 95 % intervals, and the seeds themselves, of every environment and metric; and notes.
 
     The page shows the curves of the `first` ones before the reader chooses.
     """
     metrics = {name: LABELS.get(name, name.replace("_", " ")) for name in METRICS if data.has(name)}
     of_env = {env: data.main.filter(pl.col("env") == env) for env in data.envs}
     runs = {env: single_runs(data, rows) for env, rows in of_env.items()}
-    named = curve_names(data, first)
-    pack = _Pack(named.keys)
+    keys, variants = curve_names(data, first)
+    pack = _Pack(keys)
     notes, views = list[str](), list[dict[str, Any]]()
     if data.scale is not None and len(data.envs) > 1:
         views.append(_all_games(data, data.scale, pack))
@@ -108,20 +101,19 @@ def curve_data(data: ReportData, first: Sequence[Variant] = ()) -> Packed:
         notes.append(f"Curves of single runs are not in the page: there are {len(data.runs)}, and room for {MAX_RUNS}.")
     _number_equal_labels(views)
     if left := [label for name, label in metrics.items() if name not in with_seeds]:
-        names = ", ".join(left)
-        notes.append(f"The seeds of {names} are not in the page: they would make it large.")
+        notes.append(f"The seeds of {', '.join(left)} are not in the page: they would make it large.")
     notes.append(
         f"Lines are means over seeds and bands 95 % bootstrap intervals of them ({BAND_RESAMPLES:,} resamples)."
     )
     packed = {
-        "variants": named.variants,
+        "variants": variants,
         "runs": [{"label": f"run {name}", "chip": name, "on": data.runs_apart} for name in data.runs],
         "metrics": [{"name": name, "label": label} for name, label in metrics.items()],
         "grids": pack.grids,
         "views": views,
         **pack.packed(),
     }
-    return Packed(packed, tuple(notes))
+    return packed, tuple(notes)
 
 
 def quantised(row: Floats) -> tuple[NDArray[np.uint16], float, float]:
@@ -157,6 +149,8 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
 def _env_curves(agents: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
     groups = {who: runs for who, runs in agents.items() if np.isfinite(runs).any()}
+    if not groups:
+        return []
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
@@ -168,32 +162,28 @@ def _clock(agents: Agents, pack: _Pack) -> list[list[Any]]:
     """The wall clock of each variant at each step, in seconds: the mean over the runs that have it."""
     curves = []
     for who, runs in agents.items():
-        known = np.isfinite(runs)
-        total, counts = np.where(known, runs, 0.0).sum(axis=0), known.sum(axis=0)  # [T]
-        if known.any():
-            mean = np.divide(total, counts, out=np.full(len(total), np.nan), where=counts > 0)
-            curves.append(pack.add(who, mean[None], ""))
+        known = np.ma.masked_invalid(runs)
+        if known.count():
+            curves.append(pack.add(who, known.mean(axis=0, keepdims=True).filled(np.nan), ""))
     return curves
 
 
-def _bands(groups: Sequence[Floats]) -> list[Floats]:
-    """Mean, low and high over the runs that have a value. Shapes: [runs, T] each -> [3, T] each."""
-    bands = [np.full((3, runs.shape[1]), np.nan) for runs in groups]
-    ordered = [np.sort(runs, axis=0).T for runs in groups]  # [T, runs]; NaN comes last
-    known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
-    for count in sorted({int(count) for counts in known for count in counts} - {0}):
-        places = [counts == count for counts in known]
-        values = np.concatenate(
-            [runs[there, :count] for runs, there in zip(ordered, places, strict=True) if there.any()]
-        )
-        ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
+def _bands(groups: Sequence[Floats]) -> Floats:
+    """Mean, low and high over the runs that have a value. Shapes: G groups of [runs, T] -> [G, 3, T]."""
+    most = max(map(len, groups))
+    values = np.full((len(groups), groups[0].shape[1], most), np.nan)  # [G, T, runs]
+    for group_values, runs in zip(values, groups, strict=True):
+        group_values[:, : len(runs)] = np.sort(runs, axis=0).T  # NaN comes last
+    counts = np.isfinite(values).sum(axis=2)  # [G, T]
+    bands = np.full((3, *counts.shape), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        same_count = counts == count
+        cells = values[same_count, :count]  # [cells, count]
+        bands[0, same_count] = cells.mean(axis=1)
         if count > 1:
-            ends = intervals(values, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
-        three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
-        firsts = np.cumsum([there.sum() for there in places])[:-1]
-        for band, there, part in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
-            band[:, there] = part
-    return bands
+            ends = intervals(cells, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
+            bands[1:, same_count] = ends
+    return bands.swapaxes(0, 1)
 
 
 def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, Any]:
@@ -202,11 +192,9 @@ def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, An
     steps = table["step"].unique().sort().to_list()
     curves = []
     for variant in data.variants:
-        curve = variant.rows(table).sort("step")
-        rows = np.full((3, len(steps)), np.nan)
-        bands = curve.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64))
-        at = np.searchsorted(steps, curve["step"].to_numpy())
-        rows[:, at] = bands.fill_null(np.nan).to_numpy().T
+        curve = variant.rows(table)
+        on_grid = pl.DataFrame({"step": steps}).join(curve, on="step", how="left", maintain_order="left")
+        rows = on_grid.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64)).to_numpy().T  # NaN for null
         runs = how_many(int(curve["runs"].to_numpy().max()), "run")
         curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {

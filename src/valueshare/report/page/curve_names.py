@@ -5,7 +5,7 @@ An entry of the panel is a curve, a choice, or both. One without `of` is a choic
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -13,19 +13,12 @@ from valueshare.analysis.tidy import VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.curves import curves_shown
 from valueshare.report.figures.series import Variant, find_variants
-from valueshare.report.figures.style import RUN, Look, look, split_settings, told_apart
+from valueshare.report.figures.style import RUN, Look, distinct, look, split_settings
 from valueshare.text import k_text
 
 Key = tuple[str, float] | tuple[str, float, str]  # algorithm and k, of all runs together or of one run
 MAX_SHOWN = 9  # lines at first; the others are a click away
 MAX_RUNS = 24  # that can be compared one by one
-
-
-class CurveNames(NamedTuple):
-    """The entries of the panel; the first of them are those of curves, in the order of their keys."""
-
-    keys: list[Key]
-    variants: list[dict[str, Any]]
 
 
 def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
@@ -36,33 +29,37 @@ def single_runs(data: ReportData, rows: pl.DataFrame) -> list[str]:
     return names if len(names) > 1 else []
 
 
-def curve_names(data: ReportData, first: Sequence[Variant]) -> CurveNames:
-    """The page shows the curves of the `first` ones before the reader chooses; without any, all or the paper's."""
+def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], list[dict[str, Any]]]:
+    """The keys of the curves, and the entries of the panel: those of the curves, in their order, come first.
+
+    The page shows the curves of the `first` ones before the reader chooses; without any, all or the paper's.
+    """
     keys: list[Key] = [(variant.algorithm, variant.k) for variant in data.variants]
     if not data.runs or (len(data.runs) > MAX_RUNS and not data.runs_apart):
-        return CurveNames(keys, _choices(data, data.variants, first))
+        return keys, _choices(data, data.variants, first)
     of_run = set(data.main.select(*VARIANT, RUN).unique().iter_rows())
     if data.runs_apart:
         names = pl.col("algorithm").map_elements(_whole, return_dtype=pl.String)
         whole = find_variants(data.main.with_columns(names), data.n)
         places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(whole)}
         run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
-        curves = []
-        for v in data.variants:
-            curves.append({**_line(v.look), "of": places[_whole(v.algorithm), v.k], "run": run[v.algorithm, v.k]})
+        curves = [
+            {**_line(v.look), "of": places[_whole(v.algorithm), v.k], "run": run[v.algorithm, v.k]}
+            for v in data.variants
+        ]
         shown = [v for v in whole if any((v.algorithm, v.k) == (_whole(one.algorithm), one.k) for one in first)]
         # Every run has its own colours: those of choices would be none of them.
         choices = [choice | {"colour": ""} for choice in _choices(data, whole, shown)]
-        return CurveNames(keys, [*curves, *choices])
+        return keys, [*curves, *choices]
     singles, looks = list[dict[str, Any]](), list[Look]()
     for number, name in enumerate(data.runs):
         for place, variant in enumerate(data.variants):
             if (variant.algorithm, variant.k, name) in of_run:
                 run_look = variant.look._replace(label=f"{variant.look.label}, run {name}")
-                looks.append(told_apart(run_look, f"{variant.algorithm} {RUN}={name}", looks))
+                looks.append(distinct(run_look, f"{variant.algorithm} {RUN}={name}", looks))
                 keys.append((variant.algorithm, variant.k, name))
                 singles.append({**_line(looks[-1]), "of": place, "run": number})
-    return CurveNames(keys, [*_choices(data, data.variants, first), *singles])
+    return keys, [*_choices(data, data.variants, first), *singles]
 
 
 def _whole(algorithm: str) -> str:

@@ -75,10 +75,9 @@ def page(
 
 
 def section(heading: str, *parts: str, name: str = "") -> str:
-    if not name:
-        return f"<h2>{html.escape(heading)}</h2>\n" + "\n".join(parts)
-    inside = f'<h2 id="{name}-title">{html.escape(heading)}</h2>\n' + "\n".join(parts)
-    return f'<section id="{name}" aria-labelledby="{name}-title">\n{inside}\n</section>'
+    title = name and f"{name}-title"
+    inside = "\n".join([f"<h2{_attributes({'id': title})}>{html.escape(heading)}</h2>", *parts])
+    return f'<section id="{name}" aria-labelledby="{title}">\n{inside}\n</section>' if name else inside
 
 
 def paragraph(text: str, name: str = "") -> str:
@@ -137,8 +136,8 @@ def table(
     foot: Sequence[Cell] = (),
 ) -> str:
     """A table; with a `name` its columns can be sorted by, and `foot` stays below. Cells are values, or `Cell`s."""
-    body = [list(row) for row in rows]
-    text = [any(_is_text(row[i]) for row in body) for i in range(len(columns))]
+    body = [[value if isinstance(value, Cell) else Cell("", value) for value in row] for row in rows]
+    text = [any(isinstance(row[i].value, str) for row in body) for i in range(len(columns))]
     headings = "".join(_heading(c, t, bool(name)) for c, t in zip(columns, text, strict=True))
     lines = ("<tr>" + "".join(_cell(*pair) for pair in zip(row, text, strict=True)) + "</tr>\n" for row in body)
     hidden = f'<caption class="hidden">{html.escape(caption)}</caption>' if caption else ""
@@ -229,14 +228,9 @@ def _heading(name: str, text: bool, sortable: bool) -> str:
     return f'<th{kind} scope="col" aria-sort="none">{button}</th>'
 
 
-def _cell(value: Any, text: bool) -> str:
-    cell = value if isinstance(value, Cell) else Cell("", value)
+def _cell(cell: Cell, text: bool) -> str:
     number = isinstance(cell.value, int | float) and not isinstance(cell.value, bool)
     sorted_by = repr(cell.value) if number else cell.value if cell.markup else ""
     about = {"class": cell.name or ("text" if text else ""), "data-name": cell.label}
     about["data-v"] = sorted_by if isinstance(sorted_by, str) else ""
     return f"<td{_attributes(about)}>{cell.markup or html.escape(shown(cell.value))}</td>"
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value.value if isinstance(value, Cell) else value, str)

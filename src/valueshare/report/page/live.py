@@ -17,7 +17,7 @@ from valueshare.errors import InvalidInput
 from valueshare.files import checksum
 from valueshare.records import PROGRESS, read_progress
 from valueshare.report.data import ReportData, report_data
-from valueshare.report.figure_registry import FIGURES, drawn_from
+from valueshare.report.figure_registry import FIGURES, draw_figures
 from valueshare.report.findings import Verdict, find_verdict
 from valueshare.report.page.clips import Clip, Clips
 from valueshare.report.page.results import Live, headline, results_page, waiting_page
@@ -65,7 +65,7 @@ class Follower:
     def follow(self, stop: Event) -> None:
         """Check until `stop` is set; after a page, wait in proportion to the time it took."""
         due = 0.0
-        said: str | None = None
+        last_error: str | None = None
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -73,7 +73,7 @@ class Follower:
                     self.refresh()
                 self.show_clip()
             except Exception as error:  # the page before it stays, and is tried again
-                if said != (said := str(error)):  # once, and not every second
+                if last_error != (last_error := str(error)):  # once, and not every second
                     print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # Polars raises it in the thread that it works for, too
                 return
@@ -90,21 +90,20 @@ class Follower:
         now = fingerprint(self.paths)
         if now == self.seen:
             return False
-        self._build(now)
-        self.seen = now
-        return True
-
-    def _build(self, now: str) -> None:
-        """Build the page of the files with this fingerprint."""
         try:
             results = read_results(self.paths, max_result_size=self.limit, repeated=True)
         except InvalidInput as error:  # no records yet, or a file that is being moved: wait
             self.view = self._waiting(now, self.named(str(error)), "Waiting for the first records")
-            return
+        else:
+            self._build(results, now)
+        self.seen = now
+        return True
+
+    def _build(self, results: Results, version: str) -> None:
         done, data = progress(results), report_data(results, self.resamples)
         verdict = find_verdict(data)
-        text = live_page(results, Live(now, _message(self.paths, done), done), data, verdict)
-        self.view = View(now, text.encode(), self.view.clip)
+        text = live_page(results, Live(version, _message(self.paths, done), done), data, verdict)
+        self.view = View(version, text.encode(), self.view.clip)
         if self.clips is not None:
             first = headline(verdict)
             self.clips.want(results, data, data.variants[0] if first is None else first.x)
@@ -160,7 +159,7 @@ def live_page(results: Results, live: Live, data: ReportData, verdict: Verdict |
     pictures = []
     for name in FIGURES:
         with suppress(InvalidInput):
-            pictures += [one.picture() for one in drawn_from(results, [name], data=data)]
+            pictures += [one.picture() for one in draw_figures(results, [name], data=data)]
     return results_page(results, pictures, data=data, verdict=verdict, live=live)
 
 

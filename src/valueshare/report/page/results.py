@@ -9,7 +9,7 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.report import action_sets
 from valueshare.report.data import ReportData, is_synthetic, report_data
 from valueshare.report.findings import READING, Comparison, Verdict, find_verdict, in_numbers
-from valueshare.report.notes import one_per_kind, short_names, shortened
+from valueshare.report.notes import merged_notes, short_names, shortened
 from valueshare.report.page import elements
 from valueshare.report.page.about import about_parts, agent_rows, subtitle, title
 from valueshare.report.page.curve_data import curve_data
@@ -54,12 +54,12 @@ def results_page(
     data = report_data(results, resamples) if data is None else data
     verdict = find_verdict(data, asked) if verdict is None else verdict
     chosen = find_tuned(data) if chosen is None else chosen
-    compared, first = verdict.found, headline(verdict)
-    curves = curve_data(data, () if first is None else (first.x, first.y))
-    videos = find_videos(results, data)
-    each = [results.notes, videos.notes, verdict.missing, *(one.notes for one in compared)]
-    each += [picture.notes for picture in pictures]
-    notes = dict.fromkeys(note for notes in (*each, curves.notes) for note in notes)
+    compared, first = verdict.comparisons, headline(verdict)
+    curves, curve_notes = curve_data(data, () if first is None else (first.x, first.y))
+    videos, video_notes = find_videos(results, data)
+    each = [results.notes, video_notes, verdict.missing, *(one.notes for one in compared)]
+    each += [*(picture.notes for picture in pictures), curve_notes]
+    notes = dict.fromkeys(note for notes in each for note in notes)
     if data.table.height > data.main.height:
         notes["Runs with RMSprop are in their own figure, and in nothing else of this page."] = None
     names = short_names([source.path for source in results.about])
@@ -72,7 +72,7 @@ def results_page(
         ("figures", "Figures", "Figures", [gallery] if pictures else []),
         ("tables", "Tables", "Tables", (*by_environment(data, compared), *tuned_tables(chosen), *score_tables(data))),
         ("run", "What was run", "What was run", about_parts(results, data, names)),
-        ("notes", "Notes", "Notes", [elements.bullets(shortened(one_per_kind(notes, data.variants), names))]),
+        ("notes", "Notes", "Notes", [elements.bullets(shortened(merged_notes(notes, data.variants), names))]),
     )
     shown = [content for content in contents if content[-1]]
     sections = [elements.section(heading, *parts, name=name) for name, _, heading, parts in shown]
@@ -81,7 +81,7 @@ def results_page(
         subtitle(data),
         sections if live is None else [live_banner(live), *sections],
         scripts=SCRIPTS,
-        data={"curve-data": {**curves.data, "videos": videos.found}, "agent-rows": agent_rows(data)},
+        data={"curve-data": {**curves, "videos": videos}, "agent-rows": agent_rows(data)},
         above=elements.paragraph(SYNTHETIC, "warning") if is_synthetic(results) else "",
         links={name: link for name, link, *_ in shown},
         online=live is not None,
@@ -97,7 +97,8 @@ def verdict_sentences(data: ReportData, verdict: Verdict, chosen: Sequence[HeldO
 def headline(verdict: Verdict) -> Comparison | None:
     """The comparison that the first sentence is about; the first one if it is about none of them."""
     sentences = verdict.sentences
-    return next((one for one in verdict.found if in_numbers(one) in sentences[0]), next(iter(verdict.found), None))
+    compared = verdict.comparisons
+    return next((one for one in compared if in_numbers(one) in sentences[0]), compared[0] if compared else None)
 
 
 def waiting_page(title: str, subtitle: str, live: Live) -> str:

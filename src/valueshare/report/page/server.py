@@ -40,9 +40,9 @@ def server(view: Callable[[], View], port: int = 0) -> ThreadingHTTPServer:
             self._respond(with_body=False)
 
         def _respond(self, *, with_body: bool) -> None:
-            own_port = self.connection.getsockname()[1]
+            port = self.connection.getsockname()[1]
             hosts = self.headers.get_all("Host", [])
-            status, kind, body = response(self.path, hosts, own_port, view())
+            status, kind, body = response(self.path, hosts, port, view())
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

@@ -4,14 +4,13 @@ import html
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import polars as pl
 from matplotlib.ticker import MaxNLocator
 
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
-from valueshare.report.findings import ENDS, Comparison, Interval, number, odds, sentence, sides, written
+from valueshare.report.findings import ENDS, Comparison, Interval, number, probability_text, sentence, sides, written
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
 from valueshare.report.swept_settings import HeldOutChoice
@@ -28,13 +27,13 @@ TUNED_HEADINGS = (
 )
 
 
-def findings(found: Sequence[Comparison], first: Comparison | None = None) -> list[str]:
+def findings(comparisons: Sequence[Comparison], first: Comparison | None = None) -> list[str]:
     """A row per comparison: the sentence, its interval drawn, and the numbers. Many fold, but not the `first`."""
-    if not found:
+    if not comparisons:
         return []
-    several = any(one.envs.height > 1 for one in found)
-    what = next((one.what for one in found if one.difference), "AUC")
-    is_difference = any(one.difference for one in found)
+    several = any(one.envs.height > 1 for one in comparisons)
+    what = next((one.what for one in comparisons if one.difference), "AUC")
+    is_difference = any(one.difference for one in comparisons)
     unit = "" if "normalised" in what else ", in points of the score"
     label = f"difference of the {what}{unit}" if is_difference else "probability of a higher AUC"
     columns = ["Finding", "Interval", f"Difference of the {what}", "Beats it with probability"]
@@ -46,24 +45,26 @@ def findings(found: Sequence[Comparison], first: Comparison | None = None) -> li
         rows = [_finding(one, scale, several) for one in some]
         return elements.table(columns, rows, name=name, shape="findings", caption="Findings", foot=foot)
 
-    order = [one for one in found if one is first] + [one for one in found if one is not first]
+    order = sorted(comparisons, key=lambda one: one is not first)
     if len(order) <= MOST_FINDINGS:
-        return [table(found, "findings")]
+        return [table(comparisons, "findings")]
     more = table(order[MOST_FINDINGS:], "more-findings")
     summary = how_many(len(order) - MOST_FINDINGS, "more comparison")
     return [table(order[:MOST_FINDINGS], "findings"), elements.details(summary, more, name="more-findings-details")]
 
 
-def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
+def by_environment(data: ReportData, comparisons: Sequence[Comparison]) -> list[str]:
     """A row per environment, a column per comparison: the difference, and whether it is clear."""
-    envs = sorted({env for one in found for env in one.envs["env"]}, key=lambda e: game(e).lower())
+    envs = sorted({env for one in comparisons for env in one.envs["env"]}, key=lambda e: game(e).lower())
     if len(envs) < 2:
         return []
-    known = [{row["env"]: Interval.of(row, ("difference", *ENDS)) for row in one.envs.to_dicts()} for one in found]
+    known = [
+        {row["env"]: Interval.of(row, ("difference", *ENDS)) for row in one.envs.to_dicts()} for one in comparisons
+    ]
     rows = [
         [Cell("", game(env)), *(interval_cell(intervals.get(env), marked=True) for intervals in known)] for env in envs
     ]
-    columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in found)]
+    columns = ["Environment", *(f"{one.x.look.label} − {one.y.look.label}" for one in comparisons)]
     text = (
         f"Difference of the mean {data.auc_name} with its 95 % interval. ▲ and ▼: the interval lies above or below 0."
     )
@@ -71,23 +72,23 @@ def by_environment(data: ReportData, found: Sequence[Comparison]) -> list[str]:
     return ["<h3>By environment</h3>", elements.paragraph(text, "small"), table]
 
 
-def tuned_tables(found: Sequence[HeldOutChoice]) -> list[str]:
+def tuned_tables(choices: Sequence[HeldOutChoice]) -> list[str]:
     """A heading, how to read it, and a table for each map of two swept settings."""
     parts = []
-    for place, one in enumerate(found):
+    for index, one in enumerate(choices):
         (first, second), (name, _) = one.grid.names, one.grid.settings
         smallest = one.table[name][0]
         headings = [text.format(first=first, second=second, plain=plain_number(smallest)) for text in TUNED_HEADINGS]
         rows = []
         for row in one.table.to_dicts():
-            settings = (Cell(_or_dash(row[column], plain_number), row[column]) for column in (name, *CHOICES))
+            settings = (_number_cell(row[column], plain_number) for column in (name, *CHOICES))
             difference = Cell("–") if row[name] == smallest else interval_cell(Interval.of(row, DIFFERENCE))
-            at_plain = Cell(_or_dash(row["mean_at_plain"], number), row["mean_at_plain"])
             score = interval_cell(Interval.of(row, MEAN), sign=False)
+            at_plain = _number_cell(row["mean_at_plain"])
             rows.append([*settings, score, difference, at_plain, row["runs"], row["failed"]])
         caption = f"{one.grid.title}: the best {second} of each {first}"
         reading = elements.paragraph(" ".join(tuned_text.reading(one)), "small")
-        table = elements.table(headings, rows, name=f"tuned-{place}", caption=caption)
+        table = elements.table(headings, rows, name=f"tuned-{index}", caption=caption)
         parts += [f"<h3>{html.escape(caption)}</h3>", reading, table]
     return parts
 
@@ -97,17 +98,16 @@ def score_tables(data: ReportData) -> list[str]:
     parts, means = list[str](), mean_scores(data.main).table
     if len(data.envs) > 1:
         final = score_table(means, data.n)
-        rows = []
-        for row, (env, scores) in enumerate(zip(final.envs, final.scores, strict=True)):
-            best = final.best(row)
-            cells = (_score(score, column in best) for column, score in enumerate(scores))
-            rows.append([Cell("", game(env)), *cells])
+        rows = [
+            [Cell("", name), *(_number_cell(score, bold=bold) for score, bold in scores)]
+            for name, scores in final.rows()
+        ]
         columns = ["Environment", *(variant.look.label for variant in final.variants)]
         text = elements.paragraph(f"{FINAL} Means over seeds. {BOLD}", "small")
         table = elements.table(columns, rows, name="final-scores", caption="Final scores", tall=True)
         parts += ["<h3>Final scores</h3>", text, table]
     if data.atari:
-        beside = beside_published(means, data.n).filter(pl.col("published").is_not_null())
+        beside = beside_published(means, data.n).drop_nulls("published")
         columns, caption = [name.replace("_", " ") for name in beside.columns], "Beside the published"
         table = elements.table(columns, beside.rows(), name="published", caption=caption, tall=True)
         if not beside.is_empty():
@@ -119,11 +119,11 @@ def _finding(comparison: Comparison, scale: tuple[float, float], several: bool) 
     name = CLASSES[comparison.direction]
     shown, middle = _drawn(comparison)
     text = f'<span class="{name}">{elements.unbroken(sentence(comparison))}</span>'
-    unit = Cell("–", None)
+    unit = Cell("–")
     if comparison.difference is not None:
         markup = f'<span class="number">{html.escape(written(comparison.difference))}</span>'
         unit = Cell(markup, comparison.difference.value)
-    chance = f'<span class="number">{odds(comparison.improvement)}</span>'
+    chance = f'<span class="number">{probability_text(comparison.improvement)}</span>'
     row = [
         Cell(text, sentence(comparison), "text"),
         Cell(_forest(shown, middle, scale, name), shown.value, "forest"),
@@ -152,18 +152,14 @@ def _scale(comparisons: Sequence[Comparison]) -> tuple[float, float]:
 
 def _forest(shown: Interval, middle: float, scale: tuple[float, float], name: str) -> str:
     """An interval as a line with a dot, and a dotted line where nothing would differ."""
-    low, high = scale
-
-    def at(value: float) -> str:
-        return f"{100 * (value - low) / (high - low):.2f}%"
-
-    parts = [f'<line class="zero" x1="{at(middle)}" x2="{at(middle)}" y1="0" y2="26"/>']
-    if shown.low is not None and shown.high is not None:
+    value, low, high, zero = (None if x is None else _position(x, scale) for x in (*shown, middle))
+    parts = [f'<line class="zero" x1="{zero}" x2="{zero}" y1="0" y2="26"/>']
+    if low is not None and high is not None:
         parts.append(
-            f'<line x1="{at(shown.low)}" x2="{at(shown.high)}" y1="13" y2="13" '
+            f'<line x1="{low}" x2="{high}" y1="13" y2="13" '
             'stroke="currentColor" stroke-width="3" stroke-linecap="round" stroke-opacity=".45"/>'
         )
-    parts.append(f'<circle cx="{at(shown.value)}" cy="13" r="5" fill="currentColor"/>')
+    parts.append(f'<circle cx="{value}" cy="13" r="5" fill="currentColor"/>')
     return f'<svg class="{name}" aria-hidden="true">{"".join(parts)}</svg>'
 
 
@@ -173,26 +169,27 @@ def _axis(scale: tuple[float, float], label: str) -> str:
     marks = [mark for mark in MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= mark <= high]
     parts = ['<line x1="0" x2="100%" y1="1" y2="1"/>']
     for mark in marks:
-        at = f"{100 * (mark - low) / (high - low):.2f}%"
+        at = _position(mark, scale)
         text = plain_number(0.0 if abs(mark) < 1e-9 * (high - low) else float(mark)).replace("-", "−")
         parts.append(f'<line x1="{at}" x2="{at}" y1="1" y2="5"/><text x="{at}" y="17">{text}</text>')
     return f'<svg aria-hidden="true">{"".join(parts)}</svg>{html.escape(label)}'
 
 
-def interval_cell(found: Interval | None, *, sign: bool = True, marked: bool = False) -> Cell:
+def _position(value: float, scale: tuple[float, float]) -> str:
+    low, high = scale
+    return f"{100 * (value - low) / (high - low):.2f}%"
+
+
+def interval_cell(interval: Interval | None, *, sign: bool = True, marked: bool = False) -> Cell:
     """A number above its interval; `marked` says whether the interval lies above 0 or below."""
-    if found is None:
-        return Cell("–", None)
-    way = found.clear_of(0.0) if marked else 0
-    value, _, ends = written(found, sign=sign).partition(" ")
-    name, text = f"number {CLASSES[way]}".rstrip(), f"{MARKS[way]} {value}".lstrip()
-    return Cell(f'<span class="{name}">{text}</span><small>{ends}</small>', found.value)
+    if interval is None:
+        return Cell("–")
+    direction = interval.clear_of(0.0) if marked else 0
+    value, _, ends = written(interval, sign=sign).partition(" ")
+    name, text = f"number {CLASSES[direction]}".rstrip(), f"{MARKS[direction]} {value}".lstrip()
+    return Cell(f'<span class="{name}">{text}</span><small>{ends}</small>', interval.value)
 
 
-def _score(score: float | None, best: bool) -> Cell:
-    text = _or_dash(score, number)
-    return Cell(f"<b>{text}</b>" if best else text, score)
-
-
-def _or_dash(value: float | None, written: Callable[[float], str]) -> str:
-    return "–" if value is None else written(value)
+def _number_cell(value: float | None, text: Callable[[float], str] = number, *, bold: bool = False) -> Cell:
+    markup = "–" if value is None else text(value)
+    return Cell(f"<b>{markup}</b>" if bold else markup, value)

@@ -4,7 +4,7 @@ import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -18,15 +18,8 @@ TYPES = {"mp4": "video/mp4", "gif": "image/gif"}
 ROOM = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
 
 
-class Videos(NamedTuple):
-    """Videos as data of the panel, and sentences on those that are left out."""
-
-    found: list[dict[str, Any]]
-    notes: tuple[str, ...] = ()
-
-
-def find_videos(results: Results, data: ReportData, room: int = ROOM) -> Videos:
-    """The videos in the run folders of results, each with the environment and the curve of its agent."""
+def find_videos(results: Results, data: ReportData, room: int = ROOM) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The videos in the run folders of results, each with the environment and the curve of its agent; and notes."""
     numbers = {(v.algorithm, v.k): index for index, v in enumerate(data.variants)}
     videos, left = list[dict[str, Any]](), 0
     for source, first in numbered_sources(results):
@@ -44,7 +37,7 @@ def find_videos(results: Results, data: ReportData, room: int = ROOM) -> Videos:
             content = f"data:{TYPES[suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
             videos.append({"env": env, "variant": variant, "label": label, "src": content})
     note = f"{how_many(left, 'video')} of agents are not in the page: together they would make it large."
-    return Videos(videos, (note,) if left else ())
+    return videos, (note,) if left else ()
 
 
 def numbered_sources(results: Results) -> Iterator[tuple[Source, int]]:
