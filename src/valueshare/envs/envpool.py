@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +45,7 @@ def known_names(wanted: str = "") -> list[str]:
     """EnvPool's environments; those of Jumanji only where one of them is `wanted`, or was before."""
     package = _envpool()
     if wanted and wanted not in package.list_all_envs():
-        import_module(_JUMANJI)
+        import envpool.jumanji.registration  # noqa: F401 (it adds names to the list)
     return list(package.list_all_envs())
 
 
