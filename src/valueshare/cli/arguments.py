@@ -74,7 +74,6 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 # From the command line they are all text, from Python they may be paths.
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
-LOCAL = LauncherOptions()
 
 IN_MEMORY = ("memory",)  # what is there ends with its process
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
-from valueshare.cli.training import training_library
+from valueshare.cli.training import require_training
 from valueshare.signals import Stopped, stop_on_signals
 
 
@@ -34,7 +34,7 @@ def evaluate(
         episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
     """
     with stop_on_signals() as stop:
-        training_library()
+        require_training()
         from valueshare.records import EVALUATIONS
         from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
         from valueshare.runs.evaluation_file import evaluation_lines

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, run_and_report, training_library
+from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, require_training, run_and_report
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import stop_on_signals
@@ -40,8 +40,7 @@ class StudyRun(NamedTuple):
 
     name: str
     plan: "Plan"
-    whole: Location  # the run's folder, which holds the shards if there are any
-    folder: Location  # the same, or that of the shard
+    folder: Location  # of the run, or of the shard within it
     begun: bool  # a run of this very plan is in the folder
 
     @property
@@ -67,7 +66,7 @@ def reproduce(
     `options` are those of the command that change the study. `announce` prints its plan before anything is run;
     without, each run prints its own when it starts.
     """
-    training = training_library()
+    require_training()
     from valueshare import starting
     from valueshare.report.write import write_report
     from valueshare.result_files import OWN_LIMIT
@@ -78,9 +77,14 @@ def reproduce(
     whole = persistent_location(out) if running.plan else writable_location(out)
     study_runs = _study_runs(study, whole, launcher, planned=running.plan)
     command = command_line(f"reproduce {study.name}", {"scale": study.scale, **options, "shard": launcher.shard})
-    threads, groups = running.threads or None, running.groups or None
     with stop_on_signals() as stop:
-        execution = ExecutionOptions(threads=threads, should_stop=stop, groups=groups, launcher=launcher)
+        execution = ExecutionOptions(
+            threads=running.threads or None,
+            should_stop=stop,
+            groups=running.groups or None,
+            launcher=launcher,
+            callbacks=(),
+        )
         if announce is not None:
             announce(study, study_runs, execution)
         elif running.plan:
@@ -92,8 +96,7 @@ def reproduce(
         for run in study_runs:
             work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
             if run.begun:
-                resume = partial(training.resume, run.whole, threads=threads, groups=groups)
-                work = partial(resume, launcher=launcher, callbacks=(), should_stop=stop)
+                work = partial(starting.resume_run, run.folder, execution)
             succeeded &= run_and_report(work, run.folder, stop, in_study=True)
     if not succeeded:
         sys.exit(FAILED)
@@ -106,30 +109,25 @@ def reproduce(
 
 
 def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
-    """The runs to make: every run of the study, or the part of each that is in the shard."""
-    from valueshare.runs.shards import shard_plans
+    """The runs of the study, or the part of each that is in the shard.
 
-    plans = shard_plans(list(study.runs.values()), launcher.own_shard)
-    return [
-        _study_run(name, plan, whole / name if name else whole, launcher, planned=planned)
-        for name, plan in zip(study.runs, plans, strict=True)
-        if plan is not None
-    ]
-
-
-def _study_run(name: str, plan: "Plan", whole: Location, launcher: LauncherOptions, *, planned: bool) -> StudyRun:
-    """One run, which resumes the run of the same plan in its folder; a folder with anything else is refused.
-
-    One that is only planned is shown as new, and addresses are not read for it.
+    A run of the same plan in its folder is resumed, and a folder with anything else is refused. What is only planned is
+    shown as new, and addresses are not read for it.
     """
     from valueshare.runs.run_folder import check_absent
+    from valueshare.runs.shards import shard_plans
     from valueshare.starting import shard_location
 
-    folder = shard_location(whole, launcher)
-    new = StudyRun(name, plan, whole, folder, begun=False)
-    if planned and not isinstance(folder, Path):
-        return new
-    stored = held_plan(folder, plan, launcher)
-    if stored is None and isinstance(folder, Path):
-        check_absent(folder, plan)
-    return new if stored is None or planned else new._replace(plan=stored, begun=True)
+    study_runs = []
+    plans = shard_plans(list(study.runs.values()), launcher.selected_shard)
+    for name, plan in zip(study.runs, plans, strict=True):
+        if plan is None:
+            continue
+        folder = shard_location(whole / name if name else whole, launcher)
+        is_local = isinstance(folder, Path)
+        stored = held_plan(folder, plan, launcher) if is_local or not planned else None
+        if stored is None and isinstance(folder, Path):
+            check_absent(folder, plan)
+        begun = stored is not None and not planned
+        study_runs.append(StudyRun(name, stored if stored and begun else plan, folder, begun))
+    return study_runs

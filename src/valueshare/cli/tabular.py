@@ -102,7 +102,7 @@ def _run(
     from valueshare.runs.storage.copies import synced_folder
 
     launcher = LauncherOptions(**asdict(options))
-    shard = launcher.own_shard
+    shard = launcher.selected_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:

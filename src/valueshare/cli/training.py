@@ -12,7 +12,6 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import (
     GROUPS,
-    LOCAL,
     AgentGroups,
     AutoCompile,
     Callbacks,
@@ -32,14 +31,12 @@ from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
 from valueshare.population.settings import show_settings
-from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
 from valueshare.text import exact, how_many
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
@@ -88,21 +85,22 @@ def train(
         plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
-        training_library()
+        require_training()
         from valueshare import starting
-        from valueshare.runs.execution import ExecutionOptions, log_targets
+        from valueshare.runs.execution import ExecutionOptions
         from valueshare.runs.planning import default_folder, make_plan
+        from valueshare.runs.shards import shard_plan
 
         overrides = {name: value for name, value in settings.items() if value is not None}
         overrides |= {"k": k, "seeds": seeds, "first_seed": first_seed}
         explicit_backend = None if backend == "auto" else backend
         run_plan = make_plan(env, algorithm, device=device, compiled=compile, backend=explicit_backend, **overrides)
         chosen = default_folder(run_plan) if out is None else out
-        place = persistent_location(chosen) if plan else writable_location(chosen)
-        run_plan, folder = starting.select_shard(run_plan, place, launcher)
+        location = persistent_location(chosen) if plan else writable_location(chosen)
+        run_plan, folder = shard_plan(run_plan, launcher.selected_shard), starting.shard_location(location, launcher)
         execution = ExecutionOptions(
             threads=threads or None,
-            log=log_targets(log),
+            log=log,
             should_stop=stop,
             groups=groups or None,
             launcher=launcher,
@@ -128,28 +126,21 @@ class ResumeArguments:
     callback: Callbacks = ()
     no_callbacks: NoCallbacks = False
 
-    @property
-    def callbacks(self) -> tuple[str, ...] | None:
-        """Those given, or none; None: those of the run."""
-        if self.callback and self.no_callbacks:
-            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
-        return self.callback if self.callback or self.no_callbacks else None
-
 
 Arguments = Annotated[ResumeArguments, Parameter(name="*")]
 RESUMED = ResumeArguments()
 
 
-def resume(run: RunFolder, /, *, given: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
+def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
     """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
 
     Args:
         run: The run's folder or address; with --shard, the folder that holds the shards.
     """
-    _resume("resume", run, given, launcher)
+    _resume(run, options, launcher)
 
 
-def extend(run: RunFolder, /, *, steps: int, given: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
+def extend(run: RunFolder, /, *, steps: int, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
     """Train a finished run for more steps; its schedules stay as they were.
 
     With constant schedules the result is bit-identical to a run that had so many steps from the start.
@@ -158,25 +149,27 @@ def extend(run: RunFolder, /, *, steps: int, given: Arguments = RESUMED, launche
         run: The run's folder or address; with --shard, the folder that holds the shards.
         steps: Steps per agent in total, more than the run has.
     """
-    _resume("extend", run, given, launcher, steps=steps)
+    _resume(run, options, launcher, steps)
 
 
-def _resume(command: str, run: str, arguments: ResumeArguments, launcher: LauncherOptions, **more: Any) -> None:
+def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps: int | None = None) -> None:
     with stop_on_signals() as stop:
-        training = training_library()
-        place = persistent_location(run)
-        work = partial(
-            getattr(training, command),
-            place,
-            **more,
-            threads=arguments.threads or None,
-            groups=arguments.groups or None,
-            log=arguments.log,
-            callbacks=arguments.callbacks,
+        require_training()
+        from valueshare.runs.execution import ExecutionOptions
+        from valueshare.starting import resume_run
+
+        folder = shard_folder(persistent_location(run), launcher.selected_shard)
+        if options.callback and options.no_callbacks:
+            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
+        execution = ExecutionOptions(
+            threads=options.threads or None,
+            log=options.log,
             should_stop=stop,
+            groups=options.groups or None,
             launcher=launcher,
+            callbacks=options.callback if options.callback or options.no_callbacks else None,
         )
-        run_and_report(work, shard_folder(place, launcher.own_shard), stop)
+        run_and_report(partial(resume_run, folder, execution, steps=steps), folder, stop)
 
 
 def print_plan(plan: "Plan", execution: "ExecutionOptions") -> None:
@@ -261,18 +254,17 @@ def _is_there(place: Location) -> bool:
         return True
 
 
-def training_library(extra: str = "train") -> "ModuleType":
-    """The package's training, imported once it is needed: it brings PyTorch."""
+def require_training(extra: str = "train") -> None:
+    """Import the package's training, which brings PyTorch, or say what to install."""
     let_threads_sleep()
     try:
         with loading():
-            from valueshare import training
+            import valueshare.training  # noqa: F401
     except ModuleNotFoundError as missing:
         raise InvalidInput(f"training needs {missing.name}: {install_command(extra)}") from missing
     except ImportError as error:
         refuse_without_memory("PyTorch", error)
         raise
-    return training
 
 
 def let_threads_sleep() -> None:

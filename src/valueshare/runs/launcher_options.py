@@ -64,7 +64,7 @@ class LauncherOptions:
             raise InvalidInput(f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
         if self.launcher != "ray":
             self._refuse_ray_options()
-        _ = self.own_shard
+        _ = self.selected_shard
 
     def _refuse_ray_options(self) -> None:
         """Without --launcher ray, the work meant for a cluster would run on this machine."""
@@ -74,9 +74,12 @@ class LauncherOptions:
                 raise InvalidInput(f"{name} is for a cluster: add --launcher ray, or leave it out")
 
     @property
-    def own_shard(self) -> Shard | None:
+    def selected_shard(self) -> Shard | None:
         """The shard, if only one runs."""
         return parse_shard(self.shard) if self.shard else None
+
+
+LOCAL = LauncherOptions()
 
 
 def parse_shard(text: str) -> Shard:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -36,8 +37,6 @@ from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
 from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.runs.callbacks import KEY as CALLBACKS
-from valueshare.runs.callbacks import Callback
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
@@ -57,14 +56,7 @@ class UsedOptions(NamedTuple):
     """How a run is executed, for its `provenance.json`."""
 
     resources: Mapping[str, Any]  # device, worker processes and whether it is compiled, as they were chosen
-    tensorboard: bool = False
-    callbacks: Sequence[Callback] = ()
-
-    @property
-    def kept(self) -> dict[str, Any]:
-        """Options that a resumption has too, without being asked."""
-        names = [callback.name for callback in self.callbacks if callback.is_stored]
-        return ({"tensorboard": True} if self.tensorboard else {}) | ({CALLBACKS: names} if names else {})
+    kept: Mapping[str, Any] = MappingProxyType({})  # options that a resumption has too: events, names of callbacks
 
 
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
