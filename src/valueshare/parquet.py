@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"PAR1"
 MOST_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
-HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
+HEADER_BYTES, MOST_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
 MAX_PAGES = 200_000
 MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
@@ -105,19 +105,16 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     return unpacked + values * widths.get(_whole(about, 1), 16)
 
 
-def _page_header(file: BinaryIO, place: int) -> tuple[Fields, int]:
+def _page_header(file: BinaryIO, place: int, size: int = HEADER_BYTES) -> tuple[Fields, int]:
     """The header of the page at a place of the file, and how many bytes it has."""
-    usual, most = HEADER_BYTES
-    try:
-        return _structure_at(file, place, usual)
-    except InvalidMetadata:
-        return _structure_at(file, place, most)
-
-
-def _structure_at(file: BinaryIO, place: int, most: int) -> tuple[Fields, int]:
     file.seek(place)
-    reader = _Reader(file.read(most))
-    return reader.structure(), reader.at
+    reader = _Reader(file.read(size))
+    try:
+        return reader.structure(), reader.at
+    except InvalidMetadata:
+        if size == MOST_HEADER_BYTES:
+            raise
+        return _page_header(file, place, MOST_HEADER_BYTES)
 
 
 def _whole(fields: Fields, number: int) -> int:

@@ -4,6 +4,7 @@ Rows, columns and decoded bytes come from the footer and page headers of Parquet
 of npz, and of text from the file's size. Nothing is unpickled.
 """
 
+import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.files import open_regular
-from valueshare.host_memory import byte_count, free_bytes, shown
+from valueshare.host_memory import UNITS, byte_count, free_bytes, shown
 from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
@@ -37,8 +38,7 @@ class SizeLimit:
 
     def __init__(self, limit: int | str | None = None) -> None:
         """`limit` is a number of bytes or a size like 4GB; None: 2 GB."""
-        name = OPTION.strip("-").replace("-", "_")
-        self.limit = LIMIT if limit is None else byte_count(name, limit)
+        self.limit = LIMIT if limit is None else byte_count("max_result_size", limit)
         self._taken = 0
 
     def take(self, file: Path, count: int, rows: int | None = None) -> None:
@@ -101,19 +101,17 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
                 header = stream.tell()
             if kind.hasobject:
                 raise InvalidInput(f"{file} cannot be read without pickle: {name} holds objects")
-            count = 1
-            for length in shape:
-                count *= length
-            if min(shape, default=0) < 0 or header + count * kind.itemsize != member.file_size:
+            size = math.prod(shape) * kind.itemsize
+            if min(shape, default=0) < 0 or header + size != member.file_size:
                 raise InvalidInput(
-                    f"{file} cannot be read: {name} says it has {shown(count * kind.itemsize)} and "
+                    f"{file} cannot be read: {name} says it has {shown(size)} and "
                     f"has {shown(max(0, member.file_size - header))}"
                 )
-            limit.take(file, count * kind.itemsize)
+            limit.take(file, size)
             with archive.open(member) as stream:
                 stream.read(header)
-                content = stream.read(count * kind.itemsize)
-            if len(content) < count * kind.itemsize:
+                content = stream.read(size)
+            if len(content) < size:
                 raise InvalidInput(f"{file} cannot be read: {name} ends too early")
             array = np.frombuffer(content, kind)
             arrays.append(array.reshape(shape, order="F" if order else "C"))
@@ -139,5 +137,5 @@ def _check_columns(file: Path, count: int) -> None:
 
 def _rounded(count: int) -> str:
     """A size that is enough, as the option takes it."""
-    unit = "GB" if count >= 10**9 else "MB"
-    return f"{-(-count // (10**9 if unit == 'GB' else 10**6))}{unit}"
+    unit = "GB" if count >= UNITS["GB"] else "MB"
+    return f"{-(-count // UNITS[unit])}{unit}"

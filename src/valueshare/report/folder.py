@@ -23,7 +23,7 @@ from valueshare.files import (
     make_parents,
     reason,
     remove_empty,
-    sync_directory,
+    sync,
     sync_tree,
     write_json,
     write_whole,
@@ -147,7 +147,7 @@ def _take_places(staging: Path, target: Path) -> None:
     """Move the files of a report to its folder: report.html and report.json last, after all that they name."""
     if not target.exists():
         staging.rename(target)
-        sync_directory(target.parent)
+        sync(target.parent)
         return
     # The two files outside figures/ and tables/ are report.html and report.json: False comes before True.
     files = sorted(filter(Path.is_file, staging.rglob("*")), key=lambda file: (file.parent == staging, file))
@@ -167,7 +167,7 @@ def _take_places(staging: Path, target: Path) -> None:
         _move(file, place)
     shutil.rmtree(staging)
     for folder in folders:
-        sync_directory(folder)
+        sync(folder)
 
 
 def _listed_in(folder: Path) -> set[Path]:

@@ -26,7 +26,7 @@ from valueshare.files import (
     reason,
     refuse_links,
     remove_empty,
-    sync_directory,
+    sync,
     sync_tree,
     write_json,
 )
@@ -80,7 +80,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
             remove_empty(new_parents)
             raise
     for folder in (target.parent, *(parent.parent for parent in new_parents)):
-        sync_directory(folder)
+        sync(folder)
 
 
 def remove_leftovers(target: Path) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import refuse_link
+from valueshare.files import reason, refuse_link
 
 LOCK = ".lock"
 EVALUATIONS_LOCK = ".evaluations.lock"  # of episodes after training, which may be played while the run still trains
@@ -65,8 +65,7 @@ def _try_lock(handle: int, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         raise InvalidInput(
-            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or {OTHER_OUT}"
+            f"{path.parent} is on a filesystem without locks ({reason(error)}): mount it with them, or {OTHER_OUT}"
         ) from error
     return True

@@ -83,29 +83,28 @@ class Plan:
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values; without a device or compilation that is left open."""
-    optional = {name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")}
-    is_open = {"device": plan.device == AUTO, "compile": plan.compiled is None}
-    named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
+    optional: dict[str, Any] = {
+        name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")
+    }
+    optional["protocols"] = {
+        env: {"name": settings.atari_protocol, "digest": atari_protocol(settings.atari_protocol).digest}
+        for env, settings in plan.settings.items()
+        if settings.atari_protocol
+    }
     values = {
         "format": FORMAT,
         "kind": KIND,
         "valueshare": __version__,
         "settings": {env: settings.to_json() for env, settings in plan.settings.items()},
         "backends": plan.backends,
-        "device": plan.device,
-        "compile": plan.compiled,
+        **({} if plan.device == AUTO else {"device": plan.device}),
+        **({} if plan.compiled is None else {"compile": plan.compiled}),
         "network": plan.network,
         "agents": table_digest(plan.agents),
         **{name: value for name, value in optional.items() if value},
-        **({"protocols": {env: _protocol(name) for env, name in named.items()}} if named else {}),
     }
-    closed = {name: value for name, value in values.items() if not is_open.get(name)}
-    plain: dict[str, Any] = json.loads(json.dumps(closed))  # tuples become lists
+    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return plain
-
-
-def _protocol(name: str) -> dict[str, str]:
-    return {"name": name, "digest": atari_protocol(name).digest}
 
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
@@ -162,20 +161,13 @@ def extended(plan: Plan, steps: int) -> Plan:
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
         raise InvalidInput(f"steps = {steps:,}: this run has {longest:,} already; write a larger number, the new total")
-    return replace(
-        plan,
-        settings={
-            env: replace(settings, steps=steps, step_size_steps=settings.step_size_steps or _schedule_steps(settings))
-            for env, settings in plan.settings.items()
-        },
-        extended_from={
-            env: (*plan.extended_from.get(env, ()), settings.steps) for env, settings in plan.settings.items()
-        },
-    )
-
-
-def _schedule_steps(settings: TrainingSettings) -> int | None:
-    return settings.steps if settings.step_size_schedule == "linear" else None
+    longer, earlier = {}, {}
+    for env, settings in plan.settings.items():
+        linear = settings.step_size_schedule == "linear"
+        schedule_steps = (settings.step_size_steps or settings.steps) if linear else None
+        longer[env] = replace(settings, steps=steps, step_size_steps=schedule_steps)
+        earlier[env] = (*plan.extended_from.get(env, ()), settings.steps)
+    return replace(plan, settings=longer, extended_from=earlier)
 
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:

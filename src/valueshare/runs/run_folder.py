@@ -224,28 +224,19 @@ def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
 
     Of a copied run, which has no states, the last manifests are enough.
     """
-    specs = plan.populations.values()
-    if copied:
-        return all(
-            CheckpointPaths(folder, s.name).manifest(s.last_phase).is_file() and not _ended_earlier(folder, s)
-            for s in specs
-        )
-    return all(is_population_finished(folder, spec) for spec in specs)
+    return all(is_population_finished(folder, spec, copied=copied) for spec in plan.populations.values())
 
 
-def is_population_finished(folder: Path, spec: PopulationSpec) -> bool:
-    return is_whole(CheckpointPaths(folder, spec.name), spec.last_phase) and not _ended_earlier(folder, spec)
-
-
-def _ended_earlier(folder: Path, spec: PopulationSpec) -> bool:
-    """Whether the last phase is there with fewer steps: the run was extended by less than a phase."""
-    if not spec.extended_from:
+def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool = False) -> bool:
+    """The same of one population; if the run was extended by less than a phase, the last phase must have all steps."""
+    paths = CheckpointPaths(folder, spec.name)
+    manifest = paths.manifest(spec.last_phase)
+    if not (manifest.is_file() if copied else is_whole(paths, spec.last_phase)):
         return False
     try:
-        body = read_manifest(CheckpointPaths(folder, spec.name).manifest(spec.last_phase))
+        return not spec.extended_from or read_manifest(manifest)["fingerprint"].get("steps") not in spec.extended_from
     except Damaged:
-        return False
-    return body["fingerprint"].get("steps") in spec.extended_from
+        return True
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:

@@ -113,6 +113,8 @@ class Copy:
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
+        if self.url is None:
+            return
         belongs, paths = _of_population(population), CheckpointPaths(self.folder, population)
         self.pull(lambda name: belongs(name) and ("/state-" in name or is_manifest(name)))
         phases = [phase_of(path.name) or 0 for path in paths.checkpoints.glob("checkpoint-*.json")]

@@ -5,13 +5,13 @@ Everything else is in the run's folder, which the process reads and writes.
 
 import json
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import polars as pl
-from msgspec import structs
 
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import SCHEMA
@@ -37,7 +37,8 @@ SAMPLE_STEPS = 16  # between readings of the clock
 WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 
-class Task(NamedTuple):
+@dataclass(frozen=True)
+class Task:
     """A population of the run in a folder, and how it is run; none of it changes a number."""
 
     folder: str
@@ -49,12 +50,7 @@ class Task(NamedTuple):
 
     def to_json(self) -> str:
         """For the process that runs it alone: an address may have a password."""
-        return json.dumps({**self._asdict(), "url": self.url and self.url.full})
-
-    @classmethod
-    def from_json(cls, text: str) -> "Task":
-        values = json.loads(text)
-        return cls(**{**values, "url": Url(values["url"]) if values["url"] else None})
+        return msgspec.json.encode(self).decode()
 
 
 def run_population(
@@ -68,7 +64,8 @@ def run_population(
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
     Addresses have no locks: both would write the same bytes there.
     """
-    with _copy_of(task) as copy:
+    copying = task.url is not None and not task.folder
+    with working_copy(task.url) if copying else nullcontext(Copy(Path(task.folder), task.url)) as copy:
         folder = copy.folder
         if plan is None:
             copy.pull(lambda name: name in PLAN_FILES)
@@ -119,17 +116,10 @@ def run_population(
             raise InvalidInput(f"{spec.name} of {folder} is being trained by another process: let it end") from error
 
 
-def _copy_of(task: Task) -> AbstractContextManager[Copy]:
-    """The folder that a task names, or a new copy of the run at its address."""
-    if task.url is not None and not task.folder:
-        return working_copy(task.url)
-    return nullcontext(Copy(Path(task.folder), task.url))
-
-
 def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:
     """Call back with what a worker has written since `before`; return the progress now."""
     now = read_progress(folder, spec.name)
-    if structs.replace(now, seconds=before.seconds) == before:
+    if msgspec.structs.replace(now, seconds=before.seconds) == before:
         return before
     files = CheckpointPaths(folder, spec.name)
     try:
