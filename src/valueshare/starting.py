@@ -15,11 +15,11 @@ from valueshare.runs import run_folder
 from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.display import say
-from valueshare.runs.events import Events, require_tensorboard
 from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
+from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, config, extended
 from valueshare.runs.planning import described, in_full
 from valueshare.runs.policies import check_own_network
@@ -29,7 +29,6 @@ from valueshare.runs.storage.leases import leased
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.runs.wandb import require_wandb
 from valueshare.schema import CONFIG
 from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
 
@@ -214,7 +213,7 @@ def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
             run_folder.remove_old_checkpoints(copy.folder, plan)
         if _writes_events(copy.folder, execution):
             _poll_stop(execution)
-            Events(copy.folder, plan.agents, records).close()
+            TensorBoardLog(copy.folder, plan.agents, records).close()
     return Run(copy.location, plan.agents, records, finished=True)
 
 

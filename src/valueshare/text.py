@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from math import floor, log10
+from typing import Any
 
 # In the order of the paper's table.
 ALGORITHM_NAMES = {
@@ -43,6 +44,13 @@ def ranges(numbers: Iterable[int]) -> str:
 def exact(number: float) -> str:
     """A number that reads back as the very same: 4.0 is 4, and no digit is lost."""
     return repr(float(number)).removesuffix(".0")
+
+
+def option_words(name: str, value: Any) -> list[str]:
+    """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
+    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+    values = [] if isinstance(value, bool) else value if isinstance(value, list | tuple) else [value]
+    return [option, *(exact(one) if isinstance(one, float) else str(one) for one in values)]
 
 
 def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:

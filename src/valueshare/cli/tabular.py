@@ -87,7 +87,8 @@ def tabular(
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = writable_location(f"results/{name}" if out is None else out)
-    _run((study,), folder, overwrite, _tabular_command(study), launcher)
+    changed = {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
+    _run((study,), folder, overwrite, command_line("tabular", changed), launcher)
 
 
 def _run(
@@ -142,9 +143,3 @@ def _ended(end: BaseException) -> BaseException:
     if isinstance(end, OSError):
         return OSError(end.errno, f"{end.strerror or end}; nothing was written")
     return KeyboardInterrupt("nothing was written")
-
-
-def _tabular_command(study: TabularStudy) -> str:
-    """The command that makes a study again: the settings that are not the defaults."""
-    changed = {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
-    return command_line("tabular", changed)

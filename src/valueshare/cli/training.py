@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -34,7 +35,7 @@ from valueshare.population.settings import show_settings
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
-from valueshare.text import exact, how_many
+from valueshare.text import how_many, option_words
 
 if TYPE_CHECKING:
     from valueshare.runs.execution import ExecutionOptions
@@ -278,12 +279,7 @@ def let_threads_sleep() -> None:
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
     """The command that makes the same results; what is None or empty is left out."""
-    words = ["valueshare", *command.split()]
-    for name, value in options.items():
-        if value is None or value in ("", ()):
-            continue
-        words.append(f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
-        if not isinstance(value, bool):
-            listed = value if isinstance(value, tuple) else (value,)
-            words += [exact(i) if isinstance(i, float) else str(i) for i in listed]
-    return shlex.join(words)
+    words = [
+        option_words(name, value) for name, value in options.items() if value is not None and value not in ("", ())
+    ]
+    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(words)])

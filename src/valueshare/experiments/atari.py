@@ -7,17 +7,17 @@ the same folders on another one.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
 
 import polars as pl
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign
-from valueshare.experiments.atari_options import AtariOptions, AtariScale
-from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, concatenated, plan_of
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.studies import by_scale
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import Preset
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
@@ -35,12 +35,10 @@ def atari_study(
     beta: Sequence[float] = (),
 ) -> Study:
     """A study by its name; options that are left out have the values of the scale."""
-    if options.scale not in CHANGES:
-        raise InvalidInput(f"unknown scale {options.scale!r}: write one of {', '.join(get_args(AtariScale))}")
+    kind = KINDS[name]
+    design, paper = by_scale(kind.designs, options.scale), kind.designs["paper"]
     if options.agents_at_once < 1:
         raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
-    kind = KINDS[name]
-    design, paper = kind.designs[options.scale], kind.designs["paper"]
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
             counted(option.replace("_", "-"), count)

@@ -15,11 +15,10 @@ from valueshare.experiments.study import (
     Scale,
     Study,
     changed_settings,
-    concatenated,
     plan_of,
     scaled,
 )
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
 from valueshare.text import how_many

@@ -35,7 +35,6 @@ from valueshare.runs.directory import (
     refuse_links_between,
     refuse_links_in_run,
     remove_leftovers,
-    remove_leftovers_beside,
     staging_folder,
 )
 from valueshare.schema import FileName, Invalid, checked, read_config, read_object
@@ -128,7 +127,7 @@ def filled_whole(target: Path) -> Iterator[Path]:
                 new_parents = make_parents(target)
                 remove_leftovers(target)
                 place = target / "report" if target.is_dir() else target
-                remove_leftovers_beside(place)
+                remove_leftovers(place, follow=False)
                 staging = stack.enter_context(staging_folder(place))
                 staging.chmod(0o755)
             with named_in_errors(target, only_below=staging):  # the work may read other files

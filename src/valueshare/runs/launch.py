@@ -8,11 +8,10 @@ import polars as pl
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import call_all
 from valueshare.runs.display import Display, say
-from valueshare.runs.events import Events
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome
+from valueshare.runs.logs import TensorBoardLog, WandbLog
 from valueshare.runs.plan import Plan
 from valueshare.runs.run import Run
-from valueshare.runs.wandb import WandbLog
 
 
 def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Launcher) -> Run:
@@ -24,9 +23,9 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
     location = execution.url or folder  # a folder may be a copy
     records = _without_old_ends(plan, run_folder.read_records(folder, skip_damaged=True))  # damaged phases run again
     display = Display(plan, records, console)
-    logs: list[Events | WandbLog] = []
+    logs: list[TensorBoardLog | WandbLog] = []
     if "tensorboard" in execution.log:
-        logs.append(Events(folder, plan.agents, records))
+        logs.append(TensorBoardLog(folder, plan.agents, records))
     if "wandb" in execution.log:
         logs.append(WandbLog(folder, plan, records, lambda line: say(console, line)))
     outcomes: dict[str, Outcome] = {}

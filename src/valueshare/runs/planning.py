@@ -17,7 +17,7 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
-from valueshare.population.agents import agent_table, check_agents, check_seeds, listed
+from valueshare.population.agents import agent_table, check_agents, check_seeds, concatenated, listed
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import our_name
@@ -25,7 +25,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.text import exact, how_many, ranges
+from valueshare.text import how_many, option_words, ranges
 
 
 def make_plan(
@@ -88,9 +88,8 @@ def make_plan(
         )
         for name, preset in presets.items()
     ]
-    table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
     return Plan(
-        agents=table,
+        agents=concatenated(tables),
         settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
         device=str(device),  # PyTorch's own too
@@ -204,7 +203,11 @@ def _options(plan: Plan, env: str) -> list[str]:
         values |= {"seeds": len(seeds), "first_seed": seeds[0]}
     values |= settings.to_json()
     unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
-    options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
+    options = [
+        " ".join(option_words(name, value))
+        for name, value in values.items()
+        if name not in unused and value is not None
+    ]
     if not described_by_options:
         options.append(f"{agents.height} of these agents, with seeds {ranges(agents['seed'])}")
     return options
@@ -223,13 +226,6 @@ def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], devi
         "tf32": device == "cpu",
     }
     return {name for name, is_unused in unused.items() if is_unused}
-
-
-def _option(name: str, value: Any) -> str:
-    """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
-    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-    values = [] if isinstance(value, bool) else listed(value)
-    return " ".join([option, *(exact(one) if isinstance(one, float) else str(one) for one in values)])
 
 
 def default_folder(plan: Plan) -> Path:

@@ -63,14 +63,15 @@ class Store:
 
     def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
-        return {name: int(about.get("size") or 0) for name, about in self._find_files(below, patient=patient).items()}
+        return {name: size for name, (size, _) in self.stamps(below, patient=patient).items()}
 
-    def stamps(self, below: str = "") -> dict[str, tuple[int, str]]:
+    def stamps(self, below: str = "", *, patient: bool = True) -> dict[str, tuple[int, str]]:
         """The bytes of every file, and a text that changes when its content does, by name."""
-        return {
-            name: (int(about.get("size") or 0), str([one for one in sorted(about.items()) if _is_version(one[0])]))
-            for name, about in self._find_files(below).items()
-        }
+        stamps = {}
+        for name, about in self._find_files(below, patient=patient).items():
+            version = [item for item in sorted(about.items()) if item[0].lower().replace("_", "") in _VERSION]
+            stamps[name] = int(about.get("size") or 0), str(version)
+        return stamps
 
     def read(self, name: str, *, patient: bool = True) -> bytes | None:
         """A small file; None where there is none."""
@@ -157,7 +158,7 @@ class Store:
 
         self._tried(f"write {name} to", attempt, patient=patient)
 
-    def _find_files(self, below: str, *, patient: bool = True) -> dict[str, dict[str, Any]]:
+    def _find_files(self, below: str, *, patient: bool) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
             root = self._path(below).rstrip("/")
@@ -213,10 +214,6 @@ class Store:
                 # Without the error itself, which may hold a secret.
                 raise kind(number, f"cannot {what} {self.url}: {reason}") from None
         raise AssertionError("the last attempt returns or raises")
-
-
-def _is_version(key: str) -> bool:
-    return key.lower().replace("_", "") in _VERSION
 
 
 def _implements_find(files: Any) -> bool:

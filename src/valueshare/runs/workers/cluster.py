@@ -163,7 +163,7 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
     marker = Path(name)
     try:
         with locked(marker):
-            replies = _ask_all(ray, there, json.dumps({"path": name}))
+            replies = _probe_nodes(ray, there, json.dumps({"path": name}))
     finally:
         with suppress(OSError):
             marker.unlink()
@@ -174,7 +174,6 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
                 f"{len(unable)} of {len(replies)} nodes cannot {words} {above} ({unable[0]}, say): "
                 "choose an --out on a filesystem that all nodes have mounted"
             )
-    _check_versions(replies)
     if not all(reply["locked"] for _, reply in replies):
         return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
     return None
@@ -188,26 +187,17 @@ def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
     except Unreachable as error:
         raise InvalidInput(f"{error.strerror}: {OTHER_OUT}") from None
     try:
-        replies = _ask_all(ray, there, json.dumps({"url": url.full, "name": name}))
+        replies = _probe_nodes(ray, there, json.dumps({"url": url.full, "name": name}))
     finally:
         with suppress(Unreachable):
             store.delete(name)
     unable = [f"{node.address}: {reply['reason']}" for node, reply in replies if reply["reason"]]
     if unable:
         raise InvalidInput(f"{len(unable)} of {len(replies)} nodes cannot use {url} ({unable[0]})")
-    _check_versions(replies)
 
 
-def _check_versions(replies: Sequence[tuple[Node, dict[str, Any]]]) -> None:
-    for node, reply in replies:
-        if reply["valueshare"] != __version__:
-            raise InvalidInput(
-                f"{node.address} has valueshare {reply['valueshare']}, and this is {__version__}: install the same "
-                "version on all nodes"
-            )
-
-
-def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+def _probe_nodes(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+    """What every node replies to `probe_storage`; a node with another version of this package is refused."""
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     probe = ray.remote(worker.probe_storage)
     pending = {
@@ -225,6 +215,12 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
             raise InvalidInput(
                 f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
             ) from error
+    for node, reply in replies:
+        if reply["valueshare"] != __version__:
+            raise InvalidInput(
+                f"{node.address} has valueshare {reply['valueshare']}, and this is {__version__}: install the same "
+                "version on all nodes"
+            )
     return replies
 
 
