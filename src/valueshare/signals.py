@@ -45,6 +45,11 @@ class StopRequest:
         self._is_polled = True
         return self.signal is not None
 
+    def raise_if_requested(self, *_: object) -> None:
+        """For commands that write nothing before their end."""
+        if self():
+            raise Stopped("nothing was written", exit_code=self.exit_code)
+
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.signal] if self.signal is not None else 0

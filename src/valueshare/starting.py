@@ -23,6 +23,7 @@ from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wa
 from valueshare.runs.plan import AUTO, Plan, config, extended
 from valueshare.runs.planning import described, in_full
 from valueshare.runs.policies import check_own_network
+from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
 from valueshare.runs.storage.leases import leased
@@ -273,7 +274,7 @@ def _writes_events(folder: Path, execution: ExecutionOptions) -> bool:
     """Whether TensorBoard events are written: asked for now, or the run has some and TensorBoard is installed here."""
     if "tensorboard" in execution.log:
         return True
-    if not run_folder.has_events(folder):
+    if not stored_provenance(folder / PROVENANCE).get("tensorboard"):
         return False
     try:
         require_tensorboard()

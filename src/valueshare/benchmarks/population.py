@@ -92,7 +92,9 @@ def measure(
     with on_device(place, tf32=preset.settings.tf32):
         engine = _engine(agents, preset, env, place, compiled, threads, groups)
         try:
-            _fill(engine)
+            steps = min(FILLED, preset.settings.replay_transitions)
+            TrainingLoop(engine, -steps).run(steps)  # real steps, before any step at which agents learn
+            fill_with_copies(engine.state.replay)
             rates = {name: rate for name, rate in _rates(engine).items() if name in only}
             for _ in range(WARM_UP):
                 for rate in rates.values():
@@ -185,13 +187,6 @@ def _engine(
     population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
     state = initial_state(population)
     return training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
-
-
-def _fill(engine: Engine) -> None:
-    """Real steps first, before any step at which agents learn; then copies of them up to the rings' ends."""
-    steps = min(FILLED, engine.population.settings.replay_transitions)
-    TrainingLoop(engine, -steps).run(steps)
-    fill_with_copies(engine.state.replay)
 
 
 def _rates(engine: Engine) -> dict[str, Callable[[float], float]]:

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
 from valueshare.cli.training import require_training
-from valueshare.signals import Stopped, stop_on_signals
+from valueshare.signals import stop_on_signals
 
 
 def evaluate(
@@ -39,10 +39,6 @@ def evaluate(
         from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
         from valueshare.runs.evaluation_file import evaluation_lines
 
-        def on_step() -> None:
-            if stop():
-                raise Stopped("nothing was written", exit_code=stop.exit_code)
-
         place = persistent_location(run)
         options = EvaluationOptions(
             episodes=episodes,
@@ -52,7 +48,7 @@ def evaluate(
             episode_limit=episode_limit,
             device=device,
             threads=threads or None,
-            on_step=on_step,
+            on_step=stop.raise_if_requested,
         )
         played = evaluate_run(place, options)
         print("\n".join(evaluation_lines(played.agents, played.episodes)))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import GROUPS, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
-from valueshare.cli.atari_plan import announce_atari
-from valueshare.cli.study import StudyExecution, reproduce
+from valueshare.cli.study import StudyExecution, announce_atari, reproduce
 from valueshare.cli.training import require_training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions

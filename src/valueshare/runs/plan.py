@@ -4,10 +4,9 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -61,24 +60,18 @@ class Plan:
     @cached_property
     def populations(self) -> dict[str, PopulationSpec]:
         """The populations that run, by name, in the order of the table."""
-        return {
-            name: self._population(name, agents)
-            for whole in self.whole_populations.values()
-            for name, agents in self._split(whole)
-        }
+        specs = {}
+        for name, whole in self.whole_populations.items():
+            agents, count = whole.agents, self.chunks.get(name, 1)
+            for chunk in range(count):
+                start, end = (agents.height * number // count for number in (chunk, chunk + 1))
+                chunk_name = name if count == 1 else f"{name}-{chunk}"
+                specs[chunk_name] = self._population(chunk_name, agents[start:end])
+        return specs
 
     def _population(self, name: str, agents: pl.DataFrame) -> PopulationSpec:
         env = str(agents["env"][0])
         return PopulationSpec(name, agents, self.settings[env], self.backends[env], self.extended_from.get(env, ()))
-
-    def _split(self, whole: PopulationSpec) -> Iterator[tuple[str, pl.DataFrame]]:
-        name, agents, count = whole.name, whole.agents, self.chunks.get(whole.name, 1)
-        if count == 1:
-            yield name, agents
-            return
-        ends = [agents.height * number // count for number in range(count + 1)]
-        for number, (start, end) in enumerate(pairwise(ends)):
-            yield f"{name}-{number}", agents[start:end]
 
 
 def config(plan: Plan) -> dict[str, Any]:

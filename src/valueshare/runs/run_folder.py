@@ -205,11 +205,6 @@ def sync_progress(folder: Path, plan: Plan) -> None:
             reset_progress(folder, spec.name, spec.settings.phase_end(phases - 1), phases)
 
 
-def has_events(folder: Path) -> bool:
-    """Whether this run writes TensorBoard events, since it began or was resumed."""
-    return bool(stored_provenance(folder / PROVENANCE).get("tensorboard"))
-
-
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
     """Delete old checkpoints of finished populations, which a killed process may have left.
 

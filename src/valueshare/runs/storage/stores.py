@@ -120,12 +120,6 @@ class Store:
             self._of_thread.files, self._root = filesystem, str(root).rstrip("/")
         return self._of_thread.files
 
-    def _disconnect(self) -> None:
-        """Connect anew at the next call: fsspec keeps using a connection that is lost."""
-        self._of_thread.failed = True
-        with suppress(AttributeError):  # there was none yet
-            del self._of_thread.files
-
     def _refuse_links(self, name: str) -> None:
         """An address local:// is a folder, which may be untrusted."""
         if self.url.scheme == "local":
@@ -204,7 +198,9 @@ class Store:
             except Exception as error:
                 is_final = isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
                 if not is_final:
-                    self._disconnect()
+                    self._of_thread.failed = True  # connect anew: fsspec keeps using a connection that is lost
+                    with suppress(AttributeError):  # there was none yet
+                        del self._of_thread.files
                     if pause is not None:
                         time.sleep(pause)
                         continue
