@@ -45,9 +45,9 @@ def callback_failed(name: str, error: BaseException) -> CallbackFailed:
 def _raised(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
-    place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
-    said = " ".join(str(error).split())
-    return (f"{type(error).__name__}: {said}" if said else type(error).__name__) + place
+    position = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
+    message = " ".join(str(error).split())
+    return (f"{type(error).__name__}: {message}" if message else type(error).__name__) + position
 
 
 def first_line(error: BaseException) -> str:

@@ -49,7 +49,7 @@ def parquet_size(path: Path) -> Size:
         columns = max((len(_list(group, 1)) for group in groups), default=len(_list(footer, 2)) - 1)
         lengths = [length for element in _list(footer, 2) if type(length := element.get(2)) is int]
         widths = WIDTHS | {FIXED: max([16, *lengths])}
-        decoded = sum(_chunk_bytes(file, end, chunk, own_rows, widths) for chunk, own_rows in chunks)
+        decoded = sum(_chunk_bytes(file, end, chunk, row_count, widths) for chunk, row_count in chunks)
     return Size(rows, columns, decoded)
 
 
@@ -72,8 +72,8 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     if not isinstance(about, dict):
         raise InvalidMetadata("a column has no metadata")
     values, packed = _whole(about, 5), _whole(about, 7)
-    places = [about[name] for name in (9, 11) if name in about]  # of its first pages
-    first = min((place for place in places if isinstance(place, int) and place), default=0)
+    offsets = [about[name] for name in (9, 11) if name in about]  # of its first pages
+    first = min((offset for offset in offsets if isinstance(offset, int) and offset), default=0)
     if first < 4 or packed < 0 or first + packed > end:
         raise InvalidMetadata("a column is not within the file")
     if values < 0:
@@ -83,9 +83,9 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     if values < rows or (values > rows and not nested):
         raise InvalidMetadata(f"a column has {values:,} values for {rows:,} rows")
     page_values = unpacked = pages = 0
-    place = first
-    while place < first + packed:
-        header, length = _page_header(file, place)
+    offset = first
+    while offset < first + packed:
+        header, length = _page_header(file, offset)
         pages += 1
         if pages > MAX_PAGES:
             raise InvalidMetadata(f"a column has more than {MAX_PAGES:,} pages in a row group")
@@ -99,22 +99,22 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
             if count < 0:
                 raise InvalidMetadata("a page has a negative number of values")
             page_values += count
-        place += length + inside
-    if place != first + packed or page_values != values:
+        offset += length + inside
+    if offset != first + packed or page_values != values:
         raise InvalidMetadata(f"the pages of a column have {page_values:,} values, and it says {values:,}")
     return unpacked + values * widths.get(_whole(about, 1), 16)
 
 
-def _page_header(file: BinaryIO, place: int, size: int = HEADER_BYTES) -> tuple[Fields, int]:
-    """The header of the page at a place of the file, and how many bytes it has."""
-    file.seek(place)
+def _page_header(file: BinaryIO, offset: int, size: int = HEADER_BYTES) -> tuple[Fields, int]:
+    """The header of the page at an offset of the file, and how many bytes it has."""
+    file.seek(offset)
     reader = _Reader(file.read(size))
     try:
         return reader.structure(), reader.at
     except InvalidMetadata:
         if size == MOST_HEADER_BYTES:
             raise
-        return _page_header(file, place, MOST_HEADER_BYTES)
+        return _page_header(file, offset, MOST_HEADER_BYTES)
 
 
 def _whole(fields: Fields, number: int) -> int:

@@ -76,9 +76,9 @@ class Resources(NamedTuple):
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
 
 
-def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
+def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
     """Keep the given values and choose the others, for a run of this size on a machine with so many cores."""
-    device, workers, compiled = given
+    device, workers, compiled = requested
     if device.value == AUTO:
         device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")
     kind = device.value.partition(":")[0]

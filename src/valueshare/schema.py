@@ -200,10 +200,10 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
         )
     if stored_format == FORMAT:
         return
-    other, way = ("a newer", "upgrade valueshare")
+    other, advice = ("a newer", "upgrade valueshare")
     if stored_format < FORMAT:
-        other, way = "an earlier", "read it with that one"
+        other, advice = "an earlier", "read it with that one"
     raise InvalidInput(
         f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
-        f"run-folder format {stored_format}; this one reads format {FORMAT}: {way}"
+        f"run-folder format {stored_format}; this one reads format {FORMAT}: {advice}"
     )

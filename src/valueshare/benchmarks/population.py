@@ -85,12 +85,12 @@ def measure(
         raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
     if groups > 1 and tuple(only) != ("whole loop",):
         raise InvalidInput(f"groups = {groups}: only the whole loop is measured in groups")
-    place = checked_device(device)
-    _check_memory(agents, preset, env, place)
+    torch_device = checked_device(device)
+    _check_memory(agents, preset, env, torch_device)
     if compiled:
-        check_compiler(place)
-    with on_device(place, tf32=preset.settings.tf32):
-        engine = _engine(agents, preset, env, place, compiled, threads, groups)
+        check_compiler(torch_device)
+    with on_device(torch_device, tf32=preset.settings.tf32):
+        engine = _engine(agents, preset, env, torch_device, compiled, threads, groups)
         try:
             steps = min(FILLED, preset.settings.replay_transitions)
             TrainingLoop(engine, -steps).run(steps)  # real steps, before any step at which agents learn

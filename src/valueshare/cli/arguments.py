@@ -94,11 +94,11 @@ def exit_with(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def persistent_location(given: str | Path) -> Location:
+def persistent_location(folder: str | Path) -> Location:
     """The folder or address that is meant; one that would end with the command is refused."""
-    if given == "":
+    if folder == "":
         raise InvalidInput("'' is not a folder: write its name, like runs/first")
-    location = resolve_location(given)
+    location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(
             f"{location} is in this command's own memory, and would be gone with it: write a "
@@ -107,9 +107,9 @@ def persistent_location(given: str | Path) -> Location:
     return location
 
 
-def writable_location(given: str | Path) -> Location:
+def writable_location(folder: str | Path) -> Location:
     """The same of a location to write to; where no folder can be made, it is refused at once."""
-    location = persistent_location(given)
+    location = persistent_location(folder)
     if not isinstance(location, Path):
         return location  # who writes there looks by itself
     try:

@@ -39,7 +39,7 @@ def evaluate(
         from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
         from valueshare.runs.evaluation_file import evaluation_lines
 
-        place = persistent_location(run)
+        location = persistent_location(run)
         options = EvaluationOptions(
             episodes=episodes,
             seeds_from=seeds_from,
@@ -50,6 +50,6 @@ def evaluate(
             threads=threads or None,
             on_step=stop.raise_if_requested,
         )
-        played = evaluate_run(place, options)
+        played = evaluate_run(location, options)
         print("\n".join(evaluation_lines(played.agents, played.episodes)))
-        print(f"episodes: {place / EVALUATIONS}")
+        print(f"episodes: {location / EVALUATIONS}")

@@ -140,11 +140,11 @@ def watch(
         rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
         follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
         serving = stack.enter_context(server(lambda: follower.view, port))
-        host, own_port = serving.socket.getsockname()
+        host, bound_port = serving.socket.getsockname()
         looking = Thread(target=follower.follow, args=(stop,), daemon=True)
         looking.start()
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        print(f"http://{host}:{own_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
+        print(f"http://{host}:{bound_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
         try:
             serving.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

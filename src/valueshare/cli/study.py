@@ -49,13 +49,6 @@ class StudyRun(NamedTuple):
     folder: Location  # of the run, or of the shard within it
     begun: bool  # a run of this very plan is in the folder
 
-    @property
-    def stored_workers(self) -> int:
-        """The worker processes of the run that is in the folder; 0: not known."""
-        from valueshare.runs.run_folder import stored_workers
-
-        return stored_workers(self.folder) if self.begun and isinstance(self.folder, Path) else 0
-
 
 Announce = Callable[["Study", Sequence[StudyRun], "ExecutionOptions"], None]
 
@@ -153,12 +146,15 @@ def announce_atari(
     from valueshare.envs import atari_protocol
     from valueshare.experiments.atari import evaluation_steps
     from valueshare.resources import cluster_for, prepare
+    from valueshare.runs.run_folder import stored_workers
 
     with cluster_for(execution.launcher) as cluster:
-        prepared = [
-            prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=run.stored_workers, compiles=False)
-            for run in study_runs
-        ]
+        prepared = []
+        for run in study_runs:
+            workers = stored_workers(run.folder) if run.begun and isinstance(run.folder, Path) else 0
+            prepared.append(
+                prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=workers, compiles=False)
+            )
         needs, refusal = _memory(prepared, execution, at_once=not running.plan)
         resumed = any(run.begun for run in study_runs)
         seconds = 0.0

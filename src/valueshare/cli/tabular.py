@@ -120,8 +120,10 @@ def _run(
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     full_command = f"{command} --shard {shard}" if shard else command
                     write_records(table, folder, seconds, command=full_command)
-            except (KeyboardInterrupt, OSError) as end:
-                raise _ended(end) from end
+            except KeyboardInterrupt as end:
+                raise KeyboardInterrupt("nothing was written") from end
+            except OSError as error:
+                raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
         written = None if shard else write_report([here], max_result_size=OWN_LIMIT, trusted=True)
     if written is None:
@@ -136,10 +138,3 @@ def _in_shards(studies: Sequence[TabularStudy], folder: Path) -> bool:
 
     parts, config = find_tabular([folder]), results_config(studies)
     return bool(parts) and all(part.shard and results_config(part.studies) == config for part in parts)
-
-
-def _ended(end: BaseException) -> BaseException:
-    """The same exception, with the note that nothing was written."""
-    if isinstance(end, OSError):
-        return OSError(end.errno, f"{end.strerror or end}; nothing was written")
-    return KeyboardInterrupt("nothing was written")

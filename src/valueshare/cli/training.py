@@ -195,25 +195,25 @@ def run_and_report(
     """
     from valueshare.runs.storage.copies import finished_phases
 
-    way = f"resume with: valueshare resume {shlex.quote(str(folder))}"
+    advice = f"resume with: valueshare resume {shlex.quote(str(folder))}"
     if in_study:
-        way = "resume with the same command again"
+        advice = "resume with the same command again"
     try:
         run = work()
     except Stopped:
         run = None
     except (EnvironmentFailed, CallbackFailed) as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {way}", FAILED)
+            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {advice}", FAILED)
         run = None
     except OSError as error:
         if not _is_there(folder):
-            way = "nothing was written"
-        exit_with(f"{error.strerror or error}; {way}", FAILED)
+            advice = "nothing was written"
+        exit_with(f"{error.strerror or error}; {advice}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
-        line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
+        line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {advice}"
         if not in_study:
             exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
@@ -225,32 +225,32 @@ def run_and_report(
     elif not _is_there(folder):
         exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
-        exit_with(f"stopped; {finished_phases(folder)}; {way}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
     return True
 
 
-def held_plan(place: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
+def held_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
     """The plan with the device and compilation of the run of it that is there, finished or not; another is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
     from valueshare.starting import check_device
 
-    stored = stored_config(place)
+    stored = stored_config(location)
     if stored is None or stored.get("kind") != KIND:
         return None
     other = difference(stored, config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
-        raise InvalidInput(f"{place} holds a run with other settings ({other}): choose another --out")
+        raise InvalidInput(f"{location} holds a run with other settings ({other}): choose another --out")
     return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 
-def _is_there(place: Location) -> bool:
+def _is_there(location: Location) -> bool:
     """Whether a run is there; where a store does not respond, it is taken to be."""
     from valueshare.runs.storage.copies import stored_config
 
     try:
-        return stored_config(place) is not None
+        return stored_config(location) is not None
     except OSError:
         return True
 

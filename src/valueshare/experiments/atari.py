@@ -8,8 +8,6 @@ the same folders on another one.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import polars as pl
-
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign
@@ -53,8 +51,7 @@ def atari_study(
     for members in _run_apart(chosen.algorithms, kind.preset):
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
-        table = _table(chosen._replace(algorithms=members), preset, options)
-        runs[members[0]] = _plan(table, settings, options)
+        runs[members[0]] = _plan(chosen._replace(algorithms=members), preset, settings, options)
         ignored = ["replay_device"]  # the paper does not say where replay is kept
         if not any(algorithm_named(member).quantile_counts.learn for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
@@ -117,35 +114,30 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
     )
 
 
-def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.DataFrame:
-    """Every combination, game by game; k = n is the number of actions of the game."""
+def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, options: AtariOptions) -> Plan:
+    """Every combination, game by game; k = n is the number of actions of the game.
+
+    Games whose frames and actions are alike share populations of `agents_at_once` agents.
+    """
     agent_settings = preset.agent_settings
     if options.scale in EPSILON_STEPS:
         agent_settings = replace(agent_settings, epsilon_steps=EPSILON_STEPS[options.scale])
     all_settings = [replace(agent_settings, beta=beta) for beta in design.beta] or [agent_settings]
+    all_specs = (environment_spec(game, "ale", options.atari_protocol) for game in design.games)
+    specs = {spec.name: spec for spec in all_specs}
     tables = []
-    for game in design.games:
-        spec = environment_spec(game, "ale", options.atari_protocol)
+    for game, spec in specs.items():
         for name in design.algorithms:
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
-            tables.append(
-                agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings)
-            )
-    return concatenated(tables)
-
-
-def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions) -> Plan:
-    """Games whose frames and actions are alike share populations of `agents_at_once` agents."""
-    games = table["env"].unique(maintain_order=True).to_list()
-    specs = {game: environment_spec(game, "ale", settings.atari_protocol) for game in games}
+            tables.append(agent_table(game, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings))
     whole = plan_of(
-        table,
+        concatenated(tables),
         settings,
         "ale",
         device=options.device,
         compiled=options.compile,
-        families=families(dict.fromkeys(games, settings), specs),
+        families=families(dict.fromkeys(specs, settings), specs),
         actions={game: spec.actions for game, spec in specs.items()},
     )
     return split(whole, options.agents_at_once)

@@ -16,7 +16,8 @@ Measure = Literal["episodes", "reward"]
 Scale = Literal["paper", "smoke"]
 ActionsScale = Literal["full", "smoke"]
 
-Name, Value = TypeVar("Name", bound=str), TypeVar("Value")
+Name = TypeVar("Name", bound=str)
+Value = TypeVar("Value")
 
 GRIDWORLD = "gridworld"
 KIND = "tabular"  # of a results folder

@@ -138,12 +138,12 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
     }
 
 
-def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
+def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
     """A preset overridden by the given settings.
 
     A new eval_interval is the checkpoint_interval too, and eval_timesteps replace eval_episodes.
     """
-    shared = {name: value for name, value in given.items() if name not in PER_AGENT}
+    shared = {name: value for name, value in settings.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     if shared.get("eval_timesteps"):
@@ -259,10 +259,10 @@ def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
 def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSettings]:
     names = [name for name in PER_AGENT if name in settings]
     values = [settings[name] for name in names]
-    for name, several in zip(names, values, strict=True):
-        if not several:
+    for name, candidates in zip(names, values, strict=True):
+        if not candidates:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
-    check_agents(math.prod(len(several) for several in values))
+    check_agents(math.prod(len(candidates) for candidates in values))
     return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 

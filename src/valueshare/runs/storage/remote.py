@@ -80,9 +80,8 @@ class Copy:
             if wanted(name) and _PLAIN.fullmatch(name):
                 path, seen = self.folder / name, self._seen.get(name, stamp)
                 is_same = path.is_file() and path.stat().st_size == stamp[0] and stamp == seen
-                if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(
-                    name, path
-                ):  # else a later phase replaced it
+                # A file that is gone by now was replaced by a later phase.
+                if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(name, path):
                     self._sent[name], self._seen[name] = _stamp(path), stamp
 
     def push(self, wanted: Wanted = lambda name: True) -> None:

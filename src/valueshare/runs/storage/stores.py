@@ -88,7 +88,7 @@ class Store:
 
     def put(self, path: Path, name: str) -> None:
         """Upload a file."""
-        self._write(name, lambda there: self._files.put_file(str(path), there))
+        self._write(name, lambda target: self._files.put_file(str(path), target))
 
     def get(self, name: str, path: Path) -> bool:
         """Download a file, whole or not at all; False where there is none."""
@@ -190,11 +190,11 @@ class Store:
                     folders.append(path)
         return dict(sorted(files.items()))
 
-    def _tried(self, what: str, do: Callable[[], Result], *, patient: bool = True) -> Result:
-        """Call `do` until it succeeds or another attempt is useless; drivers raise anything."""
+    def _tried(self, action: str, call: Callable[[], Result], *, patient: bool = True) -> Result:
+        """Call until it succeeds or another attempt is useless; drivers raise anything."""
         for pause in (*PAUSES, None) if patient else (None,):
             try:
-                return do()
+                return call()
             except Exception as error:
                 is_final = isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
                 if not is_final:
@@ -208,7 +208,7 @@ class Store:
                 reason = _reason(self.url, error)
                 kind = _Missing if isinstance(error, FileNotFoundError) else Unreachable
                 # Without the error itself, which may hold a secret.
-                raise kind(number, f"cannot {what} {self.url}: {reason}") from None
+                raise kind(number, f"cannot {action} {self.url}: {reason}") from None
         raise AssertionError("the last attempt returns or raises")
 
 

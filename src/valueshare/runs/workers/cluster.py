@@ -146,7 +146,7 @@ def spread(
     return results
 
 
-def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
+def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> str | None:
     """Refuse a folder that a node cannot see or write to; return a warning if locks do not work.
 
     A file is made where the run will be, and every node looks for it.
@@ -163,7 +163,7 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
     marker = Path(name)
     try:
         with locked(marker):
-            replies = _probe_nodes(ray, there, json.dumps({"path": name}))
+            replies = _probe_nodes(ray, available, json.dumps({"path": name}))
     finally:
         with suppress(OSError):
             marker.unlink()
@@ -179,7 +179,7 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
     return None
 
 
-def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
+def check_address(ray: Any, url: Url, available: Sequence[Node]) -> None:
     """Refuse an address that a node cannot read from or write to."""
     store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
     try:
@@ -187,7 +187,7 @@ def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
     except Unreachable as error:
         raise InvalidInput(f"{error.strerror}: {OTHER_OUT}") from None
     try:
-        replies = _probe_nodes(ray, there, json.dumps({"url": url.full, "name": name}))
+        replies = _probe_nodes(ray, available, json.dumps({"url": url.full, "name": name}))
     finally:
         with suppress(Unreachable):
             store.delete(name)
@@ -196,13 +196,13 @@ def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
         raise InvalidInput(f"{len(unable)} of {len(replies)} nodes cannot use {url} ({unable[0]})")
 
 
-def _probe_nodes(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
     """What every node replies to `probe_storage`; a node with another version of this package is refused."""
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     probe = ray.remote(worker.probe_storage)
     pending = {
         node: probe.options(num_cpus=0, max_retries=1, scheduling_strategy=affinity(node.id, soft=False)).remote(text)
-        for node in there
+        for node in available
     }
     replies = []
     for node, reply in pending.items():

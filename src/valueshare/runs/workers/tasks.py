@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from valueshare.errors import InvalidInput
 from valueshare.population.agents import SCHEMA
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.networks import NetworkFactory
@@ -21,7 +20,7 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks
-from valueshare.runs.locks import Taken, locked
+from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, config, from_config
 from valueshare.runs.progress import ProgressFile, progress_lock
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
@@ -64,8 +63,8 @@ def run_population(
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
     Addresses have no locks: both would write the same bytes there.
     """
-    copying = task.url is not None and not task.folder
-    with working_copy(task.url) if copying else nullcontext(Copy(Path(task.folder), task.url)) as copy:
+    in_place = nullcontext(Copy(Path(task.folder), task.url))
+    with working_copy(task.url) if task.url and not task.folder else in_place as copy:
         folder = copy.folder
         if plan is None:
             copy.pull(lambda name: name in PLAN_FILES)
@@ -88,32 +87,30 @@ def run_population(
             write_progress(report.step, report.phase + 1)
             callbacks.on_phase(spec.name, report.step, report.records)
 
-        try:
-            with locked(progress_lock(folder, spec.name), LOCK_WAIT_SECONDS):
-                copy.pull_population(spec.name, spec.last_phase)
-                if is_population_finished(folder, spec):
-                    return True
-                copy.pull_population(spec.name)
-                progress = ProgressFile(folder, spec.name)
-                return train_population(
-                    spec.agents,
-                    spec.settings,
-                    network=network,
-                    directory=folder,
-                    name=spec.name,
-                    device=task.device,
-                    compiled=bool(plan.compiled),
-                    backend=spec.backend,
-                    threads=task.threads,
-                    groups=None if task.groups is None else min(task.groups, spec.agents.height),
-                    on_phase=on_phase,
-                    on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
-                    should_stop=callbacks.should_stop,
-                    on_step=on_step,
-                    extended_from=spec.extended_from,
-                ).finished
-        except Taken as error:
-            raise InvalidInput(f"{spec.name} of {folder} is being trained by another process: let it end") from error
+        busy = f"{spec.name} of {folder} is being trained by another process: let it end"
+        with locked(progress_lock(folder, spec.name), busy, LOCK_WAIT_SECONDS):
+            copy.pull_population(spec.name, spec.last_phase)
+            if is_population_finished(folder, spec):
+                return True
+            copy.pull_population(spec.name)
+            progress = ProgressFile(folder, spec.name)
+            return train_population(
+                spec.agents,
+                spec.settings,
+                network=network,
+                directory=folder,
+                name=spec.name,
+                device=task.device,
+                compiled=bool(plan.compiled),
+                backend=spec.backend,
+                threads=task.threads,
+                groups=None if task.groups is None else min(task.groups, spec.agents.height),
+                on_phase=on_phase,
+                on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
+                should_stop=callbacks.should_stop,
+                on_step=on_step,
+                extended_from=spec.extended_from,
+            ).finished
 
 
 def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:
