@@ -159,13 +159,13 @@ def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
 def test_one_plain_agent_steps_and_learns(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
     networks: list[torch.nn.Module] = []
-    build = plain_agent._network
+    build = plain_agent.nature_network
 
-    def noted() -> torch.nn.Module:
-        networks.append(build())
+    def noted(actions: int) -> torch.nn.Module:
+        networks.append(build(actions))
         return networks[-1]
 
-    monkeypatch.setattr(plain_agent, "_network", noted)
+    monkeypatch.setattr(plain_agent, "nature_network", noted)
     rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), game, warm_up=8)
     assert 0 < rate < 100_000
     online, target = (list(network.parameters()) for network in networks)

@@ -138,8 +138,6 @@ class _Reader:
         self.content, self.at = content, 0
 
     def structure(self, depth: int = 0) -> Fields:
-        if depth > MAX_DEPTH:
-            raise InvalidMetadata("its metadata is nested too deeply")
         fields: Fields = {}
         number = 0
         while head := self._byte():
@@ -149,6 +147,8 @@ class _Reader:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise InvalidMetadata("its metadata is nested too deeply")
         if kind in (1, 2):  # a truth value, in the kind itself
             return kind == 1
         if kind == 3:
@@ -166,8 +166,6 @@ class _Reader:
         raise InvalidMetadata(f"its metadata has a value of kind {kind}")
 
     def _several(self, depth: int) -> list[Any]:
-        if depth > MAX_DEPTH:
-            raise InvalidMetadata("its metadata is nested too deeply")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._unsigned()
         if count > len(self.content) - self.at:  # each has a byte at least

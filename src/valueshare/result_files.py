@@ -97,7 +97,7 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
         for name in names:
             member = archive.getinfo(f"{name}.npy")
             with archive.open(member) as stream:
-                shape, order, kind = _array_header(file, name, stream)
+                shape, _, kind = _array_header(file, name, stream)
                 header = stream.tell()
             if kind.hasobject:
                 raise InvalidInput(f"{file} cannot be read without pickle: {name} holds objects")
@@ -108,13 +108,11 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
                     f"has {shown(max(0, member.file_size - header))}"
                 )
             limit.take(file, size)
-            with archive.open(member) as stream:
-                stream.read(header)
-                content = stream.read(size)
-            if len(content) < size:
-                raise InvalidInput(f"{file} cannot be read: {name} ends too early")
-            array = np.frombuffer(content, kind)
-            arrays.append(array.reshape(shape, order="F" if order else "C"))
+            try:
+                with archive.open(member) as stream:
+                    arrays.append(np.lib.format.read_array(stream, allow_pickle=False))
+            except ValueError as error:
+                raise InvalidInput(f"{file} cannot be read: {name} ends too early") from error
     return arrays
 
 

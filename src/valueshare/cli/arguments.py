@@ -31,16 +31,9 @@ _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["executio
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
 _COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
-Compile = Annotated[
-    bool,
-    _execution(help=f"{_COMPILE}."),
-]
+Compile = Annotated[bool, _execution(help=f"{_COMPILE}.")]
 AutoCompile = Annotated[
-    bool | None,
-    _execution(
-        negative="--no-compile",
-        help=f"{_COMPILE}; left out: only if the run is long enough.",
-    ),
+    bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; left out: only if the run is long enough.")
 ]
 Tf32 = Annotated[
     bool, _execution(help="CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")

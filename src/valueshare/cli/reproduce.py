@@ -3,13 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import GROUPS, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
-from valueshare.cli.study import StudyExecution, announce_atari, reproduce
+from valueshare.cli.study import StudyExecution, reproduce
 from valueshare.cli.training import require_training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
@@ -231,4 +230,4 @@ def _reproduce_atari(
     study = atari_study(name, options, **choices)  # type: ignore[arg-type]
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, running, launcher, {**changed, **choices}, partial(announce_atari, running))
+    reproduce(study, running, launcher, {**changed, **choices}, announce=True)

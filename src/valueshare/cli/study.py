@@ -5,7 +5,7 @@ The plan of an Atari study is printed before it starts: agents, populations, mem
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from valueshare.cli.report import print_written
 from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, require_training, run_and_report
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.storage.locations import Location
+from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import stop_on_signals
 from valueshare.text import how_many
 
@@ -50,20 +50,18 @@ class StudyRun(NamedTuple):
     begun: bool  # a run of this very plan is in the folder
 
 
-Announce = Callable[["Study", Sequence[StudyRun], "ExecutionOptions"], None]
-
-
 def reproduce(
     study: "Study",
     running: StudyExecution,
     launcher: LauncherOptions,
     options: Mapping[str, Any],
-    announce: Announce | None = None,
+    *,
+    announce: bool = False,
 ) -> None:
     """Run or resume a study, write its report, and print what was found.
 
-    `options` are those of the command that change the study. `announce` prints its plan before anything is run;
-    without, each run prints its own when it starts.
+    `options` are those of the command that change the study. With `announce`, the plan of a whole Atari study is
+    printed before anything is run; without, each run prints its own when it starts.
     """
     require_training()
     from valueshare import starting
@@ -84,8 +82,8 @@ def reproduce(
             launcher=launcher,
             callbacks=(),
         )
-        if announce is not None:
-            announce(study, study_runs, execution)
+        if announce:
+            announce_atari(study, running, study_runs, execution)
         elif running.plan:
             for run in study_runs:
                 print_plan(run.plan, execution)
@@ -123,20 +121,18 @@ def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, p
         if plan is None:
             continue
         folder = shard_location(whole / name if name else whole, launcher)
-        is_local = isinstance(folder, Path)
-        stored = held_plan(folder, plan, launcher) if is_local or not planned else None
+        stored = None if planned and isinstance(folder, Url) else held_plan(folder, plan, launcher)
         if stored is None and isinstance(folder, Path):
             check_absent(folder, plan)
-        begun = stored is not None and not planned
-        study_runs.append(StudyRun(name, stored if stored and begun else plan, folder, begun))
+        if stored is None or planned:
+            study_runs.append(StudyRun(name, plan, folder, begun=False))
+        else:
+            study_runs.append(StudyRun(name, stored, folder, begun=True))
     return study_runs
 
 
 def announce_atari(
-    running: StudyExecution,
-    study: "Study",
-    study_runs: Sequence[StudyRun],
-    execution: "ExecutionOptions",
+    study: "Study", running: StudyExecution, study_runs: Sequence[StudyRun], execution: "ExecutionOptions"
 ) -> None:
     """Print agents, populations, memory and hours of a study; refuse one that cannot run.
 
@@ -176,7 +172,7 @@ def announce_atari(
                 if running.plan and (line := prepared_run.launcher.estimate(plan, None, measure=True)) is not None:
                     print(f"  {line}")
                 continue
-            rate = running.rate or _measured(plan, running)
+            rate = running.rate or _measured(plan, execution)
             each = settings.steps + evaluation_steps(settings)
             seconds += sum(sizes) * each / rate
             words = "given" if running.rate else "measured in this process"
@@ -186,20 +182,16 @@ def announce_atari(
         share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
         print(f"{study.name}: {all_agents} in all{share}{in_all}")
         print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
-        print(*_departures(study, in_full=running.plan), sep="\n", flush=True)
+        deviations: Sequence[str] = study.deviations
+        if not running.plan and study.scale != "paper":
+            count = how_many(len(deviations), "departure")
+            deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
+        print(*(f"not as in the paper: {sentence}" for sentence in deviations), sep="\n", flush=True)
         if refusal:
             raise refusal
 
 
-def _departures(study: "Study", *, in_full: bool) -> list[str]:
-    """Where a study departs from the paper; of a smaller scale, that it does and who lists it."""
-    if in_full or study.scale == "paper":
-        return [f"not as in the paper: {sentence}" for sentence in study.deviations]
-    count = how_many(len(study.deviations), "departure")
-    return [f"not as in the paper: scale {study.scale}, with {count} (see --plan or the report)"]
-
-
-def _measured(plan: "Plan", running: StudyExecution) -> float:
+def _measured(plan: "Plan", execution: "ExecutionOptions") -> float:
     """Agent-steps per second of the first population on this machine."""
     from valueshare.benchmarks.training_loop import loop_rate
     from valueshare.population.compilation import compiler_problem
@@ -210,8 +202,8 @@ def _measured(plan: "Plan", running: StudyExecution) -> float:
         next(iter(plan.populations.values())),
         plan.device,
         bool(plan.compiled) and compiler_problem(checked_device(plan.device)) is None,
-        threads=running.threads or None,
-        groups=running.groups or None,
+        threads=execution.threads,
+        groups=execution.groups,
     )
 
 

@@ -34,12 +34,21 @@ def locked(path: Path, refusal: str = "it is in use", wait_seconds: float = 0.0)
     """Hold the lock of a file, which is made if it does not exist; `Taken` after `wait_seconds`, with this message."""
     refuse_link(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + wait_seconds
     try:
-        deadline = time.monotonic() + wait_seconds
-        while not _try_lock(handle, path):
-            if time.monotonic() >= deadline:
-                raise Taken(refusal)
-            time.sleep(0.2)
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise Taken(refusal) from None
+                time.sleep(0.2)
+            except OSError as error:
+                raise InvalidInput(
+                    f"{path.parent} is on a filesystem without locks ({reason(error)}): mount it with them, or "
+                    f"{OTHER_OUT}"
+                ) from error
         yield
     finally:
         os.close(handle)
@@ -52,15 +61,3 @@ def is_taken(path: Path) -> bool:
             return False
     except Taken:
         return True
-
-
-def _try_lock(handle: int, path: Path) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise InvalidInput(
-            f"{path.parent} is on a filesystem without locks ({reason(error)}): mount it with them, or {OTHER_OUT}"
-        ) from error
-    return True

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +70,9 @@ def joined(options: LauncherOptions) -> Iterator[Any]:
         yield ray
         return
     _check_reachable(options.ray_address)
-    with _our_signals():
+    handlers = {number: signal.getsignal(number) for number in EXIT_CODES}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    with handled(handlers) if in_main_thread else nullcontext():  # Ray replaces that of SIGTERM when it connects
         try:
             ray.init(address=options.ray_address, log_to_driver=False, logging_level="CRITICAL", configure_logging=True)
         except (Exception, SystemExit) as error:
@@ -263,10 +265,3 @@ def _check_reachable(address: str) -> None:
         raise InvalidInput(none) from error
     if status.returncode:
         raise InvalidInput(none)
-
-
-def _our_signals() -> AbstractContextManager[None]:
-    """Restore the signal handlers from before: Ray replaces that of SIGTERM when it connects."""
-    if threading.current_thread() is not threading.main_thread():
-        return nullcontext()
-    return handled({number: signal.getsignal(number) for number in EXIT_CODES})
