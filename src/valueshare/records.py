@@ -11,7 +11,7 @@ import polars as pl
 from valueshare import schema
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest, write_whole
-from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
 EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
@@ -30,7 +30,7 @@ def read_tables(
     """
     tables = []
     times = cache(partial(_evaluation_times, folder))
-    limit = SizeLimit(OWN_LIMIT) if limit is None else limit
+    limit = SizeLimit(TRUSTED_LIMIT) if limit is None else limit
     for path, digest in _files(folder, warn=not skip_damaged):
         table = _read(path, digest, limit)
         if table is not None:

@@ -19,7 +19,7 @@ from valueshare.host_memory import UNITS, byte_count, free_bytes, shown
 from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
-OWN_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
+TRUSTED_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
 OPTION = "--max-result-size"  # raises it
 MAX_COLUMNS = 1_000
 COPIES = 3  # of the results, while they are analysed

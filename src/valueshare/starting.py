@@ -22,7 +22,7 @@ from valueshare.runs.locks import held
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, config, extended
 from valueshare.runs.planning import described, in_full
-from valueshare.runs.policies import check_own_network
+from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
@@ -136,7 +136,7 @@ def resume_run(
         folder = copy.folder
         copy.pull(is_small)
         plan = run_folder.open_plan(folder)
-        check_own_network(folder, plan, execution.network)
+        check_network_factory(folder, plan, execution.network)
         finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
         if steps is not None:
             if not finished:

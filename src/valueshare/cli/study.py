@@ -66,7 +66,7 @@ def reproduce(
     require_training()
     from valueshare import starting
     from valueshare.report.write import write_report
-    from valueshare.result_files import OWN_LIMIT
+    from valueshare.result_files import TRUSTED_LIMIT
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
@@ -101,7 +101,7 @@ def reproduce(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(whole / "report") as report_folder:
-        written = write_report([run.folder for run in study_runs], report_folder, max_result_size=OWN_LIMIT)
+        written = write_report([run.folder for run in study_runs], report_folder, max_result_size=TRUSTED_LIMIT)
         print_written(written, whole / "report")
 
 

@@ -98,7 +98,7 @@ def _run(
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular_files import write_records
     from valueshare.report.write import write_report
-    from valueshare.result_files import OWN_LIMIT
+    from valueshare.result_files import TRUSTED_LIMIT
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
@@ -125,7 +125,7 @@ def _run(
             except OSError as error:
                 raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
-        written = None if shard else write_report([here], max_result_size=OWN_LIMIT, trusted=True)
+        written = None if shard else write_report([here], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
     else:

@@ -23,7 +23,7 @@ from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
 from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer
 from valueshare.runs.plan import AUTO, Plan
-from valueshare.runs.policies import check_own_network, read_newest, stored_weights
+from valueshare.runs.policies import check_network_factory, read_newest, stored_weights
 from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
@@ -91,7 +91,7 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
         raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")
     if options.episode_limit is not None:
         counted("episode_limit", options.episode_limit)
-    check_own_network(folder, plan, options.network)
+    check_network_factory(folder, plan, options.network)
     if options.threads is not None:
         counted("threads", options.threads)
     device = _device(plan, options.device)

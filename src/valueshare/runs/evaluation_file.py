@@ -12,7 +12,7 @@ from valueshare.analysis.intervals import mean_intervals
 from valueshare.errors import InvalidInput
 from valueshare.files import remove_leftovers
 from valueshare.records import EVALUATIONS, write_table
-from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.storage.remote import Copy
 from valueshare.runs.variants import label, variant_columns
@@ -45,7 +45,7 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     """All episodes that were played after training; no rows where there are none. `agents` is the run's table."""
     path = folder / EVALUATIONS
     try:
-        table = read_parquet(path, SizeLimit(OWN_LIMIT))
+        table = read_parquet(path, SizeLimit(TRUSTED_LIMIT))
     except FileNotFoundError:
         return SCHEMA.to_frame()
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:

@@ -36,7 +36,7 @@ def read_policy(
     """
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
-    check_own_network(folder, plan, network)
+    check_network_factory(folder, plan, network)
     weights, step = _agent_weights(folder, spec, agent)
     table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
@@ -91,7 +91,7 @@ def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
     )
 
 
-def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
+def check_network_factory(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
     """Refuse a run without the factory of its own that it needs, or with one too many."""
     if (plan.network is None) != (network is None):
         raise InvalidInput(

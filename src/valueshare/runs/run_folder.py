@@ -36,7 +36,7 @@ from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
-from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
@@ -131,7 +131,7 @@ def open_plan(folder: Path) -> Plan:
         raise InvalidInput(f"there is no training run in {folder}: give the folder that `valueshare train` made")
     check_format(folder, stored)  # a run without a format is damaged
     try:
-        agents = read_parquet(folder / AGENTS, SizeLimit(OWN_LIMIT))
+        agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again") from error
@@ -147,20 +147,21 @@ def open_plan(folder: Path) -> Plan:
 def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
     """Add to `provenance.json` that the run resumes, on which machine and with which versions."""
     remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
-    _add_to_provenance(folder, "resumed", _origin(command, used), used)
+    _add_to_provenance(folder, "resumed", command, used)
 
 
-def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], used: UsedOptions) -> None:
+def _add_to_provenance(folder: Path, name: str, command: str, used: UsedOptions, **extension: Any) -> None:
     """Add an entry to a list, in place of one of the same extension.
 
     A file that cannot be read is started anew, since no number depends on it.
     """
     stored = {"resumed": [], **stored_provenance(folder / PROVENANCE)}
-    before, steps = stored.get(name, []), entry.get("steps")
-    kept = before if isinstance(before, list) else []
-    if steps is not None:
-        kept = [one for one in kept if not isinstance(one, dict) or one.get("steps") != steps]
-    write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*kept, entry]})
+    before = stored.get(name, [])
+    entries = before if isinstance(before, list) else []
+    if extension:
+        entries = [one for one in entries if not isinstance(one, dict) or one.get("steps") != extension["steps"]]
+    entry = {**extension, **_origin(command, used)}
+    write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*entries, entry]})
 
 
 def stored_workers(folder: Path) -> int:
@@ -189,7 +190,7 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
     remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
     write_json(folder / CONFIG, config(plan))
     sync_progress(folder, plan)
-    _add_to_provenance(folder, "extended", {"steps": steps, **_origin(command, used)}, used)
+    _add_to_provenance(folder, "extended", command, used, steps=steps)
 
 
 def sync_progress(folder: Path, plan: Plan) -> None:

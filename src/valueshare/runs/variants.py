@@ -39,10 +39,10 @@ def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def label(row: dict[str, object]) -> str:
     """The name of a variant: ib-dqn k=4, or ib-dqn k=4 step_size=0.001 in a sweep of it."""
-    return " ".join([f"{row['algorithm']} k={row['k']:g}", *own_values(row)])
+    return " ".join([f"{row['algorithm']} k={row['k']:g}", *variant_settings(row)])
 
 
-def own_values(row: dict[str, object]) -> list[str]:
+def variant_settings(row: dict[str, object]) -> list[str]:
     """Settings of a variant besides algorithm and k: step_size=0.001."""
     unread = () if algorithm_named(str(row["algorithm"])).uses_beta else ("beta",)
     return [f"{name}={row[name]:g}" for name in PER_AGENT if name in row and name not in unread]
