@@ -53,13 +53,13 @@ def option_words(name: str, value: Any) -> list[str]:
     return [option, *(exact(one) if isinstance(one, float) else str(one) for one in values)]
 
 
-def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:
+def plain_numbers(values: Sequence[float]) -> list[str]:
     """Numbers without an exponent, 0.00003 and 32768: whole ones exact, others with as many digits as tell them apart.
 
-    At least `digits` are kept, and zeros at the end are not written.
+    At least three digits are kept, and zeros at the end are not written.
     """
-    for more in range(digits, 18):
-        texts = [plain_number(value, more) for value in values]
+    for digits in range(3, 18):
+        texts = [plain_number(value, digits) for value in values]
         if len(set(texts)) == len(set(values)):
             break
     return texts

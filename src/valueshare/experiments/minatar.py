@@ -13,15 +13,7 @@ import polars as pl
 from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
-from valueshare.experiments.study import (
-    OVERLAP,
-    REPLACEMENT,
-    Scale,
-    Study,
-    changed_settings,
-    plan_of,
-    scaled,
-)
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
 from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings

@@ -45,7 +45,6 @@ def scaled(
     seeds: int | None,
     steps: int | None = None,
     eval_episodes: int | None,
-    step_sizes: tuple[float, ...] = (),
     tf32: bool,
 ) -> tuple[Scale, TrainingSettings, list[AgentSettings]]:
     """A scale by its name with its settings, and those of agents with each step size; what is given replaces them."""
@@ -60,7 +59,7 @@ def scaled(
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     if chosen.epsilon_steps is not None:
         agent_settings = replace(agent_settings, epsilon_steps=chosen.epsilon_steps)
-    sizes = step_sizes or chosen.step_sizes or (agent_settings.step_size,)
+    sizes = chosen.step_sizes or (agent_settings.step_size,)
     each = [replace(agent_settings, step_size=size) for size in sizes]
     return chosen._replace(seeds=chosen.seeds if seeds is None else seeds), settings, each
 

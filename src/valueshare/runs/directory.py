@@ -20,16 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import (
-    checksum,
-    make_parents,
-    reason,
-    refuse_links,
-    remove_empty,
-    sync,
-    sync_tree,
-    write_json,
-)
+from valueshare.files import checksum, make_parents, reason, refuse_links, remove_empty, sync, sync_tree, write_json
 from valueshare.schema import CONFIG, read_config
 
 RETIRED = "old"  # a folder that is being replaced, inside a staging folder
