@@ -63,7 +63,7 @@ def start(
     with _working_copy(location, execution) as copy:
         check_free(copy)
         run_folder.check_absent(copy.folder, plan, copied=copy.is_remote)
-        _poll_stop(execution)
+        execution.poll_stop()
         with (
             _prepared(plan, copy, execution, begun=False) as prepared,
             run_folder.created(copy.folder, prepared.plan, command, _used(prepared, execution), deviations),
@@ -160,7 +160,7 @@ def resume_run(
             ) from error
         if _writes_events(folder, execution):
             execution = replace(execution, log=(*execution.log, "tensorboard"))
-        _poll_stop(execution)
+        execution.poll_stop()
         with held(folder), _prepared(plan, copy, execution, begun=True) as prepared:
 
             def begin() -> None:
@@ -201,7 +201,7 @@ def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractCo
     """Where the files of a run are written."""
     if not isinstance(location, Path):
         run_folder.check_links(location)
-        _poll_stop(execution)
+        execution.poll_stop()
     return working_copy(location, keep=True)
 
 
@@ -213,7 +213,7 @@ def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
         with suppress(OSError, InvalidInput), held(copy.folder):
             run_folder.remove_old_checkpoints(copy.folder, plan)
         if _writes_events(copy.folder, execution):
-            _poll_stop(execution)
+            execution.poll_stop()
             TensorBoardLog(copy.folder, plan.agents, records).close()
     return Run(copy.location, plan.agents, records, finished=True)
 
@@ -253,8 +253,8 @@ def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: 
     with leased(copy.store, lambda line: say(execution.console, line)) as lease:
         begin()
         copy.push()
-        stop = execution.should_stop or (lambda: False)
-        execution = replace(execution, url=copy.url, should_stop=lambda: lease.lost or stop())
+        poll_stop = execution.poll_stop
+        execution = replace(execution, url=copy.url, should_stop=lambda: lease.lost or poll_stop())
         run = launch(prepared.plan, copy.folder, execution, prepared.launcher)
         if lease.lost:
             raise InvalidInput(
@@ -262,12 +262,6 @@ def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: 
             )
         copy.push(lambda name: name.startswith("tensorboard/"))
         return run
-
-
-def _poll_stop(execution: ExecutionOptions) -> None:
-    """Call `should_stop` before anything is written: from then on, signals are requests to stop."""
-    if execution.should_stop is not None:
-        execution.should_stop()
 
 
 def _writes_events(folder: Path, execution: ExecutionOptions) -> bool:

@@ -55,6 +55,10 @@ class ExecutionOptions:
                 raise InvalidInput(f"log = {name!r}: write {' or '.join(targets)}")
         object.__setattr__(self, "log", tuple(target for target in targets if target in names))
 
+    def poll_stop(self) -> bool:
+        """Whether the caller wants to stop; polled before anything is written, as from then on signals are requests."""
+        return self.should_stop is not None and bool(self.should_stop())
+
     @cached_property
     def console(self) -> Console:
         """Where progress is printed."""

@@ -53,7 +53,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Laun
         on_end=on_end,
         on_note=lambda line: say(console, line),
         is_due=display.is_due,
-        should_stop=execution.should_stop or (lambda: False),
+        should_stop=execution.poll_stop,
     )
     try:
         with display.watch():
