@@ -26,10 +26,7 @@ class EnvironmentFailed(RuntimeError):
 
 
 class CallbackFailed(Exception):
-    """A callback of the caller's raised an exception, after a phase that is finished.
-
-    What it raised is the cause. The command line prints one line and exits with 1.
-    """
+    """A callback raised an exception, which is the cause; the command line prints one line and exits with 1."""
 
 
 def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:

@@ -85,10 +85,7 @@ def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0)
 
 
 def remove_files(folder: Path, wanted: Callable[[str], bool], seconds: float = 0.0) -> None:
-    """Delete the regular files of a folder with wanted names: no folder, no link, nothing else.
-
-    A file that cannot be deleted is skipped.
-    """
+    """Delete the regular files of a folder with wanted names: no folder, no link. What cannot be deleted is skipped."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             if wanted(entry.name):

@@ -126,10 +126,7 @@ def checked(values: object, kind: type[T]) -> T:
 
 
 def read_object(file: Path, *, finite: bool = True) -> dict[str, Any]:
-    """A JSON object from a file; `OSError` where it cannot be read, else `Invalid`.
-
-    Without `finite`, numbers may be NaN and infinite, as Python writes them.
-    """
+    """A JSON object from a file, or `OSError` or `Invalid`; without `finite`, numbers may be NaN and infinite."""
     with open_regular(file) as opened:
         return json_object(opened.read(LARGEST_FILE + 1), finite=finite)
 

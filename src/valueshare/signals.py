@@ -131,10 +131,7 @@ def ignore_signals() -> None:
 
 
 def _end_process(exit_code: int) -> NoReturn:
-    """End the process at once, where there are no files to remove.
-
-    Libraries that are being loaded would swallow an exception, print it, or abort.
-    """
+    """End the process at once: libraries that are being loaded would swallow an exception, print it, or abort."""
     os.write(2, b"valueshare: interrupted\n")
     os._exit(exit_code)
 

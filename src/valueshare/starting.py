@@ -220,10 +220,7 @@ def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
 
 @contextmanager
 def _prepared(plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> Iterator[Prepared]:
-    """The plan with its resources chosen, on a cluster if one is named; what will run is printed.
-
-    A plan that cannot be run is refused.
-    """
+    """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused."""
     for target in execution.log:
         (require_tensorboard if target == "tensorboard" else require_wandb)()
     with cluster_for(execution.launcher) as cluster:

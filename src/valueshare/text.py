@@ -89,10 +89,7 @@ def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
 
 
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
-    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN where k is 0, which it is; IB-DQN without a k.
-
-    Other names stay as they are.
-    """
+    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN for k = 0; IB-DQN without a k; others as is."""
     name = ALGORITHM_NAMES.get(algorithm)
     if name is None:
         return f"{algorithm}({k_text(k)})" if k else algorithm

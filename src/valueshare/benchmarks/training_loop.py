@@ -166,10 +166,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def fill_with_copies(replay: Transitions) -> None:
-    """Fill the rings to their ends, in torch_device, with copies of what they hold.
-
-    Transition i then starts from row i, as if no episode had ended.
-    """
+    """Fill the rings in place with copies of what they hold; transition i starts from row i, as if no episode ended."""
     capacity, rows = replay.action.shape[1], replay.observation.shape[1]
     written = min(int(replay.written.min()), capacity)
     _repeat((replay.action, replay.reward, replay.discount), written)

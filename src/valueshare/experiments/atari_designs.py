@@ -34,10 +34,7 @@ class StudyDesign(NamedTuple):
 
 
 class StudyKind(NamedTuple):
-    """A study: its designs by scale, and the paper's settings of an algorithm in it.
-
-    `guesses` has a sentence for each field of a design that the paper leaves open.
-    """
+    """Designs by scale, the paper's settings of an algorithm, and a sentence per field that the paper leaves open."""
 
     designs: dict[AtariScale, StudyDesign]
     preset: Callable[[str], Preset]

@@ -15,10 +15,7 @@ from valueshare.runs.run import Run
 
 
 def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Launcher) -> Run:
-    """Run the plan of a run folder from its last checkpoints; unfinished if `should_stop` ended it.
-
-    The caller holds the folder's lock.
-    """
+    """Run the plan of a run folder, whose lock the caller holds, from its last checkpoints until its end or a stop."""
     began, console = time.monotonic(), execution.console
     location = execution.url or folder  # a folder may be a copy
     records = _without_old_ends(plan, run_folder.read_records(folder, skip_damaged=True))  # damaged phases run again

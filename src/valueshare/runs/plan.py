@@ -132,10 +132,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 
 def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by the population's name; 0: no limit.
-
-    A finer split that the plan has already stays.
-    """
+    """The plan with at most so many agents per population, or by its name; 0: no limit. A finer split stays."""
     if not most:
         return plan
     chunks = dict(plan.chunks)

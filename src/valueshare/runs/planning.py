@@ -41,10 +41,7 @@ def make_plan(
     backend: Backend | None = None,
     **settings: Any,
 ) -> Plan:
-    """The plan of a run: presets by environment, overridden by the given settings.
-
-    k = "n" is the number of actions of each environment.
-    """
+    """The plan of a run: presets by environment, overridden by settings; k = "n" is the number of actions of each."""
     for name in settings:
         _check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
@@ -103,10 +100,7 @@ def make_plan(
 def _environment(
     env: str, algorithms: Sequence[str], backend: Backend | None, overrides: dict[str, Any]
 ) -> tuple[Preset, EnvironmentSpec]:
-    """The preset of an environment, overridden by the given settings, and its spec.
-
-    Pong becomes ALE/Pong-v5, and its protocol is always named.
-    """
+    """The preset of an environment, overridden, and its spec; Pong becomes ALE/Pong-v5, with its protocol named."""
     env_spec = environment_spec(env, backend)
     name = env_spec.name if env_spec.backend == "ale" else env
     preset = overridden(preset_for(name, algorithms), overrides)
@@ -139,10 +133,7 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
 
 
 def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
-    """A preset overridden by the given settings.
-
-    A new eval_interval is the checkpoint_interval too, and eval_timesteps replace eval_episodes.
-    """
+    """A preset overridden; eval_interval sets checkpoint_interval too, and eval_timesteps replace eval_episodes."""
     shared = {name: value for name, value in settings.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
@@ -237,10 +228,7 @@ def default_folder(plan: Plan) -> Path:
 
 
 def _notes_on_k(plan: Plan) -> list[str]:
-    """Notes on algorithms that share no value, because all their k are 0.
-
-    Not of a shard: the rest of the sweep may have others.
-    """
+    """Notes on algorithms whose k are all 0, which share no value; not of a shard, as the rest may have others."""
     if plan.shard is not None:
         return []
     largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())

@@ -38,10 +38,7 @@ def _write(path: Path, progress: Progress) -> None:
 
 
 class ProgressFile:
-    """The progress file as the one worker of the population writes it, about once a second.
-
-    The caller holds the population's lock and has refused links in the folder.
-    """
+    """Writes the progress file about once a second; the caller holds the population's lock and has refused links."""
 
     def __init__(self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / PROGRESS / f"{population}.json"

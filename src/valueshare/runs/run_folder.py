@@ -60,10 +60,7 @@ class UsedOptions(NamedTuple):
 
 
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
-    """Refuse a folder that is not empty, and say what to do with the run in it.
-
-    How its populations are split is not a setting. A copy of a remote run has no states.
-    """
+    """Refuse a folder that is not empty, and say what to do with the run in it; a copied one has no states."""
     stored = read_config(folder, skip_damaged=True)
     if stored is None:
         check_target(folder, config(plan))  # absent, empty, or something else
@@ -207,19 +204,13 @@ def sync_progress(folder: Path, plan: Plan) -> None:
 
 
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
-    """Delete old checkpoints of finished populations, which a killed process may have left.
-
-    The caller holds the folder's lock.
-    """
+    """Delete old checkpoints of finished populations that a killed process left; the caller holds the folder's lock."""
     for spec in plan.populations.values():
         remove_old(CheckpointPaths(folder, spec.name), spec.last_phase)
 
 
 def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
-    """Whether every population's last phase is there, with every checksum right.
-
-    Of a copied run, which has no states, the last manifests are enough.
-    """
+    """Whether every population's last phase is there with right checksums; of a copied run, manifests are enough."""
     return all(is_population_finished(folder, spec, copied=copied) for spec in plan.populations.values())
 
 

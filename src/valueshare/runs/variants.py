@@ -9,19 +9,13 @@ COMPARED = ("env", "algorithm", "k")
 
 
 def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that tell variants apart: COMPARED, and settings that differ within it.
-
-    Settings that differ between environments alone, as presets do, are left out.
-    """
+    """The columns that tell variants apart: COMPARED, and settings that differ where all of COMPARED is the same."""
     values = agents.group_by(*COMPARED).agg(pl.col(PER_AGENT).n_unique())
     return (*COMPARED, *(name for name in PER_AGENT if (values[name] > 1).any()))
 
 
 def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """One row per variant, in the table's order: its agents and their last evaluation.
-
-    `score` is the mean over the agents that have one; null where none does.
-    """
+    """One row per variant, in the table's order: its agents and their last evaluation; `score` is the mean, or null."""
     columns = variant_columns(agents)
     latest = records.sort("step").group_by("agent").last()
     return (

@@ -129,10 +129,7 @@ class Store:
         return f"{self._root}/{name}"
 
     def _write(self, name: str, write: Callable[[str], object], *, patient: bool = True) -> None:
-        """Write, after making the folders above where the protocol has folders.
-
-        Where it can rename, readers never see half a file.
-        """
+        """Write, in folders that are made if need be; where the protocol can rename, readers never see half a file."""
         self._refuse_links(name)
         token = secrets.token_hex(4)  # one for all attempts: the next one writes to the same file
 

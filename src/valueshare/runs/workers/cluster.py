@@ -127,10 +127,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
 def spread(
     options: LauncherOptions, function: Callable[[str], bytes], texts: Sequence[str], on_done: Callable[[int], None]
 ) -> list[bytes]:
-    """The function's result for every text, in their order, computed on the cluster's CPUs.
-
-    For short work that leaves no files. A task that fails after all retries ends all of it.
-    """
+    """The function's result for every text, in order, computed on the cluster's CPUs; a task that fails ends all."""
     with joined(options) as ray:
         slot = slot_of(options, "cpu", nodes(ray))
         remote = ray.remote(function).options(num_cpus=slot.cpus, max_retries=options.ray_retries)
@@ -241,10 +238,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address without a cluster within seconds.
-
-    Ray itself tries for minutes, and its failures may end the process; so another process asks.
-    """
+    """Refuse an address without a cluster, by another process: Ray itself tries for minutes, and may end this one."""
     none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its --ray-address HOST:PORT"
     resolved = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
     if resolved != "auto":
