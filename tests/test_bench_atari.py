@@ -12,6 +12,7 @@ from valueshare import cli
 from valueshare.benchmarks import atari, plain_agent, training_loop
 from valueshare.benchmarks.atari import _settings, _table, bare_emulators, measure
 from valueshare.benchmarks.atari_options import AtariBench
+from valueshare.benchmarks.layer import nature_network
 from valueshare.benchmarks.output import Output
 from valueshare.benchmarks.training_loop import (
     TrainingLoop,
@@ -159,13 +160,12 @@ def test_loops_can_be_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("game", ["Pong", "Skiing"])
 def test_one_plain_agent_steps_and_learns(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
     networks: list[torch.nn.Module] = []
-    build = plain_agent._network
 
-    def noted() -> torch.nn.Module:
-        networks.append(build())
+    def noted(actions: int) -> torch.nn.Module:
+        networks.append(nature_network(actions))
         return networks[-1]
 
-    monkeypatch.setattr(plain_agent, "_network", noted)
+    monkeypatch.setattr(plain_agent, "nature_network", noted)
     rate = plain_agent.steps_per_second(0.01, torch.device("cpu"), game, warm_up=8)
     assert 0 < rate < 100_000
     online, target = (list(network.parameters()) for network in networks)

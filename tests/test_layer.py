@@ -4,6 +4,7 @@ Legend: P agents, B batch, n actions.
 """
 
 import copy
+import re
 import subprocess
 import sys
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from torch import nn
 
 import valueshare as vs
 from valueshare import MeanExpansion, append_mean_expansion
-from valueshare.benchmarks.layer import measure, nature_network, row_of
+from valueshare.benchmarks.layer import measure, nature_network
 from valueshare.extras import install_command
 
 
@@ -359,15 +360,14 @@ def test_the_benchmark_times_the_nature_network() -> None:
     # 4·32·64 + 32, 32·64·16 + 64, 64·64·9 + 64, 3136·512 + 512, 512·18 + 18 weights and biases
     weights = 8_224 + 32_832 + 36_928 + 1_606_144 + 9_234
     assert sum(p.numel() for p in nature_network(18).parameters()) == weights
-    timings = measure(repeats=2, batch=1, actions=3)
-    assert [t.network for t in timings] == ["without", "without, again", "with", "the layer alone"]
-    assert timings[0].ratio == 1
-    assert all(0 < t.quartiles_ms[0] <= t.median_ms <= t.quartiles_ms[1] for t in timings)
-    assert timings[3].median_ms < timings[0].median_ms
-    row = row_of(timings[2])
-    assert row.share == 1 / timings[2].ratio
-    assert f"{timings[2].ratio:.3f}" in row.note
-    assert row_of(timings[3]).share is None
+    rows = measure(repeats=2, batch=1, actions=3)
+    assert [row.part for row in rows] == ["without, cpu", "without, again, cpu", "with, cpu", "the layer alone, cpu"]
+    assert rows[0].share == 1
+    assert all(row.ms > 0 and row.rate == pytest.approx(1e3 / row.ms) for row in rows)
+    assert rows[3].ms < rows[0].ms
+    low, high = re.findall(r"[0-9.]+", rows[2].note)[1:3]
+    assert float(low) <= round(1 / (rows[2].share or 0), 3) <= float(high)
+    assert rows[3].share is None
 
 
 @pytest.mark.parametrize(("settings", "named"), [((0, 1, 1), "repeats"), ((1, -1, 1), "batch"), ((1, 1, 0), "actions")])

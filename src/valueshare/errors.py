@@ -26,10 +26,7 @@ class EnvironmentFailed(RuntimeError):
 
 
 class CallbackFailed(Exception):
-    """A callback of the caller's raised an exception, after a phase that is finished.
-
-    What it raised is the cause. The command line prints one line and exits with 1.
-    """
+    """A callback raised an exception, which is the cause; the command line prints one line and exits with 1."""
 
 
 def environment_failed(name: str, doing: str, error: BaseException) -> EnvironmentFailed:
@@ -45,9 +42,9 @@ def callback_failed(name: str, error: BaseException) -> CallbackFailed:
 def _raised(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
-    place = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
-    said = " ".join(str(error).split())
-    return (f"{type(error).__name__}: {said}" if said else type(error).__name__) + place
+    position = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
+    message = " ".join(str(error).split())
+    return (f"{type(error).__name__}: {message}" if message else type(error).__name__) + position
 
 
 def first_line(error: BaseException) -> str:

@@ -64,7 +64,7 @@ def temporary_file(path: Path, *, synced: bool = True) -> Iterator[tuple[Path, B
                 os.fsync(file.fileno())
         partial.replace(path)
         if synced:
-            sync_directory(path.parent)
+            sync(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -85,10 +85,7 @@ def remove_leftovers(folder: Path, names: re.Pattern[str], seconds: float = 0.0)
 
 
 def remove_files(folder: Path, wanted: Callable[[str], bool], seconds: float = 0.0) -> None:
-    """Delete the regular files of a folder with wanted names: no folder, no link, nothing else.
-
-    A file that cannot be deleted is skipped.
-    """
+    """Delete the regular files of a folder with wanted names: no folder, no link. What cannot be deleted is skipped."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             if wanted(entry.name):
@@ -146,16 +143,19 @@ def checksum(data: bytes = b"") -> "hashlib.blake2b":
     return hashlib.blake2b(data, digest_size=32)
 
 
-def sync_directory(directory: Path) -> None:
-    """Wait until the names in a folder are on the disk, and so a rename in it."""
-    _sync(directory)
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk, or the names in a folder, and so a rename in it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sync_tree(folder: Path) -> None:
     """Wait until every file and name below a folder is on the disk."""
-    for path in folder.rglob("*"):
-        _sync(path)
-    _sync(folder)
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
 
 
 def make_parents(target: Path) -> list[Path]:
@@ -178,11 +178,3 @@ def remove_empty(folders: Iterable[Path]) -> None:
 def reason(error: OSError) -> str:
     """The system's message of a failure, in lower case."""
     return (error.strerror or str(error)).lower()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -78,12 +78,12 @@ def shown(count: int) -> str:
     return f"{count / 1e3:.1f} kB"
 
 
-def byte_count(name: str, given: int | str) -> int:
+def byte_count(name: str, size: int | str) -> int:
     """Bytes of a size as people write it: 4GB, 1.5 TB, 250000000."""
-    units = {unit.lower(): size for unit, size in UNITS.items()} | {"": 1}
-    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]*)", str(given).strip().lower())
-    if match is None or match[2] not in units or isinstance(given, bool):
-        raise InvalidInput(f"{name} = {given}: write a size like 4GB or 500MB")
+    units = {unit.lower(): factor for unit, factor in UNITS.items()} | {"": 1}
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([a-z]*)", str(size).strip().lower())
+    if match is None or match[2] not in units or isinstance(size, bool):
+        raise InvalidInput(f"{name} = {size}: write a size like 4GB or 500MB")
     return int(float(match[1]) * units[match[2]])
 
 

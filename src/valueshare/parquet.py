@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"PAR1"
 MOST_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
-HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
+HEADER_BYTES, MOST_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
 MAX_PAGES = 200_000
 MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
@@ -49,7 +49,7 @@ def parquet_size(path: Path) -> Size:
         columns = max((len(_list(group, 1)) for group in groups), default=len(_list(footer, 2)) - 1)
         lengths = [length for element in _list(footer, 2) if type(length := element.get(2)) is int]
         widths = WIDTHS | {FIXED: max([16, *lengths])}
-        decoded = sum(_chunk_bytes(file, end, chunk, own_rows, widths) for chunk, own_rows in chunks)
+        decoded = sum(_chunk_bytes(file, end, chunk, row_count, widths) for chunk, row_count in chunks)
     return Size(rows, columns, decoded)
 
 
@@ -72,8 +72,8 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     if not isinstance(about, dict):
         raise InvalidMetadata("a column has no metadata")
     values, packed = _whole(about, 5), _whole(about, 7)
-    places = [about[name] for name in (9, 11) if name in about]  # of its first pages
-    first = min((place for place in places if isinstance(place, int) and place), default=0)
+    offsets = [about[name] for name in (9, 11) if name in about]  # of its first pages
+    first = min((offset for offset in offsets if isinstance(offset, int) and offset), default=0)
     if first < 4 or packed < 0 or first + packed > end:
         raise InvalidMetadata("a column is not within the file")
     if values < 0:
@@ -83,9 +83,9 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
     if values < rows or (values > rows and not nested):
         raise InvalidMetadata(f"a column has {values:,} values for {rows:,} rows")
     page_values = unpacked = pages = 0
-    place = first
-    while place < first + packed:
-        header, length = _page_header(file, place)
+    offset = first
+    while offset < first + packed:
+        header, length = _page_header(file, offset)
         pages += 1
         if pages > MAX_PAGES:
             raise InvalidMetadata(f"a column has more than {MAX_PAGES:,} pages in a row group")
@@ -99,25 +99,22 @@ def _chunk_bytes(file: BinaryIO, end: int, chunk: Fields, rows: int, widths: Map
             if count < 0:
                 raise InvalidMetadata("a page has a negative number of values")
             page_values += count
-        place += length + inside
-    if place != first + packed or page_values != values:
+        offset += length + inside
+    if offset != first + packed or page_values != values:
         raise InvalidMetadata(f"the pages of a column have {page_values:,} values, and it says {values:,}")
     return unpacked + values * widths.get(_whole(about, 1), 16)
 
 
-def _page_header(file: BinaryIO, place: int) -> tuple[Fields, int]:
-    """The header of the page at a place of the file, and how many bytes it has."""
-    usual, most = HEADER_BYTES
+def _page_header(file: BinaryIO, offset: int, size: int = HEADER_BYTES) -> tuple[Fields, int]:
+    """The header of the page at an offset of the file, and how many bytes it has."""
+    file.seek(offset)
+    reader = _Reader(file.read(size))
     try:
-        return _structure_at(file, place, usual)
+        return reader.structure(), reader.at
     except InvalidMetadata:
-        return _structure_at(file, place, most)
-
-
-def _structure_at(file: BinaryIO, place: int, most: int) -> tuple[Fields, int]:
-    file.seek(place)
-    reader = _Reader(file.read(most))
-    return reader.structure(), reader.at
+        if size == MOST_HEADER_BYTES:
+            raise
+        return _page_header(file, offset, MOST_HEADER_BYTES)
 
 
 def _whole(fields: Fields, number: int) -> int:
@@ -141,8 +138,6 @@ class _Reader:
         self.content, self.at = content, 0
 
     def structure(self, depth: int = 0) -> Fields:
-        if depth > MAX_DEPTH:
-            raise InvalidMetadata("its metadata is nested too deeply")
         fields: Fields = {}
         number = 0
         while head := self._byte():
@@ -152,6 +147,8 @@ class _Reader:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise InvalidMetadata("its metadata is nested too deeply")
         if kind in (1, 2):  # a truth value, in the kind itself
             return kind == 1
         if kind == 3:
@@ -169,8 +166,6 @@ class _Reader:
         raise InvalidMetadata(f"its metadata has a value of kind {kind}")
 
     def _several(self, depth: int) -> list[Any]:
-        if depth > MAX_DEPTH:
-            raise InvalidMetadata("its metadata is nested too deeply")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._unsigned()
         if count > len(self.content) - self.at:  # each has a byte at least

@@ -11,7 +11,7 @@ import polars as pl
 from valueshare import schema
 from valueshare.errors import InvalidInput
 from valueshare.files import file_digest, write_whole
-from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 
 RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD = "records", "checkpoints", "progress", "tensorboard"
 EVALUATIONS = "evaluations.parquet"  # episodes that were played after training
@@ -30,12 +30,15 @@ def read_tables(
     """
     tables = []
     times = cache(partial(_evaluation_times, folder))
-    limit = SizeLimit(OWN_LIMIT) if limit is None else limit
+    limit = SizeLimit(TRUSTED_LIMIT) if limit is None else limit
     for path, digest in _files(folder, warn=not skip_damaged):
         table = _read(path, digest, limit)
         if table is not None:
-            population = path.stem.rpartition("-")[0]  # of POPULATION-PHASE.parquet
-            tables.append(_with_seconds(table, times(population)) if seconds else table)
+            known = times(path.stem.rpartition("-")[0]) if seconds else {}  # of POPULATION-PHASE.parquet
+            if known and table.schema.get("step") == pl.Int64:
+                of_step = pl.col("step").replace_strict(known, default=None, return_dtype=pl.Float64)
+                table = table.with_columns(seconds=of_step)
+            tables.append(table)
         elif not skip_damaged:
             raise InvalidInput(
                 f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
@@ -103,10 +106,3 @@ def _evaluation_times(folder: Path, population: str) -> dict[int, float]:
     """The seconds until each evaluation of a population, by step; step 0 is at 0 s. Empty where none is known."""
     known = dict(read_progress(folder, population).evaluations)
     return {0: 0.0, **known} if known else {}
-
-
-def _with_seconds(table: pl.DataFrame, known: dict[int, float]) -> pl.DataFrame:
-    """The records of one phase with the time of their evaluations."""
-    if not known or table.schema.get("step") != pl.Int64:
-        return table
-    return table.with_columns(seconds=pl.col("step").replace_strict(known, default=None, return_dtype=pl.Float64))

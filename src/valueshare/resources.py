@@ -76,9 +76,9 @@ class Resources(NamedTuple):
         return {"device": self.device.value, "workers": self.workers.value, "compile": bool(self.compiled.value)}
 
 
-def choose(given: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
+def choose(requested: Resources, size: RunSize, *, cores: int, cuda: bool) -> Resources:
     """Keep the given values and choose the others, for a run of this size on a machine with so many cores."""
-    device, workers, compiled = given
+    device, workers, compiled = requested
     if device.value == AUTO:
         device = Choice("cuda", "found") if cuda else Choice("cpu", "no CUDA device")
     kind = device.value.partition(":")[0]
@@ -136,6 +136,7 @@ def prepare(
     if cluster is None and plan.device != AUTO:
         checked_device(plan.device)
     origin, specs = "as stored" if begun else "given", plan.populations.values()
+    automatic = not execution.launcher.workers
     requested = Resources(
         Choice(plan.device, origin), Choice(execution.launcher.workers), Choice(plan.compiled, origin)
     )
@@ -150,19 +151,19 @@ def prepare(
         requested = requested._replace(workers=Choice(1, "per population, by Ray"))
         if plan.compiled is None:  # every population would compile, on nodes that are not known here
             requested = requested._replace(compiled=Choice(False, "on Ray only with --compile"))
-    elif not requested.workers.value and plan.network is not None:
+    elif automatic and plan.network is not None:
         requested = requested._replace(workers=Choice(1, "a network of your own"))
-    elif not requested.workers.value and execution.callbacks:
+    elif automatic and execution.callbacks:
         requested = requested._replace(workers=Choice(1, "callbacks"))
-    elif not requested.workers.value and isinstance(location, Url) and location.scheme == "memory":
+    elif automatic and isinstance(location, Url) and location.scheme == "memory":
         requested = requested._replace(workers=Choice(1, "memory:// belongs to one process"))
-    elif not requested.workers.value and stored_workers:
+    elif automatic and stored_workers:
         requested = requested._replace(workers=Choice(stored_workers, "as stored"))
-    automatic = not execution.launcher.workers
     cuda = _has_cuda() if cluster is None else cluster.has_gpus
     while True:
         chosen = choose(requested, size, cores=available_cores(), cuda=cuda)
-        launcher = cluster or _local(replace(execution.launcher, workers=chosen.workers.value))
+        options = replace(execution.launcher, workers=chosen.workers.value)
+        launcher = cluster or (LocalLauncher if options.workers == 1 else ProcessLauncher)(options)
         split = replace(plan, device=chosen.device.value)
         split = split if begun else launcher.split(split)
         if not automatic or chosen.workers.value == 1:
@@ -180,10 +181,6 @@ def prepare(
         chosen = _compilable(chosen, automatic=plan.compiled is None, begun=begun, compiles=compiles)
     split = replace(split, compiled=chosen.compiled.value)
     return Prepared(split, launcher, chosen, [chosen.line, *([] if begun else _hints(split))])
-
-
-def _local(options: LauncherOptions) -> Launcher:
-    return LocalLauncher(options) if options.workers == 1 else ProcessLauncher(options)
 
 
 def _compilable(chosen: Resources, *, automatic: bool, begun: bool, compiles: bool) -> Resources:

@@ -4,6 +4,7 @@ Rows, columns and decoded bytes come from the footer and page headers of Parquet
 of npz, and of text from the file's size. Nothing is unpickled.
 """
 
+import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +15,11 @@ import polars as pl
 
 from valueshare.errors import InvalidInput
 from valueshare.files import open_regular
-from valueshare.host_memory import byte_count, free_bytes, shown
+from valueshare.host_memory import UNITS, byte_count, free_bytes, shown
 from valueshare.parquet import InvalidMetadata, parquet_size
 
 LIMIT = 2 * 10**9  # bytes of all results together; the paper's LunarLander study has 100 MB
-OWN_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
+TRUSTED_LIMIT = 10**15  # of one's own runs: the memory of the machine is the limit
 OPTION = "--max-result-size"  # raises it
 MAX_COLUMNS = 1_000
 COPIES = 3  # of the results, while they are analysed
@@ -37,8 +38,7 @@ class SizeLimit:
 
     def __init__(self, limit: int | str | None = None) -> None:
         """`limit` is a number of bytes or a size like 4GB; None: 2 GB."""
-        name = OPTION.strip("-").replace("-", "_")
-        self.limit = LIMIT if limit is None else byte_count(name, limit)
+        self.limit = LIMIT if limit is None else byte_count("max_result_size", limit)
         self._taken = 0
 
     def take(self, file: Path, count: int, rows: int | None = None) -> None:
@@ -97,26 +97,22 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
         for name in names:
             member = archive.getinfo(f"{name}.npy")
             with archive.open(member) as stream:
-                shape, order, kind = _array_header(file, name, stream)
+                shape, _, kind = _array_header(file, name, stream)
                 header = stream.tell()
             if kind.hasobject:
                 raise InvalidInput(f"{file} cannot be read without pickle: {name} holds objects")
-            count = 1
-            for length in shape:
-                count *= length
-            if min(shape, default=0) < 0 or header + count * kind.itemsize != member.file_size:
+            size = math.prod(shape) * kind.itemsize
+            if min(shape, default=0) < 0 or header + size != member.file_size:
                 raise InvalidInput(
-                    f"{file} cannot be read: {name} says it has {shown(count * kind.itemsize)} and "
+                    f"{file} cannot be read: {name} says it has {shown(size)} and "
                     f"has {shown(max(0, member.file_size - header))}"
                 )
-            limit.take(file, count * kind.itemsize)
-            with archive.open(member) as stream:
-                stream.read(header)
-                content = stream.read(count * kind.itemsize)
-            if len(content) < count * kind.itemsize:
-                raise InvalidInput(f"{file} cannot be read: {name} ends too early")
-            array = np.frombuffer(content, kind)
-            arrays.append(array.reshape(shape, order="F" if order else "C"))
+            limit.take(file, size)
+            try:
+                with archive.open(member) as stream:
+                    arrays.append(np.lib.format.read_array(stream, allow_pickle=False))
+            except ValueError as error:
+                raise InvalidInput(f"{file} cannot be read: {name} ends too early") from error
     return arrays
 
 
@@ -139,5 +135,5 @@ def _check_columns(file: Path, count: int) -> None:
 
 def _rounded(count: int) -> str:
     """A size that is enough, as the option takes it."""
-    unit = "GB" if count >= 10**9 else "MB"
-    return f"{-(-count // (10**9 if unit == 'GB' else 10**6))}{unit}"
+    unit = "GB" if count >= UNITS["GB"] else "MB"
+    return f"{-(-count // UNITS[unit])}{unit}"

@@ -126,10 +126,7 @@ def checked(values: object, kind: type[T]) -> T:
 
 
 def read_object(file: Path, *, finite: bool = True) -> dict[str, Any]:
-    """A JSON object from a file; `OSError` where it cannot be read, else `Invalid`.
-
-    Without `finite`, numbers may be NaN and infinite, as Python writes them.
-    """
+    """A JSON object from a file, or `OSError` or `Invalid`; without `finite`, numbers may be NaN and infinite."""
     with open_regular(file) as opened:
         return json_object(opened.read(LARGEST_FILE + 1), finite=finite)
 
@@ -200,10 +197,10 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
         )
     if stored_format == FORMAT:
         return
-    other, way = ("a newer", "upgrade valueshare")
+    other, advice = ("a newer", "upgrade valueshare")
     if stored_format < FORMAT:
-        other, way = "an earlier", "read it with that one"
+        other, advice = "an earlier", "read it with that one"
     raise InvalidInput(
         f"{folder} was written by {other} version (valueshare {config.get('valueshare')}), in "
-        f"run-folder format {stored_format}; this one reads format {FORMAT}: {way}"
+        f"run-folder format {stored_format}; this one reads format {FORMAT}: {advice}"
     )

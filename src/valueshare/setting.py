@@ -62,10 +62,7 @@ def settings_of(owner: type) -> Mapping[str, Setting]:
 
 
 def check_settings(instance: Any) -> None:
-    """Check every setting of a frozen dataclass, and give each value the declared type.
-
-    Lists come from JSON and the command line, numbers from NumPy too.
-    """
+    """Check every setting of a frozen dataclass; lists from JSON and numbers from NumPy get the declared types."""
     owner: Any = type(instance)
     for name, declared in settings_of(owner).items():
         object.__setattr__(instance, name, _checked(declared, getattr(instance, name)))

@@ -45,6 +45,11 @@ class StopRequest:
         self._is_polled = True
         return self.signal is not None
 
+    def raise_if_requested(self, *_: object) -> None:
+        """For commands that write nothing before their end."""
+        if self():
+            raise Stopped("nothing was written", exit_code=self.exit_code)
+
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.signal] if self.signal is not None else 0
@@ -126,10 +131,7 @@ def ignore_signals() -> None:
 
 
 def _end_process(exit_code: int) -> NoReturn:
-    """End the process at once, where there are no files to remove.
-
-    Libraries that are being loaded would swallow an exception, print it, or abort.
-    """
+    """End the process at once: libraries that are being loaded would swallow an exception, print it, or abort."""
     os.write(2, b"valueshare: interrupted\n")
     os._exit(exit_code)
 

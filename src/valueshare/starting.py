@@ -2,10 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-
-from rich.console import Console
 
 from valueshare.envs import announce_imports
 from valueshare.errors import InvalidInput
@@ -13,37 +12,31 @@ from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
 from valueshare.resources import Prepared, cluster_for, prepare
 from valueshare.runs import run_folder
+from valueshare.runs.callbacks import KEY as CALLBACKS
 from valueshare.runs.callbacks import resolve_callbacks, resumed_callbacks
 from valueshare.runs.display import say
-from valueshare.runs.events import Events, require_tensorboard
-from valueshare.runs.execution import ExecutionOptions, log_targets
+from valueshare.runs.execution import ExecutionOptions
 from valueshare.runs.launch import launch
 from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import held
+from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, config, extended
 from valueshare.runs.planning import described, in_full
-from valueshare.runs.policies import check_own_network
+from valueshare.runs.policies import check_network_factory
+from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run
-from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.copies import check_free, check_unfilled, working_copy
 from valueshare.runs.storage.leases import leased
-from valueshare.runs.storage.locations import Location, resolve_location
+from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PROVENANCE, Copy, is_small
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.runs.wandb import require_wandb
 from valueshare.schema import CONFIG
 from valueshare.text import FINAL_SCORE, LAST_SCORE, how_many
 
 
-def select_shard(plan: Plan, folder: str | Location, launcher: LauncherOptions) -> tuple[Plan, Location]:
-    """The plan to run and its location: the whole in the folder, or a shard in one within it."""
-    check_launcher(launcher)
-    return shard_plan(plan, launcher.own_shard), shard_location(resolve_location(folder), launcher)
-
-
 def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
     """The folder itself, or that of a shard within it; shards of another number beside it are refused."""
-    shard = launcher.own_shard
+    shard = launcher.selected_shard
     location = shard_folder(whole, shard)
     if shard is not None and isinstance(location, Path):
         for other in sorted(location.parent.glob("shard-*-of-*")):
@@ -56,7 +49,7 @@ def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
 
 
 def start(
-    plan: Plan, folder: str | Location, command: str, execution: ExecutionOptions, deviations: Sequence[str] = ()
+    plan: Plan, location: Location, command: str, execution: ExecutionOptions, deviations: Sequence[str] = ()
 ) -> Run:
     """Start the run of a plan in a new folder or at an address, after all checks.
 
@@ -64,20 +57,18 @@ def start(
     be split differently. `deviations` from the paper are stored with the run.
     """
     check_device(plan, execution.launcher)
-    execution = execution._replace(callbacks=resolve_callbacks(execution.callbacks or ()))
-    location = resolve_location(folder)
+    execution = replace(execution, callbacks=resolve_callbacks(execution.callbacks or ()))
     if _is_resumed(plan, location, execution):
         return resume_run(location, execution, command)
-    console = Console(quiet=not execution.progress)
     with _working_copy(location, execution) as copy:
         check_free(copy)
         run_folder.check_absent(copy.folder, plan, copied=copy.is_remote)
-        _poll_stop(execution)
-        with cluster_for(execution.launcher) as cluster:
-            prepared = prepare(plan, execution, cluster, location)
-            _announce(console, prepared, copy, execution, begun=False)
-            with run_folder.created(copy.folder, prepared.plan, command, _used(prepared, execution), deviations):
-                return _launch(prepared, copy, execution, console, lambda: check_unfilled(copy))
+        execution.poll_stop()
+        with (
+            _prepared(plan, copy, execution, begun=False) as prepared,
+            run_folder.created(copy.folder, prepared.plan, command, _used(prepared, execution), deviations),
+        ):
+            return _launch(prepared, copy, execution, lambda: check_unfilled(copy))
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
@@ -135,16 +126,17 @@ def check_device(plan: Plan, launcher: LauncherOptions) -> None:
 
 
 def resume_run(
-    location: Location, execution: ExecutionOptions, command: str = "valueshare resume", *, steps: int | None = None
+    location: Location, execution: ExecutionOptions, command: str | None = None, *, steps: int | None = None
 ) -> Run:
     """Resume a run; with `steps`, train a finished one on to so many in total."""
-    console = Console(quiet=not execution.progress)
+    if command is None:
+        command = "valueshare resume" if steps is None else f"valueshare extend --steps {steps}"
     run_folder.check_links(location)
     with _working_copy(location, execution) as copy:
         folder = copy.folder
         copy.pull(is_small)
         plan = run_folder.open_plan(folder)
-        check_own_network(folder, plan, execution.network)
+        check_network_factory(folder, plan, execution.network)
         finished = run_folder.is_finished(folder, plan, copied=copy.is_remote)
         if steps is not None:
             if not finished:
@@ -153,13 +145,12 @@ def resume_run(
                     f"the run in {location} is not finished: let it end, or if it was stopped, {resume} first"
                 )
             before, plan = config(plan), extended(plan, steps)
-            say(console, *_schedule_notes(plan))
+            say(execution.console, *_schedule_notes(plan))
         elif finished:
-            say(console, f"this run is finished: {location}")
-            return _finished(plan, copy, execution, console)
+            say(execution.console, f"this run is finished: {location}")
+            return _finished(plan, copy, execution)
         announce_imports(plan.backends)
-        callbacks = resumed_callbacks(execution.callbacks, folder / PROVENANCE)
-        execution = execution._replace(callbacks=callbacks)
+        execution = replace(execution, callbacks=resumed_callbacks(execution.callbacks, folder / PROVENANCE))
         try:
             check_device(plan, execution.launcher)
         except InvalidInput as error:
@@ -167,13 +158,10 @@ def resume_run(
                 f"the run in {folder} is on {plan.device}, and there is no such device here: "
                 "resume it on a machine that has one"
             ) from error
-        events = "tensorboard" in execution.log or _has_events(folder, console)
-        execution = execution._replace(log=log_targets([*execution.log, *(["tensorboard"] if events else [])]))
-        _poll_stop(execution)
-        with cluster_for(execution.launcher) as cluster, held(folder):
-            workers = run_folder.stored_workers(folder)
-            prepared = prepare(plan, execution, cluster, location, begun=True, stored_workers=workers)
-            _announce(console, prepared, copy, execution, begun=True)
+        if _writes_events(folder, execution):
+            execution = replace(execution, log=(*execution.log, "tensorboard"))
+        execution.poll_stop()
+        with held(folder), _prepared(plan, copy, execution, begun=True) as prepared:
 
             def begin() -> None:
                 copy.pull(is_small)  # another process may have resumed it meanwhile
@@ -188,14 +176,15 @@ def resume_run(
                     run_folder.write_extension(folder, prepared.plan, command, _used(prepared, execution))
                     copy.push(lambda name: name == CONFIG)  # first here too
 
-            return _launch(prepared, copy, execution, console, begin)
+            return _launch(prepared, copy, execution, begin)
 
 
 def _used(prepared: Prepared, execution: ExecutionOptions) -> run_folder.UsedOptions:
     """The options as they are stored with the run; the workers of a cluster are not those of a machine."""
     cluster = {} if execution.launcher.launcher == "local" else {"launcher": execution.launcher.launcher}
-    resources = {**prepared.resources.to_json(), **cluster}
-    return run_folder.UsedOptions(resources, "tensorboard" in execution.log, execution.resolved_callbacks)
+    callbacks = [callback.name for callback in execution.resolved_callbacks if callback.is_stored]
+    kept = {"tensorboard": "tensorboard" in execution.log, CALLBACKS: callbacks}
+    return run_folder.UsedOptions({**prepared.resources.to_json(), **cluster}, {k: v for k, v in kept.items() if v})
 
 
 def _schedule_notes(plan: Plan) -> list[str]:
@@ -212,41 +201,58 @@ def _working_copy(location: Location, execution: ExecutionOptions) -> AbstractCo
     """Where the files of a run are written."""
     if not isinstance(location, Path):
         run_folder.check_links(location)
-        _poll_stop(execution)
+        execution.poll_stop()
     return working_copy(location, keep=True)
 
 
-def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions, console: Console) -> Run:
+def _finished(plan: Plan, copy: Copy, execution: ExecutionOptions) -> Run:
     """A run that was finished before; leftovers go, and lost TensorBoard events are written."""
     records = run_folder.read_records(copy.folder)
     if not copy.is_remote:
         # A process that holds the lock removes them too; a read-only folder stays as it is.
         with suppress(OSError, InvalidInput), held(copy.folder):
             run_folder.remove_old_checkpoints(copy.folder, plan)
-        if "tensorboard" in execution.log or _has_events(copy.folder, console):
-            _poll_stop(execution)
-            Events(copy.folder, plan.agents, records).close()
+        if _writes_events(copy.folder, execution):
+            execution.poll_stop()
+            TensorBoardLog(copy.folder, plan.agents, records).close()
     return Run(copy.location, plan.agents, records, finished=True)
 
 
-def _launch(
-    prepared: Prepared, copy: Copy, execution: ExecutionOptions, console: Console, begin: Callable[[], None]
-) -> Run:
+@contextmanager
+def _prepared(plan: Plan, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> Iterator[Prepared]:
+    """The plan with its resources chosen, on a cluster if one is named; what will run is printed, or refused."""
+    for target in execution.log:
+        (require_tensorboard if target == "tensorboard" else require_wandb)()
+    with cluster_for(execution.launcher) as cluster:
+        workers = run_folder.stored_workers(copy.folder) if begun else 0
+        prepared = prepare(plan, execution, cluster, copy.location, begun=begun, stored_workers=workers)
+        plan, launcher, _, lines = prepared
+        memory = launcher.check(plan, execution)
+        warning = launcher.check_location(copy.location)
+        notes = [] if warning is None else [f"note: {warning}"]
+        say(execution.console, *described(plan), *lines, f"memory: {memory}", f"run folder: {copy.location}", *notes)
+        estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
+        if estimate is not None:
+            say(execution.console, estimate)
+        yield prepared
+
+
+def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: Callable[[], None]) -> Run:
     """Run the plan; at an address, with its lease held and all new files sent there.
 
     `begin` is called once the folder's lock and the lease are held.
     """
     if copy.url is None:
         begin()
-        return launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
+        return launch(prepared.plan, copy.folder, execution, prepared.launcher)
     if copy.url.scheme == "memory" and execution.launcher.workers > 1:
         raise InvalidInput("memory:// exists only in this process: leave out workers")
-    with leased(copy.store, lambda line: say(console, line)) as lease:
+    with leased(copy.store, lambda line: say(execution.console, line)) as lease:
         begin()
         copy.push()
-        stop = execution.should_stop or (lambda: False)
-        execution = execution._replace(url=copy.url, should_stop=lambda: lease.lost or stop())
-        run = launch(prepared.plan, copy.folder, execution, console, prepared.launcher)
+        poll_stop = execution.poll_stop
+        execution = replace(execution, url=copy.url, should_stop=lambda: lease.lost or poll_stop())
+        run = launch(prepared.plan, copy.folder, execution, prepared.launcher)
         if lease.lost:
             raise InvalidInput(
                 f"{copy.url} was taken by another process, as this one did not renew its lease: let it end, then resume"
@@ -255,46 +261,17 @@ def _launch(
         return run
 
 
-def _announce(console: Console, prepared: Prepared, copy: Copy, execution: ExecutionOptions, *, begun: bool) -> None:
-    """Refuse a plan that cannot be run; print what will be, and how long it will take."""
-    for target in execution.log:
-        (require_tensorboard if target == "tensorboard" else require_wandb)()
-    plan, launcher = prepared.plan, prepared.launcher
-    memory = launcher.check(plan, execution)
-    warning = launcher.check_location(copy.location)
-    say(console, *described(plan), *prepared.lines, f"memory: {memory}", f"run folder: {copy.location}")
-    if warning is not None:
-        say(console, f"note: {warning}")
-    estimate = launcher.estimate(plan, copy.folder if begun else None, measure=False)
-    if estimate is not None:
-        say(console, estimate)
-
-
-def check_launcher(launcher: LauncherOptions) -> None:
-    if not isinstance(launcher, LauncherOptions):
-        raise InvalidInput(
-            f"launcher is given as {type(launcher).__name__}: write valueshare.LauncherOptions(...), like "
-            "valueshare.LauncherOptions(workers=2)"
-        )
-
-
-def _poll_stop(execution: ExecutionOptions) -> None:
-    """Call `should_stop` before anything is written: from then on, signals are requests to stop."""
-    if execution.should_stop is not None:
-        if not callable(execution.should_stop):
-            raise InvalidInput(f"should_stop = {execution.should_stop!r}: give a function without arguments")
-        execution.should_stop()
-
-
-def _has_events(folder: Path, console: Console) -> bool:
-    """Whether a run has events that can be written here; otherwise they can be written later."""
-    if not run_folder.has_events(folder):
+def _writes_events(folder: Path, execution: ExecutionOptions) -> bool:
+    """Whether TensorBoard events are written: asked for now, or the run has some and TensorBoard is installed here."""
+    if "tensorboard" in execution.log:
+        return True
+    if not stored_provenance(folder / PROVENANCE).get("tensorboard"):
         return False
     try:
         require_tensorboard()
     except InvalidInput:
         say(
-            console,
+            execution.console,
             "note: TensorBoard is not installed here, so no events are written: `valueshare resume`"
             " where it is installed writes all of them",
         )

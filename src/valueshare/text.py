@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from math import floor, log10
+from typing import Any
 
 # In the order of the paper's table.
 ALGORITHM_NAMES = {
@@ -45,13 +46,20 @@ def exact(number: float) -> str:
     return repr(float(number)).removesuffix(".0")
 
 
-def plain_numbers(values: Sequence[float], digits: int = 3) -> list[str]:
+def option_words(name: str, value: Any) -> list[str]:
+    """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
+    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+    values = [] if isinstance(value, bool) else value if isinstance(value, list | tuple) else [value]
+    return [option, *(exact(one) if isinstance(one, float) else str(one) for one in values)]
+
+
+def plain_numbers(values: Sequence[float]) -> list[str]:
     """Numbers without an exponent, 0.00003 and 32768: whole ones exact, others with as many digits as tell them apart.
 
-    At least `digits` are kept, and zeros at the end are not written.
+    At least three digits are kept, and zeros at the end are not written.
     """
-    for more in range(digits, 18):
-        texts = [plain_number(value, more) for value in values]
+    for digits in range(3, 18):
+        texts = [plain_number(value, digits) for value in values]
         if len(set(texts)) == len(set(values)):
             break
     return texts
@@ -81,10 +89,7 @@ def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
 
 
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
-    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN where k is 0, which it is; IB-DQN without a k.
-
-    Other names stay as they are.
-    """
+    """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN for k = 0; IB-DQN without a k; others as is."""
     name = ALGORITHM_NAMES.get(algorithm)
     if name is None:
         return f"{algorithm}({k_text(k)})" if k else algorithm

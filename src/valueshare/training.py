@@ -13,14 +13,13 @@ from valueshare.expansion import Coefficient
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import show_settings
 from valueshare.runs.callbacks import Function as Callback
-from valueshare.runs.execution import ExecutionOptions, log_targets
-from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.execution import ExecutionOptions
+from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.planning import default_folder, make_plan
 from valueshare.runs.run import Run
+from valueshare.runs.shards import shard_plan
 from valueshare.runs.storage.locations import Location, resolve_location
-from valueshare.starting import check_launcher, resume_run, select_shard, start
-
-LOCAL = LauncherOptions()
+from valueshare.starting import resume_run, shard_location, start
 
 
 @show_settings()
@@ -57,6 +56,7 @@ def train(
     evaluation with its records and the run so far: functions, or names like my_module:log. `log` is "tensorboard",
     "wandb" (Weights & Biases) or both.
     """
+    execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)
     plan = make_plan(
         env,
         algorithm,
@@ -69,13 +69,9 @@ def train(
         backend=backend,
         **settings,
     )
-    plan, location = select_shard(plan, default_folder(plan) if out is None else out, launcher)
-    return start(
-        plan,
-        location,
-        "valueshare.train(...) from Python; config.json has the settings",
-        ExecutionOptions(network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks),
-    )
+    location = shard_location(resolve_location(default_folder(plan) if out is None else out), launcher)
+    command = "valueshare.train(...) from Python; config.json has the settings"
+    return start(shard_plan(plan, launcher.selected_shard), location, command, execution)
 
 
 def extend(
@@ -96,8 +92,8 @@ def extend(
     With constant schedules it ends as if it had had so many steps from the start. The schedules of epsilon and of the
     step size stay as they were.
     """
-    execution = ExecutionOptions(network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks)
-    return _resumed(folder, execution, f"valueshare extend --steps {steps}", steps)
+    execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)
+    return resume_run(shard_folder(resolve_location(folder), launcher.selected_shard), execution, steps=steps)
 
 
 def resume(
@@ -117,11 +113,5 @@ def resume(
     Settings and TensorBoard events are the run's, and so are `callbacks` that it has by name (None). A run with a
     caller's own network needs it again, and so do callbacks that were given as functions, and `log` "wandb".
     """
-    execution = ExecutionOptions(network, threads, log_targets(log), progress, should_stop, groups, launcher, callbacks)
-    return _resumed(folder, execution, "valueshare resume")
-
-
-def _resumed(folder: str | Location, execution: ExecutionOptions, command: str, steps: int | None = None) -> Run:
-    check_launcher(execution.launcher)
-    location = shard_folder(resolve_location(folder), execution.launcher.own_shard)
-    return resume_run(location, execution, command, steps=steps)
+    execution = ExecutionOptions(network, threads, log, progress, should_stop, groups, launcher, callbacks)
+    return resume_run(shard_folder(resolve_location(folder), launcher.selected_shard), execution)

@@ -8,7 +8,7 @@ import pytest
 from valueshare import InvalidInput
 from valueshare.analysis import atari_baselines, human_normalized, iqm, paper_scores
 from valueshare.analysis.scores import PAPER_AGENTS, game_name, has_human_score
-from valueshare.cli.paper_table import paper_table
+from valueshare.cli.report import paper_table
 from valueshare.envs import atari57, atari_game
 
 # The IQM over game means of the published table, as the paper has it.

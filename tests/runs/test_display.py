@@ -13,7 +13,7 @@ from rich.console import Console
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 from valueshare.population.phase import records_schema
-from valueshare.runs import events
+from valueshare.runs import logs
 from valueshare.runs.display import COMPILING, Display
 from valueshare.runs.planning import make_plan
 from valueshare.runs.variants import label, variant_columns, variant_scores
@@ -152,9 +152,9 @@ class Writer:
 def test_events_are_means_of_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     module = ModuleType("stub")
     module.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setattr(events, "import_module", lambda name: module)
+    monkeypatch.setattr(logs, "import_module", lambda name: module)
     before = records(100, {0: 1.0, 1: 3.0, 2: None, 3: None})
-    written = events.Events(tmp_path, PLAN.agents, before)
+    written = logs.TensorBoardLog(tmp_path, PLAN.agents, before)
     written.write(records(200, {2: 5.0, 3: 9.0}))
     assert written._writer.scalars == [
         ("score/CartPole-v1 ib-dqn k=0", 2.0, 100),
@@ -166,9 +166,9 @@ def test_events_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'tensorboard'")
 
-    monkeypatch.setattr(events, "import_module", missing)
+    monkeypatch.setattr(logs, "import_module", missing)
     with pytest.raises(InvalidInput, match=re.escape(install_command("tensorboard"))):
-        events.require_tensorboard()
+        logs.require_tensorboard()
 
 
 def test_only_who_has_a_beta_is_named_with_it() -> None:

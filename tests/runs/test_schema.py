@@ -143,7 +143,7 @@ def test_every_device_that_can_be_written_can_be_read(device: str, folder: Path)
 def test_a_shard_without_the_game_that_its_family_is_named_after(shard: str) -> None:
     plan = make_plan(["Pong", "Boxing"], "dqn", seeds=1)
     assert set(plan.families.values()) == {"ALE/Pong-v5"}
-    own = shard_plan(plan, LauncherOptions(shard=shard).own_shard)
+    own = shard_plan(plan, LauncherOptions(shard=shard).selected_shard)
     assert from_config(config(own), own.agents).families == own.families
 
 

@@ -9,12 +9,12 @@ from valueshare.benchmarks.output import Output, Row
 REPEATS = 11
 
 
-def seconds(statement: str, repeats: int = REPEATS) -> list[float]:
+def seconds(statement: str) -> list[float]:
     """Seconds of one statement, each time in a new interpreter."""
     script = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
     runs = (
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        for _ in range(repeats)
+        for _ in range(REPEATS)
     )
     return [float(run.stdout) for run in runs]
 

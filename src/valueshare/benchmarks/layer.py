@@ -6,10 +6,8 @@ runs twice: the second one's distance to ratio 1 is the noise of the machine.
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -18,17 +16,6 @@ from valueshare.errors import InvalidInput
 from valueshare.nn.expansion import MeanExpansion, append_mean_expansion
 
 ALONE = "the layer alone"
-
-
-class Timing(NamedTuple):
-    """Milliseconds per forward and backward pass, and their ratio to the network without the layer."""
-
-    device: str
-    network: str
-    median_ms: float
-    quartiles_ms: tuple[float, float]
-    ratio: float  # median over rounds of this network's time divided by the plain one's in that round
-    ratio_quartiles: tuple[float, float]
 
 
 def nature_network(actions: int) -> nn.Module:
@@ -47,8 +34,11 @@ def nature_network(actions: int) -> nn.Module:
     )
 
 
-def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str = "cpu") -> list[Timing]:
-    """Time the network without the layer, the same again, with it (k = `actions`), and it alone."""
+def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str = "cpu") -> list[Row]:
+    """Time the network without the layer, the same again, with it (k = `actions`), and it alone.
+
+    Each is compared with the network without the layer in the same round; the layer alone has no such limit.
+    """
     for name, value in [("repeats", repeats), ("batch", batch), ("actions", actions)]:
         if value < 1:
             raise InvalidInput(f"{name} = {value}: write a whole number from 1")
@@ -69,18 +59,13 @@ def measure(repeats: int = 50, batch: int = 32, actions: int = 18, device: str =
     for row in ms:
         for i in rng.permutation(len(forward_backward)):
             row[i] = forward_backward[i]()
-    ratios = ms / ms[:, :1]
-    return [
-        Timing(
-            device=device,
-            network=name,
-            median_ms=float(np.median(ms[:, i])),
-            quartiles_ms=_quartiles(ms[:, i]),
-            ratio=float(np.median(ratios[:, i])),
-            ratio_quartiles=_quartiles(ratios[:, i]),
-        )
-        for i, name in enumerate(passes)
-    ]
+    rows = []
+    for name, median, ratios in zip(passes, np.median(ms, 0).tolist(), (ms / ms[:, :1]).T, strict=True):
+        low, ratio, high = np.percentile(ratios, [25, 50, 75]).tolist()
+        limit, share = ("", None) if name == ALONE else ("without the layer", 1 / ratio)
+        note = f"{ratio:.3f} ({low:.3f} to {high:.3f}) of the time without"
+        rows.append(Row(f"{name}, {device}", median, 1e3 / median, limit, share, note))
+    return rows
 
 
 def run(as_json: bool = False) -> None:
@@ -90,18 +75,10 @@ def run(as_json: bool = False) -> None:
     output = Output("layer", "passes", as_json=as_json)
     output.say(f"Nature network, forward and backward, batch size {batch}, {actions} actions")
     output.say(f"medians of {repeats} passes; the networks alternate")
-    for timing in (t for device in devices for t in measure(repeats, batch, actions, device)):
-        output.add(row_of(timing))
+    for device in devices:
+        for row in measure(repeats, batch, actions, device):
+            output.add(row)
     output.end(devices[-1])
-
-
-def row_of(timing: Timing) -> Row:
-    """A network against the one without the layer; the layer alone has no such limit."""
-    low, high = timing.ratio_quartiles
-    name, alone = f"{timing.network}, {timing.device}", timing.network == ALONE
-    limit, share = ("", None) if alone else ("without the layer", 1 / timing.ratio)
-    note = f"{timing.ratio:.3f} ({low:.3f} to {high:.3f}) of the time without"
-    return Row(name, timing.median_ms, 1e3 / timing.median_ms, limit, share, note)
 
 
 def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float]:
@@ -120,8 +97,3 @@ def _forward_backward(network: nn.Module, x: torch.Tensor) -> Callable[[], float
         return (time.perf_counter() - start) * 1e3
 
     return timed_pass
-
-
-def _quartiles(x: npt.NDArray[np.float64]) -> tuple[float, float]:
-    low, high = np.percentile(x, [25, 75])
-    return float(low), float(high)

@@ -33,7 +33,7 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
     env = _emulator(game)
     index = emulator_indices(env, ACTIONS)
     rng = np.random.default_rng(0)
-    online, target = _network().to(device), _network().to(device)
+    online, target = nature_network(ACTIONS).to(device), nature_network(ACTIONS).to(device)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=6.25e-5, eps=1.5e-4, fused=True)
     before, after = (torch.zeros(REPLAY, 4, 84, 84, dtype=torch.uint8, device=device) for _ in range(2))
@@ -43,11 +43,15 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
     def on_device(frames: NDArray[Any]) -> Tensor:
         return torch.tensor(frames[0], device=device)  # a copy on every device
 
+    def values(network: nn.Module, frames: Tensor) -> Tensor:
+        q: Tensor = network(frames.float() / 255)
+        return q
+
     def act(seen: Tensor) -> int:
         if rng.random() < EPSILON:
             return int(rng.integers(ACTIONS))
         with torch.no_grad():
-            return int(online(seen.unsqueeze(0)).argmax())
+            return int(values(online, seen.unsqueeze(0)).argmax())
 
     def update(stored: int) -> None:
         chosen = rng.integers(stored, size=BATCH_SIZE)
@@ -55,8 +59,8 @@ def steps_per_second(seconds: float, device: torch.device, game: str, warm_up: i
         a = torch.from_numpy(actions[chosen]).to(device)
         reward, discount = torch.from_numpy(numbers[:, chosen]).to(device)
         with torch.no_grad():
-            goal = reward + discount * target(after[rows]).amax(1)
-        value = online(before[rows]).gather(1, a.unsqueeze(1)).squeeze(1)
+            goal = reward + discount * values(target, after[rows]).amax(1)
+        value = values(online, before[rows]).gather(1, a.unsqueeze(1)).squeeze(1)
         loss = 0.5 * (goal - value).square().sum()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -103,14 +107,3 @@ def _emulator(game: str) -> Any:
         noop_max=0,
         use_fire_reset=False,
     )
-
-
-class _Scaled(nn.Module):
-    """Bytes as floats in 0..1."""
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return frames.float() / 255
-
-
-def _network() -> nn.Sequential:
-    return nn.Sequential(_Scaled(), nature_network(ACTIONS))

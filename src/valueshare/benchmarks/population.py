@@ -85,14 +85,16 @@ def measure(
         raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
     if groups > 1 and tuple(only) != ("whole loop",):
         raise InvalidInput(f"groups = {groups}: only the whole loop is measured in groups")
-    place = checked_device(device)
-    _check_memory(agents, preset, env, place)
+    torch_device = checked_device(device)
+    _check_memory(agents, preset, env, torch_device)
     if compiled:
-        check_compiler(place)
-    with on_device(place, tf32=preset.settings.tf32):
-        engine = _engine(agents, preset, env, place, compiled, threads, groups)
+        check_compiler(torch_device)
+    with on_device(torch_device, tf32=preset.settings.tf32):
+        engine = _engine(agents, preset, env, torch_device, compiled, threads, groups)
         try:
-            _fill(engine)
+            steps = min(FILLED, preset.settings.replay_transitions)
+            TrainingLoop(engine, -steps).run(steps)  # real steps, before any step at which agents learn
+            fill_with_copies(engine.state.replay)
             rates = {name: rate for name, rate in _rates(engine).items() if name in only}
             for _ in range(WARM_UP):
                 for rate in rates.values():
@@ -185,13 +187,6 @@ def _engine(
     population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
     state = initial_state(population)
     return training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
-
-
-def _fill(engine: Engine) -> None:
-    """Real steps first, before any step at which agents learn; then copies of them up to the rings' ends."""
-    steps = min(FILLED, engine.population.settings.replay_transitions)
-    TrainingLoop(engine, -steps).run(steps)
-    fill_with_copies(engine.state.replay)
 
 
 def _rates(engine: Engine) -> dict[str, Callable[[float], float]]:

@@ -41,7 +41,8 @@ def run(as_json: bool = False) -> None:
         progress=not as_json,
     )
     fast = study.timesteps / (time.perf_counter() - began)
-    memory = _peak_megabytes()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = peak / (1e6 if sys.platform == "darwin" else 1e3)  # MB
 
     k, step_size = 3.2, study.step_sizes[37]
     began = time.perf_counter()
@@ -97,8 +98,3 @@ def _walk(table: Table, seed: int, steps: int) -> Ints:
 
 def _mean_and_error(values: "np.ndarray | list[int]") -> str:
     return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.1f}"
-
-
-def _peak_megabytes() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)

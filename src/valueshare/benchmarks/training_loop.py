@@ -80,12 +80,12 @@ def loop_rate(
 
     Emulators and learning cost what they cost in the run; only sampling is faster. All memory is freed afterwards.
     """
-    place = checked_device(device)
+    torch_device = checked_device(device)
     settings = replace(spec.settings, replay_capacity=max(2_048, spec.settings.batch_size))
     groups = None if groups is None else min(groups, spec.agents.height)
 
     def measured() -> float:  # a function, so that nothing refers to the engine when memory is released
-        population = atari_population(spec.agents, settings, place)
+        population = atari_population(spec.agents, settings, torch_device)
         state = initial_state(population)
         engine = training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
         try:
@@ -95,9 +95,9 @@ def loop_rate(
         finally:
             engine.close()
 
-    with on_device(place, tf32=settings.tf32):
+    with on_device(torch_device, tf32=settings.tf32):
         rate = measured()
-        release_memory(place, compiled=compiled)
+        release_memory(torch_device, compiled=compiled)
     return rate
 
 
@@ -166,10 +166,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def fill_with_copies(replay: Transitions) -> None:
-    """Fill the rings to their ends, in place, with copies of what they hold.
-
-    Transition i then starts from row i, as if no episode had ended.
-    """
+    """Fill the rings in place with copies of what they hold; transition i starts from row i, as if no episode ended."""
     capacity, rows = replay.action.shape[1], replay.observation.shape[1]
     written = min(int(replay.written.min()), capacity)
     _repeat((replay.action, replay.reward, replay.discount), written)

@@ -14,12 +14,10 @@ from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, conver
 from valueshare._version import __version__
 from valueshare.cli.arguments import exit_with
 from valueshare.cli.bench import bench_atari, bench_import, bench_layer, bench_population, bench_tabular
-from valueshare.cli.best import best
 from valueshare.cli.evaluate import evaluate
 from valueshare.cli.messages import message
-from valueshare.cli.paper_table import paper_table
 from valueshare.cli.play import play
-from valueshare.cli.report import report, watch
+from valueshare.cli.report import best, paper_table, report, watch
 from valueshare.cli.reproduce import (
     reproduce_atari57,
     reproduce_atari_rdq_beta,

@@ -31,16 +31,9 @@ _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["executio
 
 Device = Annotated[str, _execution(help="cpu, cuda or cuda:0; auto: the GPU if there is one.")]
 _COMPILE = "Compile the agents' step with torch.compile: takes a minute or two, then each step is faster"
-Compile = Annotated[
-    bool,
-    _execution(help=f"{_COMPILE}."),
-]
+Compile = Annotated[bool, _execution(help=f"{_COMPILE}.")]
 AutoCompile = Annotated[
-    bool | None,
-    _execution(
-        negative="--no-compile",
-        help=f"{_COMPILE}; left out: only if the run is long enough.",
-    ),
+    bool | None, _execution(negative="--no-compile", help=f"{_COMPILE}; left out: only if the run is long enough.")
 ]
 Tf32 = Annotated[
     bool, _execution(help="CUDA: TensorFloat-32 matrix products: faster, but less precise (10-bit mantissas).")
@@ -74,7 +67,6 @@ RunFolder = Annotated[str, Parameter(metavar="PATH|URL")]
 # From the command line they are all text, from Python they may be paths.
 RunFolders = Annotated[tuple[str | Path, ...], Parameter(metavar="PATH|URL...")]
 LauncherArguments = Annotated[LauncherOptions, Parameter(name="*", group=GROUPS["cluster"])]
-LOCAL = LauncherOptions()
 
 IN_MEMORY = ("memory",)  # what is there ends with its process
 
@@ -95,11 +87,11 @@ def exit_with(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def persistent_location(given: str | Path) -> Location:
+def persistent_location(folder: str | Path) -> Location:
     """The folder or address that is meant; one that would end with the command is refused."""
-    if given == "":
+    if folder == "":
         raise InvalidInput("'' is not a folder: write its name, like runs/first")
-    location = resolve_location(given)
+    location = resolve_location(folder)
     if isinstance(location, Url) and location.scheme in IN_MEMORY:
         raise InvalidInput(
             f"{location} is in this command's own memory, and would be gone with it: write a "
@@ -108,9 +100,9 @@ def persistent_location(given: str | Path) -> Location:
     return location
 
 
-def writable_location(given: str | Path) -> Location:
+def writable_location(folder: str | Path) -> Location:
     """The same of a location to write to; where no folder can be made, it is refused at once."""
-    location = persistent_location(given)
+    location = persistent_location(folder)
     if not isinstance(location, Path):
         return location  # who writes there looks by itself
     try:

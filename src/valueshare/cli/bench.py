@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from valueshare.benchmarks.atari_options import AtariBench
 from valueshare.cli.arguments import Compile, Device, Tf32, Threads
-from valueshare.cli.training import training_library
+from valueshare.cli.training import require_training
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
 
@@ -57,7 +57,7 @@ def bench_population(
         env: Environment to step.
         seconds: Seconds to measure, for all parts together.
     """
-    training_library()  # says what to install where that is missing
+    require_training()  # says what to install where that is missing
     from valueshare.benchmarks import population
 
     population.run(agents, preset, env, _device(device), compile, seconds, threads, as_json)
@@ -76,7 +76,7 @@ def bench_atari(
 
     The replay is full from the start. Rows are printed as soon as they are measured. A part with 0 seconds is left out.
     """
-    training_library("atari")  # says what to install where that is missing
+    require_training("atari")  # says what to install where that is missing
     from valueshare.benchmarks import atari
 
     atari.run(bench, _device(device), compile, tf32, threads, as_json)

@@ -5,8 +5,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import RunFolder, Threads, persistent_location
-from valueshare.cli.training import training_library
-from valueshare.signals import Stopped, stop_on_signals
+from valueshare.cli.training import require_training
+from valueshare.signals import stop_on_signals
 
 
 def evaluate(
@@ -34,16 +34,12 @@ def evaluate(
         episode_limit: Most steps per episode; left out: that of the run's evaluations, or the environment's own.
     """
     with stop_on_signals() as stop:
-        training_library()
+        require_training()
         from valueshare.records import EVALUATIONS
         from valueshare.runs.evaluation import EvaluationOptions, evaluate_run
         from valueshare.runs.evaluation_file import evaluation_lines
 
-        def on_step() -> None:
-            if stop():
-                raise Stopped("nothing was written", exit_code=stop.exit_code)
-
-        place = persistent_location(run)
+        location = persistent_location(run)
         options = EvaluationOptions(
             episodes=episodes,
             seeds_from=seeds_from,
@@ -52,8 +48,8 @@ def evaluate(
             episode_limit=episode_limit,
             device=device,
             threads=threads or None,
-            on_step=on_step,
+            on_step=stop.raise_if_requested,
         )
-        played = evaluate_run(place, options)
+        played = evaluate_run(location, options)
         print("\n".join(evaluation_lines(played.agents, played.episodes)))
-        print(f"episodes: {place / EVALUATIONS}")
+        print(f"episodes: {location / EVALUATIONS}")

@@ -1,17 +1,14 @@
 """The command `play`: a video of a trained agent, with its values beside the screen."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from valueshare.cli.training import let_threads_sleep
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
-from valueshare.signals import Stopped, stop_on_signals
-
-if TYPE_CHECKING:
-    from valueshare.video.rollouts import RolloutStep
+from valueshare.signals import stop_on_signals
 
 
 def play(
@@ -46,10 +43,6 @@ def play(
             needed = install_command("train", "video")
             raise InvalidInput(f"playing needs {missing.name}: {needed}") from missing
 
-        def at_step(_step: "RolloutStep") -> None:
-            if stop():
-                raise Stopped("nothing was written", exit_code=stop.exit_code)
-
         played = videos.play(
             run,
             agent,
@@ -59,7 +52,7 @@ def play(
             epsilon=epsilon,
             max_steps=max_steps,
             overwrite=overwrite,
-            on_step=at_step,
+            on_step=stop.raise_if_requested,
         )
     from valueshare.text import how_many
     from valueshare.video.overlay import score_text

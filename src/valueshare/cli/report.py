@@ -1,4 +1,4 @@
-"""The commands `report`, figures and tables of any results, and `watch`, the page of runs that are under way."""
+"""The commands `report`, `best`, `watch` and `paper-table`: figures, tables and pages of results."""
 
 import signal
 import sys
@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
 from valueshare.cli.training import let_threads_sleep
@@ -15,6 +15,8 @@ from valueshare.runs.storage.locations import Location, Url
 from valueshare.text import FINAL_SCORE
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from valueshare.report.write import Written
 
 
@@ -73,6 +75,43 @@ def print_written(written: "Written", folder: Location) -> None:
         print(f"not drawn: {', '.join(written.left_out)}; --figures NAME says what that one needs")
 
 
+def best(
+    runs: RunFolders,
+    /,
+    *,
+    metric: Literal["auc", "final"] = "auc",
+    resamples: int = 50_000,
+    max_result_size: MaxResultSize = "2GB",
+) -> None:
+    """Print which settings win: chosen on half of the seeds, and scored on the other half.
+
+    The best of many settings is partly luck: on the seeds that chose it, its score is too high.
+
+    Args:
+        runs: Run folders or addresses, or other results that `valueshare report` reads; several are combined, or
+            compared if they have the same agents.
+        metric: Score of an agent: auc, the mean over all its evaluations; final, the mean of the last three.
+        resamples: Bootstrap resamples; fewer are faster but less precise.
+    """
+    from valueshare.analysis.held_out import check_halves, winning_settings
+    from valueshare.analysis.importers.results import read_results
+    from valueshare.analysis.resampling import check_resamples
+    from valueshare.report.data import with_runs_apart
+    from valueshare.report.figures.series import with_k
+    from valueshare.report.winners_text import winner_lines
+    from valueshare.runs.storage.copies import reading_copies
+
+    check_resamples(resamples)
+    with reading_copies([persistent_location(run) for run in runs]) as copies:
+        results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
+        notes = [copies.named(note) for note in results.notes]
+    winners = winning_settings(with_runs_apart(with_k(results.table), results.about), metric, resamples=resamples)
+    notes += check_halves(winners)
+    print("\n".join(winner_lines(winners, metric)))
+    for note in notes:
+        print(f"note: {note}")
+
+
 def watch(
     runs: RunFolders, /, *, port: int = 8_011, no_clips: bool = False, max_result_size: MaxResultSize = "2GB"
 ) -> None:
@@ -101,11 +140,11 @@ def watch(
         rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
         follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
         serving = stack.enter_context(server(lambda: follower.view, port))
-        host, own_port = serving.socket.getsockname()
+        host, bound_port = serving.socket.getsockname()
         looking = Thread(target=follower.follow, args=(stop,), daemon=True)
         looking.start()
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        print(f"http://{host}:{own_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
+        print(f"http://{host}:{bound_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
         try:
             serving.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
@@ -114,3 +153,47 @@ def watch(
             print("stopped", file=sys.stderr)
         finally:
             stop.set()
+
+
+def paper_table(
+    *,
+    human_normalized: bool = False,
+    format: Literal["text", "csv"] = "text",  # noqa: A002 (the name of the option)
+) -> None:
+    """The paper's Atari scores: 57 games, 7 agents, and the IQM of their human-normalised scores.
+
+    Args:
+        human_normalized: Every score as (score - random) / (human - random).
+        format: Aligned text, or CSV of the scores alone.
+    """
+    from valueshare.analysis import scales, scores
+    from valueshare.analysis.csv_text import csv_text
+
+    long = scales.human_normalized(scores.paper_scores())
+    shown = "human_normalized" if human_normalized else "score"
+    wide = long.pivot(on="algorithm", index="game", values=shown)
+    if format == "csv":
+        print(csv_text(wide), end="")
+        return
+    print("\n".join(_lines(long, wide, decimals=2 if human_normalized else 1)))
+    print()
+    kind = "Human-normalised scores" if human_normalized else "Scores"
+    print(f"{kind}: means over the last three of 200 evaluations and over five seeds, as published.")
+    print("IQM: interquartile mean, over the 57 games, of human-normalised scores.")
+    print(scores.BASELINES)
+
+
+def _lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:
+    """The table as aligned text: one line per game, then the IQM of each agent."""
+    from valueshare.analysis.statistics import iqm
+    from valueshare.text import aligned
+
+    agents = wide.columns[1:]
+    rows = [["game", *agents]]
+    rows += [[game, *(f"{score:,.{decimals}f}" for score in scores)] for game, *scores in wide.iter_rows()]
+    normalised = long.partition_by("algorithm", as_dict=True)
+    levels = [iqm(normalised[(agent,)]["human_normalized"].to_numpy()) for agent in agents]
+    rows.append(["IQM", *(f"{level:.2f}" for level in levels)])
+    lines = aligned(rows, right=True)
+    rule = "-" * len(lines[0])
+    return [lines[0], rule, *lines[1:-1], rule, lines[-1]]

@@ -3,18 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from valueshare.cli.arguments import GROUPS, LOCAL, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
-from valueshare.cli.atari_plan import announce_atari
+from valueshare.cli.arguments import GROUPS, AutoCompile, Device, LauncherArguments, Out, Tf32, Threads
 from valueshare.cli.study import StudyExecution, reproduce
-from valueshare.cli.training import training_library
+from valueshare.cli.training import require_training
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_options import AtariOptions
-from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 
 if TYPE_CHECKING:
     from valueshare.experiments.lunarlander import LunarLanderName
@@ -65,7 +63,7 @@ DEFAULT, ATARI, HERE = StudyArguments(), AtariOptions(), StudyExecution()
 def reproduce_lunarlander(
     *,
     scale: Literal["smoke", "small", "paper"] = "small",
-    given: Arguments = DEFAULT,
+    arguments: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
     """The paper's LunarLander figure: IB-DQN against k, with learning curves and value metrics.
@@ -75,13 +73,13 @@ def reproduce_lunarlander(
     Args:
         scale: smoke takes seconds; small, 5 k x 8 seeds, minutes; paper, 17 k x 120 seeds, needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander", scale, given, launcher)
+    _reproduce_lunarlander("lunarlander", scale, arguments, launcher)
 
 
 def reproduce_lunarlander_step_size(
     *,
     scale: Literal["smoke", "small", "full"] = "small",
-    given: Arguments = DEFAULT,
+    arguments: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
     """Our own study beside the paper's: k with its step size, as a map, and how to choose both.
@@ -93,13 +91,13 @@ def reproduce_lunarlander_step_size(
         scale: smoke takes seconds; small, 5 k x 5 step sizes x 6 seeds, hours; full, 9 k x 6 step sizes x 30 seeds,
             needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander-step-size", scale, given, launcher)
+    _reproduce_lunarlander("lunarlander-step-size", scale, arguments, launcher)
 
 
 def reproduce_lunarlander_actions(
     *,
     scale: Literal["smoke", "small", "full"] = "small",
-    given: Arguments = DEFAULT,
+    arguments: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
     """Our own study beside the paper's: LunarLander's continuous engines in 9, 49 and 225 bins.
@@ -110,13 +108,13 @@ def reproduce_lunarlander_actions(
     Args:
         scale: smoke takes seconds; small is 144 agents x 50,000 steps; full, 2,160 agents x 100,000 steps, needs a GPU.
     """
-    _reproduce_lunarlander("lunarlander-actions", scale, given, launcher)
+    _reproduce_lunarlander("lunarlander-actions", scale, arguments, launcher)
 
 
 def _reproduce_lunarlander(
     name: "LunarLanderName", scale: str, arguments: StudyArguments, launcher: LauncherOptions
 ) -> None:
-    training_library()
+    require_training()
     from valueshare.experiments.lunarlander import lunarlander_study
 
     reproduce(lunarlander_study(name, scale, **arguments.of_study), arguments.running, launcher, arguments.changed)
@@ -130,7 +128,7 @@ def reproduce_minatar(
     step_size: tuple[float, ...] = (),
     first_seed: int = 0,
     steps: int | None = None,
-    given: Arguments = DEFAULT,
+    arguments: Arguments = DEFAULT,
     launcher: LauncherArguments = LOCAL,
 ) -> None:
     """Our own study beside the paper's: its agents and Double DQN on the five games of MinAtar.
@@ -147,14 +145,14 @@ def reproduce_minatar(
         first_seed: First seed. To choose step sizes, use seeds that you do not report.
         steps: Environment steps per agent; left out: the scale's own.
     """
-    training_library()
+    require_training()
     from valueshare.experiments.minatar import minatar_study
 
     options: dict[str, Any] = {"games": games, "algorithms": algorithms, "step_size": step_size}
     options |= {"first_seed": first_seed, "steps": steps}
-    study = minatar_study(scale, **options, **given.of_study)
+    study = minatar_study(scale, **options, **arguments.of_study)
     changed = {name: value for name, value in options.items() if value}
-    reproduce(study, given.running, launcher, {**changed, **given.changed})
+    reproduce(study, arguments.running, launcher, {**changed, **arguments.changed})
 
 
 def reproduce_atari57(
@@ -220,7 +218,7 @@ def _reproduce_atari(
     launcher: LauncherOptions,
     **choices: Sequence[str] | Sequence[float],
 ) -> None:
-    training_library("atari")
+    require_training("atari")
     from valueshare.experiments.atari import atari_study
 
     if running.rate is not None and not 0 < running.rate < math.inf:
@@ -232,4 +230,4 @@ def _reproduce_atari(
     study = atari_study(name, options, **choices)  # type: ignore[arg-type]
     usual = asdict(ATARI)
     changed = {name: value for name, value in asdict(options).items() if value != usual[name]}
-    reproduce(study, running, launcher, {**changed, **choices}, partial(announce_atari, running))
+    reproduce(study, running, launcher, {**changed, **choices}, announce=True)

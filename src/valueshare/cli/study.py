@@ -1,8 +1,11 @@
-"""The runner of all studies of deep Q-learners: their runs are started or resumed, and reported together."""
+"""Running the studies of deep Q-learners: their runs are started or resumed, and reported together.
+
+The plan of an Atari study is printed before it starts: agents, populations, memory and hours.
+"""
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,13 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valueshare.cli.arguments import AgentGroups, Threads, persistent_location, writable_location
 from valueshare.cli.report import print_written
-from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, run_and_report, training_library
+from valueshare.cli.training import FAILED, command_line, held_plan, print_plan, require_training, run_and_report
+from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
-from valueshare.runs.storage.locations import Location
+from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import stop_on_signals
+from valueshare.text import how_many
 
 if TYPE_CHECKING:
     from valueshare.experiments.study import Study
+    from valueshare.resources import Prepared
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
 
@@ -40,19 +46,8 @@ class StudyRun(NamedTuple):
 
     name: str
     plan: "Plan"
-    whole: Location  # the run's folder, which holds the shards if there are any
-    folder: Location  # the same, or that of the shard
+    folder: Location  # of the run, or of the shard within it
     begun: bool  # a run of this very plan is in the folder
-
-    @property
-    def stored_workers(self) -> int:
-        """The worker processes of the run that is in the folder; 0: not known."""
-        from valueshare.runs.run_folder import stored_workers
-
-        return stored_workers(self.folder) if self.begun and isinstance(self.folder, Path) else 0
-
-
-Announce = Callable[["Study", Sequence[StudyRun], "ExecutionOptions"], None]
 
 
 def reproduce(
@@ -60,17 +55,18 @@ def reproduce(
     running: StudyExecution,
     launcher: LauncherOptions,
     options: Mapping[str, Any],
-    announce: Announce | None = None,
+    *,
+    announce: bool = False,
 ) -> None:
     """Run or resume a study, write its report, and print what was found.
 
-    `options` are those of the command that change the study. `announce` prints its plan before anything is run;
-    without, each run prints its own when it starts.
+    `options` are those of the command that change the study. With `announce`, the plan of a whole Atari study is
+    printed before anything is run; without, each run prints its own when it starts.
     """
-    training = training_library()
+    require_training()
     from valueshare import starting
     from valueshare.report.write import write_report
-    from valueshare.result_files import OWN_LIMIT
+    from valueshare.result_files import TRUSTED_LIMIT
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.storage.copies import synced_folder
 
@@ -78,11 +74,16 @@ def reproduce(
     whole = persistent_location(out) if running.plan else writable_location(out)
     study_runs = _study_runs(study, whole, launcher, planned=running.plan)
     command = command_line(f"reproduce {study.name}", {"scale": study.scale, **options, "shard": launcher.shard})
-    threads, groups = running.threads or None, running.groups or None
     with stop_on_signals() as stop:
-        execution = ExecutionOptions(threads=threads, should_stop=stop, groups=groups, launcher=launcher)
-        if announce is not None:
-            announce(study, study_runs, execution)
+        execution = ExecutionOptions(
+            threads=running.threads or None,
+            should_stop=stop,
+            groups=running.groups or None,
+            launcher=launcher,
+            callbacks=(),
+        )
+        if announce:
+            announce_atari(study, running, study_runs, execution)
         elif running.plan:
             for run in study_runs:
                 print_plan(run.plan, execution)
@@ -92,8 +93,7 @@ def reproduce(
         for run in study_runs:
             work = partial(starting.start, run.plan, run.folder, command, execution, study.deviations)
             if run.begun:
-                resume = partial(training.resume, run.whole, threads=threads, groups=groups)
-                work = partial(resume, launcher=launcher, callbacks=(), should_stop=stop)
+                work = partial(starting.resume_run, run.folder, execution)
             succeeded &= run_and_report(work, run.folder, stop, in_study=True)
     if not succeeded:
         sys.exit(FAILED)
@@ -101,35 +101,133 @@ def reproduce(
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
         return
     with synced_folder(whole / "report") as report_folder:
-        written = write_report([run.folder for run in study_runs], report_folder, max_result_size=OWN_LIMIT)
+        written = write_report([run.folder for run in study_runs], report_folder, max_result_size=TRUSTED_LIMIT)
         print_written(written, whole / "report")
 
 
 def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
-    """The runs to make: every run of the study, or the part of each that is in the shard."""
-    from valueshare.runs.shards import shard_plans
+    """The runs of the study, or the part of each that is in the shard.
 
-    plans = shard_plans(list(study.runs.values()), launcher.own_shard)
-    return [
-        _study_run(name, plan, whole / name if name else whole, launcher, planned=planned)
-        for name, plan in zip(study.runs, plans, strict=True)
-        if plan is not None
-    ]
-
-
-def _study_run(name: str, plan: "Plan", whole: Location, launcher: LauncherOptions, *, planned: bool) -> StudyRun:
-    """One run, which resumes the run of the same plan in its folder; a folder with anything else is refused.
-
-    One that is only planned is shown as new, and addresses are not read for it.
+    A run of the same plan in its folder is resumed, and a folder with anything else is refused. What is only planned is
+    shown as new, and addresses are not read for it.
     """
     from valueshare.runs.run_folder import check_absent
+    from valueshare.runs.shards import shard_plans
     from valueshare.starting import shard_location
 
-    folder = shard_location(whole, launcher)
-    new = StudyRun(name, plan, whole, folder, begun=False)
-    if planned and not isinstance(folder, Path):
-        return new
-    stored = held_plan(folder, plan, launcher)
-    if stored is None and isinstance(folder, Path):
-        check_absent(folder, plan)
-    return new if stored is None or planned else new._replace(plan=stored, begun=True)
+    study_runs = []
+    plans = shard_plans(list(study.runs.values()), launcher.selected_shard)
+    for name, plan in zip(study.runs, plans, strict=True):
+        if plan is None:
+            continue
+        folder = shard_location(whole / name if name else whole, launcher)
+        stored = None if planned and isinstance(folder, Url) else held_plan(folder, plan, launcher)
+        if stored is None and isinstance(folder, Path):
+            check_absent(folder, plan)
+        if stored is None or planned:
+            study_runs.append(StudyRun(name, plan, folder, begun=False))
+        else:
+            study_runs.append(StudyRun(name, stored, folder, begun=True))
+    return study_runs
+
+
+def announce_atari(
+    study: "Study", running: StudyExecution, study_runs: Sequence[StudyRun], execution: "ExecutionOptions"
+) -> None:
+    """Print agents, populations, memory and hours of a study; refuse one that cannot run.
+
+    Where the plan is all that is wanted, what does not fit is refused after it. The hours of a study that is resumed
+    are not counted: part of it is done.
+    """
+    from valueshare.envs import atari_protocol
+    from valueshare.experiments.atari import evaluation_steps
+    from valueshare.resources import cluster_for, prepare
+    from valueshare.runs.run_folder import stored_workers
+
+    with cluster_for(execution.launcher) as cluster:
+        prepared = []
+        for run in study_runs:
+            workers = stored_workers(run.folder) if run.begun and isinstance(run.folder, Path) else 0
+            prepared.append(
+                prepare(run.plan, execution, cluster, begun=run.begun, stored_workers=workers, compiles=False)
+            )
+        needs, refusal = _memory(prepared, execution, at_once=not running.plan)
+        resumed = any(run.begun for run in study_runs)
+        seconds = 0.0
+        for run, prepared_run, memory in zip(study_runs, prepared, needs, strict=True):
+            plan = prepared_run.plan
+            populations = list(plan.populations.values())
+            sizes = [spec.agents.height for spec in populations]
+            settings = populations[0].settings
+            agents, count = how_many(sum(sizes), "agent"), how_many(len(sizes), "population")
+            steps = how_many(settings.steps, "step")
+            print(
+                f"{run.name}: {agents} in {count} of at most {max(sizes)}, {steps} each and "
+                f"{evaluation_steps(settings):,} of evaluation"
+            )
+            print(*(f"  {line}" for line in (*prepared_run.lines, f"memory: {memory}")), sep="\n")
+            if resumed or (refusal and not running.rate):  # what does not fit cannot be measured
+                continue
+            if execution.launcher.launcher == "ray":  # each run says so itself when it begins
+                if running.plan and (line := prepared_run.launcher.estimate(plan, None, measure=True)) is not None:
+                    print(f"  {line}")
+                continue
+            rate = running.rate or _measured(plan, execution)
+            each = settings.steps + evaluation_steps(settings)
+            seconds += sum(sizes) * each / rate
+            words = "given" if running.rate else "measured in this process"
+            print(f"  {_duration(sum(sizes) * each / rate)} at {rate:,.0f} agent-steps/s, {words}")
+        all_agents = how_many(sum(prepared_run.plan.agents.height for prepared_run in prepared), "agent")
+        in_all = f", {_duration(seconds)}" if seconds else ""
+        share = f" of shard {execution.launcher.shard}" if execution.launcher.shard else ""
+        print(f"{study.name}: {all_agents} in all{share}{in_all}")
+        print(*atari_protocol(str(settings.atari_protocol)).described(), sep="\n")
+        deviations: Sequence[str] = study.deviations
+        if not running.plan and study.scale != "paper":
+            count = how_many(len(deviations), "departure")
+            deviations = [f"scale {study.scale}, with {count} (see --plan or the report)"]
+        print(*(f"not as in the paper: {sentence}" for sentence in deviations), sep="\n", flush=True)
+        if refusal:
+            raise refusal
+
+
+def _measured(plan: "Plan", execution: "ExecutionOptions") -> float:
+    """Agent-steps per second of the first population on this machine."""
+    from valueshare.benchmarks.training_loop import loop_rate
+    from valueshare.population.compilation import compiler_problem
+    from valueshare.population.train import checked_device
+
+    print("  measuring the speed of this machine, which takes a minute or more; --rate skips it", flush=True)
+    return loop_rate(
+        next(iter(plan.populations.values())),
+        plan.device,
+        bool(plan.compiled) and compiler_problem(checked_device(plan.device)) is None,
+        threads=execution.threads,
+        groups=execution.groups,
+    )
+
+
+def _memory(
+    prepared: "Sequence[Prepared]", execution: "ExecutionOptions", *, at_once: bool
+) -> tuple[list[str], InvalidInput | None]:
+    """A line of memory for each plan, and the first refusal if one is not to be `at_once`."""
+    from valueshare.population.memory import DoesNotFit
+
+    lines: list[str] = []
+    refusal: InvalidInput | None = None
+    for prepared_run in prepared:
+        try:
+            lines.append(prepared_run.launcher.check(prepared_run.plan, execution))
+        except DoesNotFit as error:
+            fewer = ", or a smaller agents-at-once" if error.one_fits else ""
+            refusal = refusal or InvalidInput(f"{error}{fewer}")
+            if at_once:
+                raise refusal from error
+            lines.append("does not fit")
+    return lines, refusal
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 3_600:
+        return f"{seconds / 3_600:,.1f} hours"
+    return f"{seconds / 60:,.1f} minutes"

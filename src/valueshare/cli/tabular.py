@@ -87,7 +87,8 @@ def tabular(
     """
     name = f"{study.env}-{study.algorithm}".replace("/", "-").replace(":", "-")
     folder = writable_location(f"results/{name}" if out is None else out)
-    _run((study,), folder, overwrite, _tabular_command(study), launcher)
+    changed = {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
+    _run((study,), folder, overwrite, command_line("tabular", changed), launcher)
 
 
 def _run(
@@ -97,12 +98,12 @@ def _run(
     from valueshare.experiments.tabular import cell_timesteps, shard_cells, study_mdp, sweep_studies
     from valueshare.report.tabular_files import write_records
     from valueshare.report.write import write_report
-    from valueshare.result_files import OWN_LIMIT
+    from valueshare.result_files import TRUSTED_LIMIT
     from valueshare.runs.directory import holds, remove_leftovers, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
     launcher = LauncherOptions(**asdict(options))
-    shard = launcher.own_shard
+    shard = launcher.selected_shard
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
@@ -119,10 +120,12 @@ def _run(
                     table, seconds = sweep_studies(studies, progress=True, launcher=launcher)
                     full_command = f"{command} --shard {shard}" if shard else command
                     write_records(table, folder, seconds, command=full_command)
-            except (KeyboardInterrupt, OSError) as end:
-                raise _ended(end) from end
+            except KeyboardInterrupt as end:
+                raise KeyboardInterrupt("nothing was written") from end
+            except OSError as error:
+                raise OSError(error.errno, f"{error.strerror or error}; nothing was written") from error
             print(f"{seconds:.1f} s, {timesteps / seconds:,.0f} timesteps per second")
-        written = None if shard else write_report([here], max_result_size=OWN_LIMIT, trusted=True)
+        written = None if shard else write_report([here], max_result_size=TRUSTED_LIMIT, trusted=True)
     if written is None:
         print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
     else:
@@ -135,16 +138,3 @@ def _in_shards(studies: Sequence[TabularStudy], folder: Path) -> bool:
 
     parts, config = find_tabular([folder]), results_config(studies)
     return bool(parts) and all(part.shard and results_config(part.studies) == config for part in parts)
-
-
-def _ended(end: BaseException) -> BaseException:
-    """The same exception, with the note that nothing was written."""
-    if isinstance(end, OSError):
-        return OSError(end.errno, f"{end.strerror or end}; nothing was written")
-    return KeyboardInterrupt("nothing was written")
-
-
-def _tabular_command(study: TabularStudy) -> str:
-    """The command that makes a study again: the settings that are not the defaults."""
-    changed = {name: value for name, value in asdict(study).items() if value != getattr(DEFAULT, name)}
-    return command_line("tabular", changed)

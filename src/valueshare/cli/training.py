@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from valueshare.cli.arguments import (
     GROUPS,
-    LOCAL,
     AgentGroups,
     AutoCompile,
     Callbacks,
@@ -32,14 +32,12 @@ from valueshare.errors import CallbackFailed, EnvironmentFailed, InvalidInput
 from valueshare.extras import install_command
 from valueshare.host_memory import refuse_without_memory
 from valueshare.population.settings import show_settings
-from valueshare.runs.launcher_options import LauncherOptions, shard_folder
+from valueshare.runs.launcher_options import LOCAL, LauncherOptions, shard_folder
 from valueshare.runs.storage.locations import Location
 from valueshare.signals import Stopped, StopRequest, loading, stop_on_signals
-from valueshare.text import exact, how_many
+from valueshare.text import how_many, option_words
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from valueshare.runs.execution import ExecutionOptions
     from valueshare.runs.plan import Plan
     from valueshare.runs.run import Run
@@ -88,21 +86,22 @@ def train(
         plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
-        training_library()
+        require_training()
         from valueshare import starting
-        from valueshare.runs.execution import ExecutionOptions, log_targets
+        from valueshare.runs.execution import ExecutionOptions
         from valueshare.runs.planning import default_folder, make_plan
+        from valueshare.runs.shards import shard_plan
 
         overrides = {name: value for name, value in settings.items() if value is not None}
         overrides |= {"k": k, "seeds": seeds, "first_seed": first_seed}
         explicit_backend = None if backend == "auto" else backend
         run_plan = make_plan(env, algorithm, device=device, compiled=compile, backend=explicit_backend, **overrides)
         chosen = default_folder(run_plan) if out is None else out
-        place = persistent_location(chosen) if plan else writable_location(chosen)
-        run_plan, folder = starting.select_shard(run_plan, place, launcher)
+        location = persistent_location(chosen) if plan else writable_location(chosen)
+        run_plan, folder = shard_plan(run_plan, launcher.selected_shard), starting.shard_location(location, launcher)
         execution = ExecutionOptions(
             threads=threads or None,
-            log=log_targets(log),
+            log=log,
             should_stop=stop,
             groups=groups or None,
             launcher=launcher,
@@ -128,28 +127,21 @@ class ResumeArguments:
     callback: Callbacks = ()
     no_callbacks: NoCallbacks = False
 
-    @property
-    def callbacks(self) -> tuple[str, ...] | None:
-        """Those given, or none; None: those of the run."""
-        if self.callback and self.no_callbacks:
-            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
-        return self.callback if self.callback or self.no_callbacks else None
-
 
 Arguments = Annotated[ResumeArguments, Parameter(name="*")]
 RESUMED = ResumeArguments()
 
 
-def resume(run: RunFolder, /, *, given: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
+def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
     """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
 
     Args:
         run: The run's folder or address; with --shard, the folder that holds the shards.
     """
-    _resume("resume", run, given, launcher)
+    _resume(run, options, launcher)
 
 
-def extend(run: RunFolder, /, *, steps: int, given: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
+def extend(run: RunFolder, /, *, steps: int, options: Arguments = RESUMED, launcher: LauncherArguments = LOCAL) -> None:
     """Train a finished run for more steps; its schedules stay as they were.
 
     With constant schedules the result is bit-identical to a run that had so many steps from the start.
@@ -158,25 +150,27 @@ def extend(run: RunFolder, /, *, steps: int, given: Arguments = RESUMED, launche
         run: The run's folder or address; with --shard, the folder that holds the shards.
         steps: Steps per agent in total, more than the run has.
     """
-    _resume("extend", run, given, launcher, steps=steps)
+    _resume(run, options, launcher, steps)
 
 
-def _resume(command: str, run: str, arguments: ResumeArguments, launcher: LauncherOptions, **more: Any) -> None:
+def _resume(run: str, options: ResumeArguments, launcher: LauncherOptions, steps: int | None = None) -> None:
     with stop_on_signals() as stop:
-        training = training_library()
-        place = persistent_location(run)
-        work = partial(
-            getattr(training, command),
-            place,
-            **more,
-            threads=arguments.threads or None,
-            groups=arguments.groups or None,
-            log=arguments.log,
-            callbacks=arguments.callbacks,
+        require_training()
+        from valueshare.runs.execution import ExecutionOptions
+        from valueshare.starting import resume_run
+
+        folder = shard_folder(persistent_location(run), launcher.selected_shard)
+        if options.callback and options.no_callbacks:
+            raise InvalidInput("--callback and --no-callbacks contradict each other: leave one out")
+        execution = ExecutionOptions(
+            threads=options.threads or None,
+            log=options.log,
             should_stop=stop,
+            groups=options.groups or None,
             launcher=launcher,
+            callbacks=options.callback if options.callback or options.no_callbacks else None,
         )
-        run_and_report(work, shard_folder(place, launcher.own_shard), stop)
+        run_and_report(partial(resume_run, folder, execution, steps=steps), folder, stop)
 
 
 def print_plan(plan: "Plan", execution: "ExecutionOptions") -> None:
@@ -201,25 +195,25 @@ def run_and_report(
     """
     from valueshare.runs.storage.copies import finished_phases
 
-    way = f"resume with: valueshare resume {shlex.quote(str(folder))}"
+    advice = f"resume with: valueshare resume {shlex.quote(str(folder))}"
     if in_study:
-        way = "resume with the same command again"
+        advice = "resume with the same command again"
     try:
         run = work()
     except Stopped:
         run = None
     except (EnvironmentFailed, CallbackFailed) as error:
         if not stop():  # else who ended the run has ended its environments too
-            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {way}", FAILED)
+            exit_with(f"{error}; {finished_phases(folder)}; fix it, then {advice}", FAILED)
         run = None
     except OSError as error:
         if not _is_there(folder):
-            way = "nothing was written"
-        exit_with(f"{error.strerror or error}; {way}", FAILED)
+            advice = "nothing was written"
+        exit_with(f"{error.strerror or error}; {advice}", FAILED)
     if run is not None and run.failures and not stop():
         for name, reason in run.failures.items():
             print(f"valueshare: {name} failed: {reason}", file=sys.stderr)
-        line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {way}"
+        line = f"{how_many(len(run.failures), 'population')} failed; the others are finished; {advice}"
         if not in_study:
             exit_with(line, FAILED)
         print(f"valueshare: {line}", file=sys.stderr)
@@ -231,48 +225,47 @@ def run_and_report(
     elif not _is_there(folder):
         exit_with("stopped; nothing was written", stop.exit_code)
     else:  # without a signal, somebody else has ended it
-        exit_with(f"stopped; {finished_phases(folder)}; {way}", stop.exit_code or FAILED)
+        exit_with(f"stopped; {finished_phases(folder)}; {advice}", stop.exit_code or FAILED)
     return True
 
 
-def held_plan(place: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
+def held_plan(location: Location, plan: "Plan", launcher: LauncherOptions) -> "Plan | None":
     """The plan with the device and compilation of the run of it that is there, finished or not; another is refused."""
     from valueshare.runs.plan import KIND, config, difference
     from valueshare.runs.storage.copies import stored_config
     from valueshare.starting import check_device
 
-    stored = stored_config(place)
+    stored = stored_config(location)
     if stored is None or stored.get("kind") != KIND:
         return None
     other = difference(stored, config(plan))
     if other is not None:
         check_device(plan, launcher)  # without it, other settings would not help
-        raise InvalidInput(f"{place} holds a run with other settings ({other}): choose another --out")
+        raise InvalidInput(f"{location} holds a run with other settings ({other}): choose another --out")
     return replace(plan, device=stored["device"], compiled=stored["compile"])
 
 
-def _is_there(place: Location) -> bool:
+def _is_there(location: Location) -> bool:
     """Whether a run is there; where a store does not respond, it is taken to be."""
     from valueshare.runs.storage.copies import stored_config
 
     try:
-        return stored_config(place) is not None
+        return stored_config(location) is not None
     except OSError:
         return True
 
 
-def training_library(extra: str = "train") -> "ModuleType":
-    """The package's training, imported once it is needed: it brings PyTorch."""
+def require_training(extra: str = "train") -> None:
+    """Import the package's training, which brings PyTorch, or say what to install."""
     let_threads_sleep()
     try:
         with loading():
-            from valueshare import training
+            import valueshare.training  # noqa: F401
     except ModuleNotFoundError as missing:
         raise InvalidInput(f"training needs {missing.name}: {install_command(extra)}") from missing
     except ImportError as error:
         refuse_without_memory("PyTorch", error)
         raise
-    return training
 
 
 def let_threads_sleep() -> None:
@@ -286,12 +279,7 @@ def let_threads_sleep() -> None:
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
     """The command that makes the same results; what is None or empty is left out."""
-    words = ["valueshare", *command.split()]
-    for name, value in options.items():
-        if value is None or value in ("", ()):
-            continue
-        words.append(f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
-        if not isinstance(value, bool):
-            listed = value if isinstance(value, tuple) else (value,)
-            words += [exact(i) if isinstance(i, float) else str(i) for i in listed]
-    return shlex.join(words)
+    words = [
+        option_words(name, value) for name, value in options.items() if value is not None and value not in ("", ())
+    ]
+    return shlex.join(["valueshare", *command.split(), *chain.from_iterable(words)])

@@ -7,17 +7,15 @@ the same folders on another one.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
-
-import polars as pl
 
 from valueshare.envs import atari_game, atari_protocol, environment_spec
 from valueshare.errors import InvalidInput
 from valueshare.experiments.atari_designs import CHANGES, EPSILON_STEPS, KINDS, PAPER_K, K, N, StudyDesign
-from valueshare.experiments.atari_options import AtariOptions, AtariScale
-from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, concatenated, plan_of
+from valueshare.experiments.atari_options import AtariOptions
+from valueshare.experiments.studies import by_scale
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import agent_table
+from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import Preset
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
@@ -35,12 +33,10 @@ def atari_study(
     beta: Sequence[float] = (),
 ) -> Study:
     """A study by its name; options that are left out have the values of the scale."""
-    if options.scale not in CHANGES:
-        raise InvalidInput(f"unknown scale {options.scale!r}: write one of {', '.join(get_args(AtariScale))}")
+    kind = KINDS[name]
+    design, paper = by_scale(kind.designs, options.scale), kind.designs["paper"]
     if options.agents_at_once < 1:
         raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
-    kind = KINDS[name]
-    design, paper = kind.designs[options.scale], kind.designs["paper"]
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
             counted(option.replace("_", "-"), count)
@@ -55,8 +51,7 @@ def atari_study(
     for members in _run_apart(chosen.algorithms, kind.preset):
         preset = kind.preset(members[0])
         settings = _settings(preset.settings, options)
-        table = _table(chosen._replace(algorithms=members), preset, options)
-        runs[members[0]] = _plan(table, settings, options)
+        runs[members[0]] = _plan(chosen._replace(algorithms=members), preset, settings, options)
         ignored = ["replay_device"]  # the paper does not say where replay is kept
         if not any(algorithm_named(member).quantile_counts.learn for member in members):
             ignored += ["quantiles", "target_quantiles", "acting_quantiles"]
@@ -119,35 +114,30 @@ def _settings(paper: TrainingSettings, options: AtariOptions) -> TrainingSetting
     )
 
 
-def _table(design: StudyDesign, preset: Preset, options: AtariOptions) -> pl.DataFrame:
-    """Every combination, game by game; k = n is the number of actions of the game."""
+def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, options: AtariOptions) -> Plan:
+    """Every combination, game by game; k = n is the number of actions of the game.
+
+    Games whose frames and actions are alike share populations of `agents_at_once` agents.
+    """
     agent_settings = preset.agent_settings
     if options.scale in EPSILON_STEPS:
         agent_settings = replace(agent_settings, epsilon_steps=EPSILON_STEPS[options.scale])
     all_settings = [replace(agent_settings, beta=beta) for beta in design.beta] or [agent_settings]
+    all_specs = (environment_spec(game, "ale", options.atari_protocol) for game in design.games)
+    specs = {spec.name: spec for spec in all_specs}
     tables = []
-    for game in design.games:
-        spec = environment_spec(game, "ale", options.atari_protocol)
+    for game, spec in specs.items():
         for name in design.algorithms:
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
-            tables.append(
-                agent_table(spec.name, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings)
-            )
-    return concatenated(tables)
-
-
-def _plan(table: pl.DataFrame, settings: TrainingSettings, options: AtariOptions) -> Plan:
-    """Games whose frames and actions are alike share populations of `agents_at_once` agents."""
-    games = table["env"].unique(maintain_order=True).to_list()
-    specs = {game: environment_spec(game, "ale", settings.atari_protocol) for game in games}
+            tables.append(agent_table(game, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings))
     whole = plan_of(
-        table,
+        concatenated(tables),
         settings,
         "ale",
         device=options.device,
         compiled=options.compile,
-        families=families(dict.fromkeys(games, settings), specs),
+        families=families(dict.fromkeys(specs, settings), specs),
         actions={game: spec.actions for game, spec in specs.items()},
     )
     return split(whole, options.agents_at_once)

@@ -34,10 +34,7 @@ class StudyDesign(NamedTuple):
 
 
 class StudyKind(NamedTuple):
-    """A study: its designs by scale, and the paper's settings of an algorithm in it.
-
-    `guesses` has a sentence for each field of a design that the paper leaves open.
-    """
+    """Designs by scale, the paper's settings of an algorithm, and a sentence per field that the paper leaves open."""
 
     designs: dict[AtariScale, StudyDesign]
     preset: Callable[[str], Preset]
@@ -50,25 +47,25 @@ _PAIR = ("dqn", "ib-dqn")
 KINDS: dict[str, StudyKind] = {
     "atari57": StudyKind(
         {
-            "paper": StudyDesign(tuple(atari57()), PAPER_ALGORITHMS, 5),
-            "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
             "smoke": StudyDesign(("Pong",), _PAIR, 2, _N_ONLY),
+            "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
+            "paper": StudyDesign(tuple(atari57()), PAPER_ALGORITHMS, 5),
         },
         atari,
     ),
     "atari-sensitivity": StudyKind(
         {
-            "paper": StudyDesign(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
-            "small": StudyDesign(SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}),
             "smoke": StudyDesign(("Pong",), ("ib-dqn",), 2, {"ib-dqn": (0.0, 32.0, 1_024.0)}),
+            "small": StudyDesign(SENSITIVITY_GAMES[:1], ("ib-dqn",), 4, {"ib-dqn": (0.0, 1.0, 32.0, 1_024.0)}),
+            "paper": StudyDesign(SENSITIVITY_GAMES, ("ib-dqn",), 5, {"ib-dqn": SENSITIVITY_K}),
         },
         atari,
     ),
     "atari-rmsprop": StudyKind(
         {
-            "paper": StudyDesign(tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY),
-            "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
             "smoke": StudyDesign(("Pong",), _PAIR, 2, _N_ONLY),
+            "small": StudyDesign(("Pong", "Breakout"), _PAIR, 4, _N_ONLY),
+            "paper": StudyDesign(tuple(game for game in atari57() if game not in RMSPROP_WITHOUT), _PAIR, 3, _N_ONLY),
         },
         lambda algorithm: atari_rmsprop(),
         {
@@ -78,9 +75,9 @@ KINDS: dict[str, StudyKind] = {
     ),
     "atari-rdq-beta": StudyKind(
         {
-            "paper": StudyDesign(VALIDATION_GAMES, ("rdq",), 5, beta=BETAS),
-            "small": StudyDesign(VALIDATION_GAMES[:1], ("rdq",), 3, beta=BETAS),
             "smoke": StudyDesign(VALIDATION_GAMES[:1], ("rdq",), 2, beta=(1e-3, 1e-1)),
+            "small": StudyDesign(VALIDATION_GAMES[:1], ("rdq",), 3, beta=BETAS),
+            "paper": StudyDesign(VALIDATION_GAMES, ("rdq",), 5, beta=BETAS),
         },
         atari,
         {

@@ -9,17 +9,8 @@ from typing import Any, Literal
 import polars as pl
 
 from valueshare.envs.action_bins import split_bins
-from valueshare.experiments.study import (
-    OVERLAP,
-    REPLACEMENT,
-    Scale,
-    Study,
-    changed_settings,
-    concatenated,
-    plan_of,
-    scaled,
-)
-from valueshare.population.agents import agent_table
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
+from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
 from valueshare.text import how_many

@@ -13,17 +13,8 @@ import polars as pl
 from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
-from valueshare.experiments.study import (
-    OVERLAP,
-    REPLACEMENT,
-    Scale,
-    Study,
-    changed_settings,
-    concatenated,
-    plan_of,
-    scaled,
-)
-from valueshare.population.agents import agent_table
+from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
+from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
@@ -96,6 +87,10 @@ def minatar_study(
         raise InvalidInput(f"first-seed = {first_seed}: seeds are whole numbers from 0")
     overrides: dict[str, Any] = {"seeds": seeds, "steps": steps, "eval_episodes": eval_episodes, "tf32": tf32}
     chosen, settings, (agent_settings, *_) = scaled(minatar(), SCALES, scale, **overrides)
+    known = dict.fromkeys(agent.algorithm for agent in AGENTS)
+    for name in algorithms:
+        if name not in known:
+            raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(known)}")
     names = games or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = range(first_seed, first_seed + chosen.seeds)
@@ -109,7 +104,7 @@ def minatar_study(
                 agent_settings=[replace(agent_settings, step_size=size) for size in step_size or (agent.step_size,)],
             )
             for agent in AGENTS
-            if not algorithms or agent.algorithm in _known(algorithms)
+            if agent.algorithm in (algorithms or known)
             for env in envs
         ]
     )
@@ -145,11 +140,3 @@ def _env(name: str) -> str:
     if plain not in known:
         raise InvalidInput(f"there is no MinAtar game {name!r}: write one of {', '.join(GAMES)}")
     return known[plain]
-
-
-def _known(algorithms: Sequence[str]) -> Sequence[str]:
-    names = dict.fromkeys(agent.algorithm for agent in AGENTS)
-    for name in algorithms:
-        if name not in names:
-            raise InvalidInput(f"the study has no {name!r}: write one of {', '.join(names)}")
-    return algorithms

@@ -1,9 +1,9 @@
 """The tabular studies as data, with the paper's settings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -16,10 +16,20 @@ Measure = Literal["episodes", "reward"]
 Scale = Literal["paper", "smoke"]
 ActionsScale = Literal["full", "smoke"]
 
+Name = TypeVar("Name", bound=str)
+Value = TypeVar("Value")
+
 GRIDWORLD = "gridworld"
 KIND = "tabular"  # of a results folder
 MAX_COPIES = 1_000  # of each action
 MAX_STUDIES = 1_000  # of a results folder
+
+
+def by_scale(scales: Mapping[Name, Value], scale: Name) -> Value:
+    """The entry of a scale; an unknown name is refused."""
+    if scale not in scales:
+        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(scales)}")
+    return scales[scale]
 
 
 def step_size_grid(spacing: float, lowest: float = -6) -> tuple[float, ...]:
@@ -146,14 +156,8 @@ def gridworld_studies(scale: Scale = "paper") -> tuple[TabularStudy, ...]:
         "paper": {"k": (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8), "step_sizes": step_size_grid(0.1), "seeds": 128},
         "smoke": {"k": (0.0, 0.4, 1.6, 6.4), "step_sizes": step_size_grid(1.0), "seeds": 8},
     }
-    if scale not in grids:
-        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(grids)}")
-    return tuple(
-        TabularStudy(
-            steps=5_000, regimes=(500, 1_000, 2_500, 5_000), discount=0.95, step_reward=step_reward, **grids[scale]
-        )
-        for step_reward in (-1.0, 0.0)
-    )
+    study = TabularStudy(steps=5_000, regimes=(500, 1_000, 2_500, 5_000), discount=0.95, **by_scale(grids, scale))
+    return tuple(replace(study, step_reward=step_reward) for step_reward in (-1.0, 0.0))
 
 
 def gridworld_actions_studies(scale: ActionsScale = "full") -> tuple[TabularStudy, ...]:
@@ -166,9 +170,7 @@ def gridworld_actions_studies(scale: ActionsScale = "full") -> tuple[TabularStud
         "full": ([2**i for i in range(9)], {"step_sizes": step_size_grid(0.4, -12), "seeds": 64}),
         "smoke": ([1, 8], {"step_sizes": step_size_grid(2.0, -6), "seeds": 4}),
     }
-    if scale not in grids:
-        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(grids)}")
-    copies, grid = grids[scale]
+    copies, grid = by_scale(grids, scale)
     return tuple(
         replace(study, k=(0.0, 1.0, 4.0 * count), action_copies=count, **grid)
         for study in gridworld_studies()

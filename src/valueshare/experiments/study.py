@@ -8,6 +8,7 @@ import polars as pl
 
 from valueshare.envs.base import Backend
 from valueshare.errors import InvalidInput
+from valueshare.experiments.studies import by_scale
 from valueshare.population.presets import Preset
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
@@ -44,15 +45,12 @@ def scaled(
     seeds: int | None,
     steps: int | None = None,
     eval_episodes: int | None,
-    step_sizes: tuple[float, ...] = (),
     tf32: bool,
 ) -> tuple[Scale, TrainingSettings, list[AgentSettings]]:
     """A scale by its name with its settings, and those of agents with each step size; what is given replaces them."""
-    if scale not in scales:
-        raise InvalidInput(f"unknown scale {scale!r}: write one of {', '.join(scales)}")
+    chosen, (paper, agent_settings) = by_scale(scales, scale), published
     if seeds is not None and seeds < 2:
         raise InvalidInput(f"seeds = {seeds}: an interval needs at least 2")
-    chosen, (paper, agent_settings) = scales[scale], published
     changes = dict(chosen.changes)
     for name, count in (("steps", steps), ("eval_episodes", eval_episodes)):
         if count is not None:
@@ -61,14 +59,9 @@ def scaled(
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     if chosen.epsilon_steps is not None:
         agent_settings = replace(agent_settings, epsilon_steps=chosen.epsilon_steps)
-    sizes = step_sizes or chosen.step_sizes or (agent_settings.step_size,)
+    sizes = chosen.step_sizes or (agent_settings.step_size,)
     each = [replace(agent_settings, step_size=size) for size in sizes]
     return chosen._replace(seeds=chosen.seeds if seeds is None else seeds), settings, each
-
-
-def concatenated(tables: list[pl.DataFrame]) -> pl.DataFrame:
-    """Tables of agents as one, with consecutive numbers."""
-    return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
 def plan_of(agents: pl.DataFrame, settings: TrainingSettings, backend: Backend, **more: Any) -> Plan:

@@ -73,7 +73,7 @@ def sweep_studies(
 ) -> tuple[pl.DataFrame, float]:
     """The sweeps of all studies, or the shard's rows of them; and the seconds they took, without compilation."""
     mdps = [study_mdp(study) for study in studies]  # an unknown environment is refused here
-    cells = shard_cells(studies, launcher.own_shard)
+    cells = shard_cells(studies, launcher.selected_shard)
     if launcher.launcher == "ray":
         began = time.perf_counter()
         tables = _on_cluster(studies, cells, progress, launcher)
@@ -87,7 +87,7 @@ def sweep_studies(
             for study in [studies[cell.study]]
         ]
     seconds = time.perf_counter() - began
-    if launcher.own_shard is None:
+    if launcher.selected_shard is None:
         for table in tables:
             _refuse_divergence(table)
     cases = [case_columns(studies, study, mdp) for study, mdp in zip(studies, mdps, strict=True)]

@@ -116,6 +116,11 @@ def check_agents(count: int) -> None:
         raise InvalidInput(f"{count:,} agents: at most {MAX_AGENTS:,} in one table; give fewer seeds or values")
 
 
+def concatenated(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Tables of agents as one, with consecutive numbers."""
+    return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
+
+
 def check_table(table: pl.DataFrame) -> None:
     """Refuse a table that `agent_table` cannot have made; it may come from anybody's run folder."""
     wanted = {name: kind() for name, kind in SCHEMA.items()}

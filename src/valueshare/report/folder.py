@@ -23,7 +23,7 @@ from valueshare.files import (
     make_parents,
     reason,
     remove_empty,
-    sync_directory,
+    sync,
     sync_tree,
     write_json,
     write_whole,
@@ -35,7 +35,6 @@ from valueshare.runs.directory import (
     refuse_links_between,
     refuse_links_in_run,
     remove_leftovers,
-    remove_leftovers_beside,
     staging_folder,
 )
 from valueshare.schema import FileName, Invalid, checked, read_config, read_object
@@ -128,7 +127,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
                 new_parents = make_parents(target)
                 remove_leftovers(target)
                 place = target / "report" if target.is_dir() else target
-                remove_leftovers_beside(place)
+                remove_leftovers(place, follow=False)
                 staging = stack.enter_context(staging_folder(place))
                 staging.chmod(0o755)
             with named_in_errors(target, only_below=staging):  # the work may read other files
@@ -147,7 +146,7 @@ def _move_files(staging: Path, target: Path) -> None:
     """Move the files of a report to its folder: report.html and report.json last, after all that they name."""
     if not target.exists():
         staging.rename(target)
-        sync_directory(target.parent)
+        sync(target.parent)
         return
     # The two files outside figures/ and tables/ are report.html and report.json: False comes before True.
     files = sorted(filter(Path.is_file, staging.rglob("*")), key=lambda file: (file.parent == staging, file))
@@ -170,7 +169,7 @@ def _move_files(staging: Path, target: Path) -> None:
         _move(file, place)
     shutil.rmtree(staging)
     for folder in folders:
-        sync_directory(folder)
+        sync(folder)
 
 
 def _listed_in(folder: Path) -> set[Path]:

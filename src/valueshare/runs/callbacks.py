@@ -26,35 +26,31 @@ class Callback(NamedTuple):
     is_stored: bool  # whether it has a name by which a later process can import it
 
 
-def resolve_callbacks(given: Sequence[str | Function | Callback]) -> tuple[Callback, ...]:
+def resolve_callbacks(callbacks: Sequence[str | Function | Callback]) -> tuple[Callback, ...]:
     """Functions as they are, and those that are named module:function, imported now; anything else is refused."""
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidInput(f"callbacks = {given!r}: give a list of functions, or of names like my_module:log")
-    if len(given) > MOST:
-        raise InvalidInput(f"{len(given)} callbacks: give at most {MOST}")
-    return tuple(map(_resolved, given))
+    if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
+        raise InvalidInput(f"callbacks = {callbacks!r}: give a list of functions, or of names like my_module:log")
+    if len(callbacks) > MOST:
+        raise InvalidInput(f"{len(callbacks)} callbacks: give at most {MOST}")
+    return tuple(map(_resolved, callbacks))
 
 
-def stored_callbacks(provenance: Path) -> list[str]:
-    """The names of the callbacks of a run, from its `provenance.json`, which anybody may have written."""
-    names = stored_provenance(provenance).get(KEY, [])
-    if not isinstance(names, list) or len(names) > MOST:
-        raise InvalidInput(f"{provenance} is damaged ({KEY} is not a short list of names): put it back, or delete it")
-    for name in names:
-        _check_name(name)
-    return names
-
-
-def resumed_callbacks(given: Sequence[str | Function | Callback] | None, provenance: Path) -> tuple[Callback, ...]:
-    """The callbacks that are given to a resumption, or else (None) those of the run.
+def resumed_callbacks(callbacks: Sequence[str | Function | Callback] | None, provenance: Path) -> tuple[Callback, ...]:
+    """The callbacks of a resumption, or else (None) those that the run names, in a file that anybody may have written.
 
     A line is printed before a module that the run names is imported: it is code.
     """
-    if given is None:
-        given = names = stored_callbacks(provenance)
+    if callbacks is None:
+        callbacks = names = stored_provenance(provenance).get(KEY, [])
+        if not isinstance(names, list) or len(names) > MOST:
+            raise InvalidInput(
+                f"{provenance} is damaged ({KEY} is not a short list of names): put it back, or delete it"
+            )
+        for name in names:
+            _check_name(name)
         for name in names:
             print(f"importing {name.partition(':')[0]} for the callback {name}", flush=True)
-    return resolve_callbacks(given)
+    return resolve_callbacks(callbacks)
 
 
 def call_all(callbacks: Sequence[Callback], records: pl.DataFrame, run: object) -> None:

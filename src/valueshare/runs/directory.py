@@ -20,16 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import (
-    checksum,
-    make_parents,
-    reason,
-    refuse_links,
-    remove_empty,
-    sync_directory,
-    sync_tree,
-    write_json,
-)
+from valueshare.files import checksum, make_parents, reason, refuse_links, remove_empty, sync, sync_tree, write_json
 from valueshare.schema import CONFIG, read_config
 
 RETIRED = "old"  # a folder that is being replaced, inside a staging folder
@@ -80,20 +71,16 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
             remove_empty(new_parents)
             raise
     for folder in (target.parent, *(parent.parent for parent in new_parents)):
-        sync_directory(folder)
+        sync(folder)
 
 
-def remove_leftovers(target: Path) -> None:
+def remove_leftovers(target: Path, *, follow: bool = True) -> None:
     """Remove the staging folders of killed processes for this target.
 
     A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where
-    the target is a link, this is done beside the folder that it points to.
+    the target is a link, this is done beside the folder that it points to, or beside the link without `follow`.
     """
-    remove_leftovers_beside(Path(os.path.realpath(target)))  # a loop of links is not an error here
-
-
-def remove_leftovers_beside(target: Path) -> None:
-    """The same in the folder that the target is in, whether or not it is a link."""
+    target = Path(os.path.realpath(target)) if follow else target  # a loop of links is not an error here
     remove_unnamed(target.parent)
     for path in left_folders(target):
         old = path / RETIRED

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from valueshare.runs.plan import Plan
-from valueshare.runs.variants import label, own_values, shown_score, variant_scores
+from valueshare.runs.variants import label, shown_score, variant_scores, variant_settings
 from valueshare.text import how_many
 
 REFRESH_SECONDS = 0.25  # of the live display
@@ -147,7 +147,7 @@ class Display:
         for row in rows[:VARIANTS_SHOWN]:
             table.add_row(
                 row["env"],
-                " ".join([row["algorithm"], *own_values(row)]),
+                " ".join([row["algorithm"], *variant_settings(row)]),
                 f"{row['k']:g}",
                 f"{row['agents']:,}",
                 "-" if row["step"] is None else f"{row['step']:,}",

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,14 +17,13 @@ from valueshare.learning.randomness import stream_keys
 from valueshare.population.engine import evaluation_environments, make_evaluator
 from valueshare.population.evaluate import play_seeds
 from valueshare.population.networks import NetworkFactory
-from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device
 from valueshare.records import EVALUATIONS
-from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer, read_evaluations
+from valueshare.runs.evaluation_file import SCHEMA, add_episodes, fetched_evaluations, only_writer
 from valueshare.runs.plan import AUTO, Plan
-from valueshare.runs.policies import check_own_network, read_newest, stored_weights
+from valueshare.runs.policies import check_network_factory, read_newest, stored_weights
 from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
@@ -34,8 +33,6 @@ from valueshare.tabular.progress import shown_progress
 
 MOST_EPISODES = 1_000_000  # of one agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,30 +65,24 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
     a time. Addresses have no locks: the file is read again after the last episode, so that episodes of another
     evaluation are lost only if both upload it at the same moment.
     """
-    if isinstance(location, Path):
-        plan = open_plan(location)
-        check_links(location)
-        with only_writer(location):
-            played = _play(location, plan, _chosen_agents(location, plan, options.agents), options)
-            add_episodes(location, read_evaluations(location, plan.agents), played)
-        return Evaluated(plan.agents, played)
     with working_copy(location) as copy:
         copy.pull(lambda name: name in PLAN_FILES)
         plan = open_plan(copy.folder)
-        fetched_evaluations(copy, plan.agents)
-        chosen = _chosen_agents(copy.folder, plan, options.agents)
-        for spec in plan.populations.values():
-            if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
-                copy.pull_weights(spec.name)
-        played = _play(copy.folder, plan, chosen, options)
-        add_episodes(copy.folder, fetched_evaluations(copy, plan.agents), played)
-        copy.push(lambda name: name == EVALUATIONS)
+        check_links(copy.folder)
+        with only_writer(copy.folder):
+            chosen = _chosen_agents(copy.folder, plan, options.agents)
+            fetched_evaluations(copy, plan.agents)  # a damaged file is refused before anything is played
+            for spec in plan.populations.values():
+                if not spec.agents.join(chosen, on="agent", how="semi").is_empty():
+                    copy.pull_weights(spec.name)
+            played = _play(copy.folder, plan, chosen, options)
+            add_episodes(copy.folder, fetched_evaluations(copy, plan.agents), played)
+            copy.push(lambda name: name == EVALUATIONS)
         return Evaluated(plan.agents, played)
 
 
 def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
     """The episodes of the chosen agents, one row each."""
-    read_evaluations(folder, plan.agents)  # a damaged file is refused before anything is played
     episodes, first = counted("episodes", options.episodes), counted("seeds_from", options.seeds_from, 0)
     if episodes > MOST_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
@@ -100,15 +91,18 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
         raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")
     if options.episode_limit is not None:
         counted("episode_limit", options.episode_limit)
-    check_own_network(folder, plan, options.network)
+    check_network_factory(folder, plan, options.network)
     if options.threads is not None:
         counted("threads", options.threads)
     device = _device(plan, options.device)
     announce_imports(chosen["env"])
-    groups = [_ChosenAgents.of(spec, chosen, options, device) for spec in plan.populations.values()]
-    playing = [one for one in groups if one is not None]
-    for one in playing:  # refused before anything is played
-        _read_newest(folder, one, lambda file: file)
+    playing = []
+    for spec in plan.populations.values():
+        rows = spec.agents.with_row_index("row").join(chosen, on="agent", how="semi", maintain_order="left")
+        if not rows.is_empty():
+            population = _population(rows.drop("row"), spec, options, device)
+            playing.append(_ChosenAgents(spec.name, rows["row"].to_list(), population))
+            read_newest(folder, spec.name, rows["agent"][0], lambda file: file)  # refused before anything is played
     tables, done = [], 0
     with shown_progress(chosen.height * episodes, options.progress, doing="evaluating", unit="episodes") as advance:
 
@@ -125,40 +119,21 @@ def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOpt
     return pl.concat(tables).sort("agent", "seed")
 
 
-@dataclass(frozen=True)
-class _ChosenAgents:
+class _ChosenAgents(NamedTuple):
     """The chosen agents of one population."""
 
     name: str
     rows: list[int]  # of the whole population
     population: Population
 
-    @classmethod
-    def of(
-        cls, spec: PopulationSpec, chosen: pl.DataFrame, options: EvaluationOptions, device: torch.device
-    ) -> "_ChosenAgents | None":
-        rows = spec.agents.with_row_index("row").join(chosen, on="agent", how="semi", maintain_order="left")
-        if rows.is_empty():
-            return None
-        agents, settings = rows.drop("row"), _settings(spec.settings, options)
-        envs = agents["env"].unique(maintain_order=True)
-        specs = [environment_spec(env, spec.backend, settings.atari_protocol) for env in envs]
-        if settings.eval_episode_limit is None and specs[0].episode_limit is None:
-            raise InvalidInput(
-                f"{envs[0]} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
-                "episode_limit=N)"
-            )
-        population = make_population(agents, settings, specs, device, options.network)
-        # Separate random streams: exploration and quantiles are not those of the evaluations while training.
-        names = ("evaluation", "evaluation_action", "evaluation_quantiles")
-        keys = {name: stream_keys(population.seeds, f"after-training/{name}", device) for name in names}
-        return cls(spec.name, rows["row"].to_list(), replace(population, keys=population.keys._replace(**keys)))
 
-
-def _settings(settings: TrainingSettings, options: EvaluationOptions) -> TrainingSettings:
-    """Those of the run, with one episode per environment, and room for no replay."""
+def _population(
+    agents: pl.DataFrame, spec: PopulationSpec, options: EvaluationOptions, device: torch.device
+) -> Population:
+    """Some agents of a population, with one episode per environment, and room for no replay."""
+    settings = spec.settings
     at_once = max(AT_ONCE, settings.eval_envs)
-    return replace(
+    settings = replace(
         settings,
         steps=1,
         replay_device=None,
@@ -168,10 +143,18 @@ def _settings(settings: TrainingSettings, options: EvaluationOptions) -> Trainin
         eval_epsilon=settings.eval_epsilon if options.epsilon is None else options.epsilon,
         eval_episode_limit=settings.eval_episode_limit if options.episode_limit is None else options.episode_limit,
     )
-
-
-def _read_newest(folder: Path, chosen: _ChosenAgents, read: Callable[[Path], T]) -> T:
-    return read_newest(folder, chosen.name, chosen.population.agents["agent"][0], read)
+    envs = agents["env"].unique(maintain_order=True)
+    specs = [environment_spec(env, spec.backend, settings.atari_protocol) for env in envs]
+    if settings.eval_episode_limit is None and specs[0].episode_limit is None:
+        raise InvalidInput(
+            f"{envs[0]} has no episode limit, so an episode may never end: write --episode-limit N (from Python, "
+            "episode_limit=N)"
+        )
+    population = make_population(agents, settings, specs, device, options.network)
+    # Separate random streams: exploration and quantiles are not those of the evaluations while training.
+    names = ("evaluation", "evaluation_action", "evaluation_quantiles")
+    keys = {name: stream_keys(population.seeds, f"after-training/{name}", device) for name in names}
+    return replace(population, keys=population.keys._replace(**keys))
 
 
 def _trained_state(chosen: _ChosenAgents, file: Path) -> tuple[State, int]:
@@ -192,7 +175,8 @@ def _played(
     population = chosen.population
     with ExitStack() as stack:
         stack.enter_context(on_device(population.device, tf32=population.settings.tf32))
-        state, step = _read_newest(folder, chosen, partial(_trained_state, chosen))
+        agent = population.agents["agent"][0]
+        state, step = read_newest(folder, chosen.name, agent, partial(_trained_state, chosen))
         environments = evaluation_environments(population, threads)
         stack.callback(environments.close)
         limit = environments.spec.episode_limit

@@ -12,8 +12,8 @@ from valueshare.analysis.intervals import mean_intervals
 from valueshare.errors import InvalidInput
 from valueshare.files import remove_leftovers
 from valueshare.records import EVALUATIONS, write_table
-from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.runs.locks import EVALUATIONS_LOCK, Taken, locked
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
+from valueshare.runs.locks import EVALUATIONS_LOCK, locked
 from valueshare.runs.storage.remote import Copy
 from valueshare.runs.variants import label, variant_columns
 from valueshare.text import how_many, interval_text
@@ -36,19 +36,16 @@ KEY = ("agent", "step", "seed", "epsilon", "episode_limit")  # of an episode
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of the file; a run that is being trained may be evaluated meanwhile."""
-    try:
-        with locked(folder / EVALUATIONS_LOCK):
-            remove_leftovers(folder, re.compile(re.escape(EVALUATIONS)))
-            yield
-    except Taken as error:
-        raise InvalidInput(f"{folder} is being evaluated by another process: let it end") from error
+    with locked(folder / EVALUATIONS_LOCK, f"{folder} is being evaluated by another process: let it end"):
+        remove_leftovers(folder, re.compile(re.escape(EVALUATIONS)))
+        yield
 
 
 def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     """All episodes that were played after training; no rows where there are none. `agents` is the run's table."""
     path = folder / EVALUATIONS
     try:
-        table = read_parquet(path, SizeLimit(OWN_LIMIT))
+        table = read_parquet(path, SizeLimit(TRUSTED_LIMIT))
     except FileNotFoundError:
         return SCHEMA.to_frame()
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:

@@ -1,11 +1,13 @@
 """The contract between launching a plan and the launchers that run its populations."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, get_args
 
 import polars as pl
+from rich.console import Console
 
 from valueshare.envs.base import EnvironmentSpec
 from valueshare.envs.gymnasium import check_environment
@@ -16,7 +18,7 @@ from valueshare.population.network_check import check_network_shapes
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.callbacks import Callback, Function
-from valueshare.runs.launcher_options import LauncherOptions
+from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.setting import whole
@@ -24,28 +26,43 @@ from valueshare.setting import whole
 LogTarget = Literal["tensorboard", "wandb"]
 
 
-def log_targets(given: str | Sequence[str]) -> tuple[LogTarget, ...]:
-    """The targets that are meant, each once; others are refused."""
-    names = [given] if isinstance(given, str) else list(given)
-    for name in names:
-        if name not in get_args(LogTarget):
-            raise InvalidInput(f"log = {name!r}: write {' or '.join(get_args(LogTarget))}")
-    return tuple(target for target in get_args(LogTarget) if target in names)
-
-
-class ExecutionOptions(NamedTuple):
+@dataclass(frozen=True)
+class ExecutionOptions:
     """How a plan is run; none of it changes a number."""
 
     network: NetworkFactory | None = None  # the one that the plan names
     threads: int | None = None  # of the environments; None: one per core
-    log: tuple[LogTarget, ...] = ()  # where curves are also written
+    log: str | Sequence[str] = ()  # where curves are also written: names of `LogTarget`
     progress: bool = True  # whether to show a display
     should_stop: Callable[[], bool] | None = None  # called at every step
     groups: int | None = None  # of agents that step independently; None: chosen automatically
-    launcher: LauncherOptions = LauncherOptions()
+    launcher: LauncherOptions = LOCAL
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
     callbacks: Sequence[str | Function | Callback] | None = None
     url: Url | None = None  # the address of the run, if its folder is a copy
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.launcher, LauncherOptions):
+            raise InvalidInput(
+                f"launcher is given as {type(self.launcher).__name__}: write valueshare.LauncherOptions(...), like "
+                "valueshare.LauncherOptions(workers=2)"
+            )
+        if self.should_stop is not None and not callable(self.should_stop):
+            raise InvalidInput(f"should_stop = {self.should_stop!r}: give a function without arguments")
+        names, targets = [self.log] if isinstance(self.log, str) else list(self.log), get_args(LogTarget)
+        for name in names:
+            if name not in targets:
+                raise InvalidInput(f"log = {name!r}: write {' or '.join(targets)}")
+        object.__setattr__(self, "log", tuple(target for target in targets if target in names))
+
+    def poll_stop(self) -> bool:
+        """Whether the caller wants to stop; polled before anything is written, as from then on signals are requests."""
+        return self.should_stop is not None and bool(self.should_stop())
+
+    @cached_property
+    def console(self) -> Console:
+        """Where progress is printed."""
+        return Console(quiet=not self.progress)
 
     @property
     def resolved_callbacks(self) -> tuple[Callback, ...]:

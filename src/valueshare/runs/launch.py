@@ -4,43 +4,39 @@ import time
 from pathlib import Path
 
 import polars as pl
-from rich.console import Console
 
 from valueshare.runs import run_folder
 from valueshare.runs.callbacks import call_all
 from valueshare.runs.display import Display, say
-from valueshare.runs.events import Events
 from valueshare.runs.execution import Callbacks, ExecutionOptions, Launcher, Outcome
+from valueshare.runs.logs import TensorBoardLog, WandbLog
 from valueshare.runs.plan import Plan
 from valueshare.runs.run import Run
-from valueshare.runs.wandb import WandbLog
 
 
-def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Console, launcher: Launcher) -> Run:
-    """Run the plan of a run folder from its last checkpoints; unfinished if `should_stop` ended it.
-
-    The caller holds the folder's lock.
-    """
-    began, location = time.monotonic(), execution.url or folder  # a folder may be a copy
+def launch(plan: Plan, folder: Path, execution: ExecutionOptions, launcher: Launcher) -> Run:
+    """Run the plan of a run folder, whose lock the caller holds, from its last checkpoints until its end or a stop."""
+    began, console = time.monotonic(), execution.console
+    location = execution.url or folder  # a folder may be a copy
     records = _without_old_ends(plan, run_folder.read_records(folder, skip_damaged=True))  # damaged phases run again
     display = Display(plan, records, console)
-    logs: list[Events | WandbLog] = []
+    logs: list[TensorBoardLog | WandbLog] = []
     if "tensorboard" in execution.log:
-        logs.append(Events(folder, plan.agents, records))
+        logs.append(TensorBoardLog(folder, plan.agents, records))
     if "wandb" in execution.log:
         logs.append(WandbLog(folder, plan, records, lambda line: say(console, line)))
     outcomes: dict[str, Outcome] = {}
-    callbacks_given, logged = execution.resolved_callbacks, records
+    run_callbacks, logged = execution.resolved_callbacks, records
 
     def on_phase(name: str, step: int, new: pl.DataFrame) -> None:
         display.on_phase(name, step, new)
         unlogged = new.join(logged, on=["agent", "step"], how="anti")  # a phase may run again
         for log in logs:
             log.write(unlogged)
-        if new.height and callbacks_given:
+        if new.height and run_callbacks:
             nonlocal records
             records = pl.concat([records, new]).unique(["agent", "step"], keep="last").sort("agent", "step")
-            call_all(callbacks_given, new, Run(location, plan.agents, records, finished=False))
+            call_all(run_callbacks, new, Run(location, plan.agents, records, finished=False))
 
     def on_end(name: str, outcome: Outcome) -> None:
         outcomes[name] = outcome
@@ -54,7 +50,7 @@ def launch(plan: Plan, folder: Path, execution: ExecutionOptions, console: Conso
         on_end=on_end,
         on_note=lambda line: say(console, line),
         is_due=display.is_due,
-        should_stop=execution.should_stop or (lambda: False),
+        should_stop=execution.poll_stop,
     )
     try:
         with display.watch():

@@ -62,21 +62,19 @@ class LauncherOptions:
             )
         if not (0 < number("ray-gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
             raise InvalidInput(f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
-        if self.launcher != "ray":
-            self._refuse_ray_options()
-        _ = self.own_shard
-
-    def _refuse_ray_options(self) -> None:
-        """Without --launcher ray, the work meant for a cluster would run on this machine."""
-        for field in fields(self):
+        for field in fields(self) if self.launcher == "local" else ():
             if field.name.startswith("ray_") and getattr(self, field.name) != field.default:
                 name = field.name.replace("_", "-")
                 raise InvalidInput(f"{name} is for a cluster: add --launcher ray, or leave it out")
+        _ = self.selected_shard
 
     @property
-    def own_shard(self) -> Shard | None:
+    def selected_shard(self) -> Shard | None:
         """The shard, if only one runs."""
         return parse_shard(self.shard) if self.shard else None
+
+
+LOCAL = LauncherOptions()
 
 
 def parse_shard(text: str) -> Shard:

@@ -10,41 +10,45 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import refuse_link
+from valueshare.files import reason, refuse_link
 
 LOCK = ".lock"
 EVALUATIONS_LOCK = ".evaluations.lock"  # of episodes after training, which may be played while the run still trains
 
 
-class Taken(Exception):
+class Taken(InvalidInput):
     """Another process holds the lock."""
 
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> AbstractContextManager[None]:
     """Hold the lock of a run's folder while it is written to."""
-    try:
-        with locked(folder / LOCK):
-            yield
-    except Taken as error:
-        raise InvalidInput(f"{folder} is being trained by another process: let it end") from error
+    return locked(folder / LOCK, f"{folder} is being trained by another process: let it end")
 
 
 @contextmanager
-def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a file, which is made if it does not exist; `Taken` after `wait_seconds`."""
+def locked(path: Path, refusal: str = "it is in use", wait_seconds: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a file, which is made if it does not exist; `Taken` after `wait_seconds`, with this message."""
     refuse_link(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + wait_seconds
     try:
-        deadline = time.monotonic() + wait_seconds
-        while not _try_lock(handle, path):
-            if time.monotonic() >= deadline:
-                raise Taken(str(path))
-            time.sleep(0.2)
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise Taken(refusal) from None
+                time.sleep(0.2)
+            except OSError as error:
+                raise InvalidInput(
+                    f"{path.parent} is on a filesystem without locks ({reason(error)}): mount it with them, or "
+                    f"{OTHER_OUT}"
+                ) from error
         yield
     finally:
         os.close(handle)
@@ -57,16 +61,3 @@ def is_taken(path: Path) -> bool:
             return False
     except Taken:
         return True
-
-
-def _try_lock(handle: int, path: Path) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InvalidInput(
-            f"{path.parent} is on a filesystem without locks ({reason}): mount it with them, or {OTHER_OUT}"
-        ) from error
-    return True

@@ -4,10 +4,9 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -61,51 +60,44 @@ class Plan:
     @cached_property
     def populations(self) -> dict[str, PopulationSpec]:
         """The populations that run, by name, in the order of the table."""
-        return {
-            name: self._population(name, agents)
-            for whole in self.whole_populations.values()
-            for name, agents in self._split(whole)
-        }
+        specs = {}
+        for name, whole in self.whole_populations.items():
+            agents, count = whole.agents, self.chunks.get(name, 1)
+            for chunk in range(count):
+                start, end = (agents.height * number // count for number in (chunk, chunk + 1))
+                chunk_name = name if count == 1 else f"{name}-{chunk}"
+                specs[chunk_name] = self._population(chunk_name, agents[start:end])
+        return specs
 
     def _population(self, name: str, agents: pl.DataFrame) -> PopulationSpec:
         env = str(agents["env"][0])
         return PopulationSpec(name, agents, self.settings[env], self.backends[env], self.extended_from.get(env, ()))
 
-    def _split(self, whole: PopulationSpec) -> Iterator[tuple[str, pl.DataFrame]]:
-        name, agents, count = whole.name, whole.agents, self.chunks.get(whole.name, 1)
-        if count == 1:
-            yield name, agents
-            return
-        ends = [agents.height * number // count for number in range(count + 1)]
-        for number, (start, end) in enumerate(pairwise(ends)):
-            yield f"{name}-{number}", agents[start:end]
-
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values; without a device or compilation that is left open."""
-    optional = {name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")}
-    is_open = {"device": plan.device == AUTO, "compile": plan.compiled is None}
-    named = {env: s.atari_protocol for env, s in plan.settings.items() if s.atari_protocol}
+    optional: dict[str, Any] = {
+        name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")
+    }
+    optional["protocols"] = {
+        env: {"name": settings.atari_protocol, "digest": atari_protocol(settings.atari_protocol).digest}
+        for env, settings in plan.settings.items()
+        if settings.atari_protocol
+    }
     values = {
         "format": FORMAT,
         "kind": KIND,
         "valueshare": __version__,
         "settings": {env: settings.to_json() for env, settings in plan.settings.items()},
         "backends": plan.backends,
-        "device": plan.device,
-        "compile": plan.compiled,
+        **({} if plan.device == AUTO else {"device": plan.device}),
+        **({} if plan.compiled is None else {"compile": plan.compiled}),
         "network": plan.network,
         "agents": table_digest(plan.agents),
         **{name: value for name, value in optional.items() if value},
-        **({"protocols": {env: _protocol(name) for env, name in named.items()}} if named else {}),
     }
-    closed = {name: value for name, value in values.items() if not is_open.get(name)}
-    plain: dict[str, Any] = json.loads(json.dumps(closed))  # tuples become lists
+    plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become lists
     return plain
-
-
-def _protocol(name: str) -> dict[str, str]:
-    return {"name": name, "digest": atari_protocol(name).digest}
 
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
@@ -140,10 +132,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
 
 
 def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by the population's name; 0: no limit.
-
-    A finer split that the plan has already stays.
-    """
+    """The plan with at most so many agents per population, or by its name; 0: no limit. A finer split stays."""
     if not most:
         return plan
     chunks = dict(plan.chunks)
@@ -162,20 +151,13 @@ def extended(plan: Plan, steps: int) -> Plan:
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
         raise InvalidInput(f"steps = {steps:,}: this run has {longest:,} already; write a larger number, the new total")
-    return replace(
-        plan,
-        settings={
-            env: replace(settings, steps=steps, step_size_steps=settings.step_size_steps or _schedule_steps(settings))
-            for env, settings in plan.settings.items()
-        },
-        extended_from={
-            env: (*plan.extended_from.get(env, ()), settings.steps) for env, settings in plan.settings.items()
-        },
-    )
-
-
-def _schedule_steps(settings: TrainingSettings) -> int | None:
-    return settings.steps if settings.step_size_schedule == "linear" else None
+    longer, earlier = {}, {}
+    for env, settings in plan.settings.items():
+        linear = settings.step_size_schedule == "linear"
+        schedule_steps = (settings.step_size_steps or settings.steps) if linear else None
+        longer[env] = replace(settings, steps=steps, step_size_steps=schedule_steps)
+        earlier[env] = (*plan.extended_from.get(env, ()), settings.steps)
+    return replace(plan, settings=longer, extended_from=earlier)
 
 
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
-from valueshare.population.agents import agent_table, check_agents, check_seeds, listed
+from valueshare.population.agents import agent_table, check_agents, check_seeds, concatenated, listed
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.other_names import our_name
@@ -25,7 +25,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.text import exact, how_many, ranges
+from valueshare.text import how_many, option_words, ranges
 
 
 def make_plan(
@@ -41,10 +41,7 @@ def make_plan(
     backend: Backend | None = None,
     **settings: Any,
 ) -> Plan:
-    """The plan of a run: presets by environment, overridden by the given settings.
-
-    k = "n" is the number of actions of each environment.
-    """
+    """The plan of a run: presets by environment, overridden by settings; k = "n" is the number of actions of each."""
     for name in settings:
         _check_known("setting", name, SETTINGS)
     if not (compiled is None or isinstance(compiled, bool)):
@@ -88,9 +85,8 @@ def make_plan(
         )
         for name, preset in presets.items()
     ]
-    table = pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
     return Plan(
-        agents=table,
+        agents=concatenated(tables),
         settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
         device=str(device),  # PyTorch's own too
@@ -104,10 +100,7 @@ def make_plan(
 def _environment(
     env: str, algorithms: Sequence[str], backend: Backend | None, overrides: dict[str, Any]
 ) -> tuple[Preset, EnvironmentSpec]:
-    """The preset of an environment, overridden by the given settings, and its spec.
-
-    Pong becomes ALE/Pong-v5, and its protocol is always named.
-    """
+    """The preset of an environment, overridden, and its spec; Pong becomes ALE/Pong-v5, with its protocol named."""
     env_spec = environment_spec(env, backend)
     name = env_spec.name if env_spec.backend == "ale" else env
     preset = overridden(preset_for(name, algorithms), overrides)
@@ -139,12 +132,9 @@ def families(settings: Mapping[str, TrainingSettings], specs: Mapping[str, Envir
     }
 
 
-def overridden(preset: Preset, given: dict[str, Any]) -> Preset:
-    """A preset overridden by the given settings.
-
-    A new eval_interval is the checkpoint_interval too, and eval_timesteps replace eval_episodes.
-    """
-    shared = {name: value for name, value in given.items() if name not in PER_AGENT}
+def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
+    """A preset overridden; eval_interval sets checkpoint_interval too, and eval_timesteps replace eval_episodes."""
+    shared = {name: value for name, value in settings.items() if name not in PER_AGENT}
     if "eval_interval" in shared:
         shared.setdefault("checkpoint_interval", shared["eval_interval"])
     if shared.get("eval_timesteps"):
@@ -204,7 +194,11 @@ def _options(plan: Plan, env: str) -> list[str]:
         values |= {"seeds": len(seeds), "first_seed": seeds[0]}
     values |= settings.to_json()
     unused = _unused_settings(settings, agents["algorithm"].unique(), plan.device)
-    options = [_option(name, value) for name, value in values.items() if name not in unused and value is not None]
+    options = [
+        " ".join(option_words(name, value))
+        for name, value in values.items()
+        if name not in unused and value is not None
+    ]
     if not described_by_options:
         options.append(f"{agents.height} of these agents, with seeds {ranges(agents['seed'])}")
     return options
@@ -225,13 +219,6 @@ def _unused_settings(settings: TrainingSettings, algorithms: Iterable[str], devi
     return {name for name, is_unused in unused.items() if is_unused}
 
 
-def _option(name: str, value: Any) -> str:
-    """A setting as it is written on the command line: --hidden 128 128, --no-clip-rewards."""
-    option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-    values = [] if isinstance(value, bool) else listed(value)
-    return " ".join([option, *(exact(one) if isinstance(one, float) else str(one) for one in values)])
-
-
 def default_folder(plan: Plan) -> Path:
     """The default folder of a run: runs/CartPole-v1-ib-dqn."""
     first, *others = plan.settings
@@ -241,10 +228,7 @@ def default_folder(plan: Plan) -> Path:
 
 
 def _notes_on_k(plan: Plan) -> list[str]:
-    """Notes on algorithms that share no value, because all their k are 0.
-
-    Not of a shard: the rest of the sweep may have others.
-    """
+    """Notes on algorithms whose k are all 0, which share no value; not of a shard, as the rest may have others."""
     if plan.shard is not None:
         return []
     largest = plan.agents.group_by("algorithm", maintain_order=True).agg(pl.col("k").max())
@@ -263,10 +247,10 @@ def _resolved(k: Sequence[Coefficient], actions: int) -> list[float]:
 def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSettings]:
     names = [name for name in PER_AGENT if name in settings]
     values = [settings[name] for name in names]
-    for name, several in zip(names, values, strict=True):
-        if not several:
+    for name, candidates in zip(names, values, strict=True):
+        if not candidates:
             raise InvalidInput(f"no {name} is given: write at least one number, or leave it out")
-    check_agents(math.prod(len(several) for several in values))
+    check_agents(math.prod(len(candidates) for candidates in values))
     return [replace(preset.agent_settings, **dict(zip(names, row, strict=True))) for row in product(*values)]
 
 

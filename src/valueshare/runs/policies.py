@@ -36,8 +36,8 @@ def read_policy(
     """
     plan = open_plan(folder)
     spec = population_of(plan, agent, folder)
-    check_own_network(folder, plan, network)
-    weights, step = read_weights(folder, agent)
+    check_network_factory(folder, plan, network)
+    weights, step = _agent_weights(folder, spec, agent)
     table = spec.agents.filter(spec.agents["agent"] == agent)
     env = table["env"][0]
     before_import([env])
@@ -48,7 +48,10 @@ def read_policy(
 
 def read_weights(folder: Path, agent: int) -> tuple[dict[str, Tensor], int]:
     """The state dictionary of one agent's network as of its last finished phase, and the step of that."""
-    spec = population_of(open_plan(folder), agent, folder)
+    return _agent_weights(folder, population_of(open_plan(folder), agent, folder), agent)
+
+
+def _agent_weights(folder: Path, spec: PopulationSpec, agent: int) -> tuple[dict[str, Tensor], int]:
     row = spec.agents["agent"].index_of(agent)
     assert row is not None
     weights, step = read_newest(folder, spec.name, agent, lambda file: stored_weights(file, [row]))
@@ -88,7 +91,7 @@ def population_of(plan: Plan, agent: int, location: Location) -> PopulationSpec:
     )
 
 
-def check_own_network(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
+def check_network_factory(folder: Path, plan: Plan, network: NetworkFactory | None) -> None:
     """Refuse a run without the factory of its own that it needs, or with one too many."""
     if (plan.network is None) != (network is None):
         raise InvalidInput(

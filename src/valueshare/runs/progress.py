@@ -3,13 +3,12 @@
 It is not in checkpoints, and may be lost without harm.
 """
 
-import json
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec.structs import asdict
+import msgspec
 
 from valueshare.files import remove_leftovers, write_whole
 from valueshare.records import PROGRESS, read_progress
@@ -28,16 +27,18 @@ def reset_progress(folder: Path, population: str, step: int, phases: int) -> Non
     """Write that so many phases are finished, until this step; the time and attempts stay."""
     before = read_progress(folder, population)
     evaluations = tuple(one for one in before.evaluations if one[0] <= step)
-    values = asdict(Progress(step, phases, before.seconds, before.attempts, evaluations))
     (folder / PROGRESS).mkdir(exist_ok=True)
-    write_whole(folder / PROGRESS / f"{population}.json", [json.dumps(values).encode()], synced=False)
+    progress = Progress(step, phases, before.seconds, before.attempts, evaluations)
+    _write(folder / PROGRESS / f"{population}.json", progress)
+
+
+def _write(path: Path, progress: Progress) -> None:
+    """Write the file whole, but not synced: readers find this version or the one before."""
+    write_whole(path, [msgspec.json.encode(progress)], synced=False)
 
 
 class ProgressFile:
-    """The progress file as the one worker of the population writes it, about once a second.
-
-    The caller holds the population's lock and has refused links in the folder.
-    """
+    """Writes the progress file about once a second; the caller holds the population's lock and has refused links."""
 
     def __init__(self, folder: Path, population: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / PROGRESS / f"{population}.json"
@@ -55,10 +56,7 @@ class ProgressFile:
         return self._clock() >= self._due
 
     def write(self, step: int, phases: int | None = None, *, evaluated: bool = False) -> None:
-        """Write the file whole, but not synced: readers find this version or the one before.
-
-        `evaluated`: an evaluation at this step has just ended. One of an earlier attempt is replaced.
-        """
+        """Write the step; `evaluated`: an evaluation there has just ended, and replaces that of an earlier attempt."""
         if phases is not None:
             self._phases = phases
         now = self._clock()
@@ -67,5 +65,4 @@ class ProgressFile:
         if evaluated:
             earlier = (one for one in self._evaluations if one[0] < step)
             self._evaluations = (*earlier, (step, seconds))
-        values = asdict(Progress(step, self._phases, seconds, self._attempt, self._evaluations))
-        write_whole(self._path, [json.dumps(values).encode()], synced=False)
+        _write(self._path, Progress(step, self._phases, seconds, self._attempt, self._evaluations))

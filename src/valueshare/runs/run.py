@@ -149,8 +149,7 @@ class Run:
         """A folder with what reading one agent needs."""
         with working_copy(self.folder) as copy:
             copy.pull(lambda name: name in PLAN_FILES)
-            if copy.is_remote:
-                copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
+            copy.pull_weights(population_of(open_plan(copy.folder), agent, self.folder).name)
             yield copy.folder
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -35,9 +36,7 @@ from valueshare.population.checkpoints.saving import remove_old
 from valueshare.population.phase import records_schema
 from valueshare.population.spec import PopulationSpec
 from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
-from valueshare.result_files import OWN_LIMIT, SizeLimit, Unreadable, read_parquet
-from valueshare.runs.callbacks import KEY as CALLBACKS
-from valueshare.runs.callbacks import Callback
+from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
 from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
@@ -57,21 +56,11 @@ class UsedOptions(NamedTuple):
     """How a run is executed, for its `provenance.json`."""
 
     resources: Mapping[str, Any]  # device, worker processes and whether it is compiled, as they were chosen
-    tensorboard: bool = False
-    callbacks: Sequence[Callback] = ()
-
-    @property
-    def kept(self) -> dict[str, Any]:
-        """Options that a resumption has too, without being asked."""
-        names = [callback.name for callback in self.callbacks if callback.is_stored]
-        return ({"tensorboard": True} if self.tensorboard else {}) | ({CALLBACKS: names} if names else {})
+    kept: Mapping[str, Any] = MappingProxyType({})  # options that a resumption has too: events, names of callbacks
 
 
 def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
-    """Refuse a folder that is not empty, and say what to do with the run in it.
-
-    How its populations are split is not a setting. A copy of a remote run has no states.
-    """
+    """Refuse a folder that is not empty, and say what to do with the run in it; a copied one has no states."""
     stored = read_config(folder, skip_damaged=True)
     if stored is None:
         check_target(folder, config(plan))  # absent, empty, or something else
@@ -139,7 +128,7 @@ def open_plan(folder: Path) -> Plan:
         raise InvalidInput(f"there is no training run in {folder}: give the folder that `valueshare train` made")
     check_format(folder, stored)  # a run without a format is damaged
     try:
-        agents = read_parquet(folder / AGENTS, SizeLimit(OWN_LIMIT))
+        agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again") from error
@@ -155,20 +144,21 @@ def open_plan(folder: Path) -> Plan:
 def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
     """Add to `provenance.json` that the run resumes, on which machine and with which versions."""
     remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
-    _add_to_provenance(folder, "resumed", _origin(command, used), used)
+    _add_to_provenance(folder, "resumed", command, used)
 
 
-def _add_to_provenance(folder: Path, name: str, entry: Mapping[str, Any], used: UsedOptions) -> None:
+def _add_to_provenance(folder: Path, name: str, command: str, used: UsedOptions, **extension: Any) -> None:
     """Add an entry to a list, in place of one of the same extension.
 
     A file that cannot be read is started anew, since no number depends on it.
     """
     stored = {"resumed": [], **stored_provenance(folder / PROVENANCE)}
-    before, steps = stored.get(name, []), entry.get("steps")
-    kept = before if isinstance(before, list) else []
-    if steps is not None:
-        kept = [one for one in kept if not isinstance(one, dict) or one.get("steps") != steps]
-    write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*kept, entry]})
+    before = stored.get(name, [])
+    entries = before if isinstance(before, list) else []
+    if extension:
+        entries = [one for one in entries if not isinstance(one, dict) or one.get("steps") != extension["steps"]]
+    entry = {**extension, **_origin(command, used)}
+    write_json(folder / PROVENANCE, {**stored, **used.kept, name: [*entries, entry]})
 
 
 def stored_workers(folder: Path) -> int:
@@ -197,7 +187,7 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
     remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
     write_json(folder / CONFIG, config(plan))
     sync_progress(folder, plan)
-    _add_to_provenance(folder, "extended", {"steps": steps, **_origin(command, used)}, used)
+    _add_to_provenance(folder, "extended", command, used, steps=steps)
 
 
 def sync_progress(folder: Path, plan: Plan) -> None:
@@ -213,47 +203,27 @@ def sync_progress(folder: Path, plan: Plan) -> None:
             reset_progress(folder, spec.name, spec.settings.phase_end(phases - 1), phases)
 
 
-def has_events(folder: Path) -> bool:
-    """Whether this run writes TensorBoard events, since it began or was resumed."""
-    return bool(stored_provenance(folder / PROVENANCE).get("tensorboard"))
-
-
 def remove_old_checkpoints(folder: Path, plan: Plan) -> None:
-    """Delete old checkpoints of finished populations, which a killed process may have left.
-
-    The caller holds the folder's lock.
-    """
+    """Delete old checkpoints of finished populations that a killed process left; the caller holds the folder's lock."""
     for spec in plan.populations.values():
         remove_old(CheckpointPaths(folder, spec.name), spec.last_phase)
 
 
 def is_finished(folder: Path, plan: Plan, *, copied: bool = False) -> bool:
-    """Whether every population's last phase is there, with every checksum right.
-
-    Of a copied run, which has no states, the last manifests are enough.
-    """
-    specs = plan.populations.values()
-    if copied:
-        return all(
-            CheckpointPaths(folder, s.name).manifest(s.last_phase).is_file() and not _ended_earlier(folder, s)
-            for s in specs
-        )
-    return all(is_population_finished(folder, spec) for spec in specs)
+    """Whether every population's last phase is there with right checksums; of a copied run, manifests are enough."""
+    return all(is_population_finished(folder, spec, copied=copied) for spec in plan.populations.values())
 
 
-def is_population_finished(folder: Path, spec: PopulationSpec) -> bool:
-    return is_whole(CheckpointPaths(folder, spec.name), spec.last_phase) and not _ended_earlier(folder, spec)
-
-
-def _ended_earlier(folder: Path, spec: PopulationSpec) -> bool:
-    """Whether the last phase is there with fewer steps: the run was extended by less than a phase."""
-    if not spec.extended_from:
+def is_population_finished(folder: Path, spec: PopulationSpec, *, copied: bool = False) -> bool:
+    """The same of one population; if the run was extended by less than a phase, the last phase must have all steps."""
+    paths = CheckpointPaths(folder, spec.name)
+    manifest = paths.manifest(spec.last_phase)
+    if not (manifest.is_file() if copied else is_whole(paths, spec.last_phase)):
         return False
     try:
-        body = read_manifest(CheckpointPaths(folder, spec.name).manifest(spec.last_phase))
+        return not spec.extended_from or read_manifest(manifest)["fingerprint"].get("steps") not in spec.extended_from
     except Damaged:
-        return False
-    return body["fingerprint"].get("steps") in spec.extended_from
+        return True
 
 
 def read_records(folder: Path, *, skip_damaged: bool = False) -> pl.DataFrame:

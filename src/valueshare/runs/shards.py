@@ -33,10 +33,7 @@ def shard_plan(plan: Plan, shard: Shard | None) -> Plan:
 
 
 def shard_plans(plans: Sequence[Plan], shard: Shard | None) -> list[Plan | None]:
-    """One shard of several plans that are one study, laid end to end; None for a plan without any.
-
-    So most shards have agents of one plan alone, in populations as large as they were.
-    """
+    """One shard of several plans of a study, laid end to end, so that most are of one plan; None without agents."""
     if shard is None:
         return list(plans)
     total = sum(plan.agents.height for plan in plans)

@@ -9,19 +9,13 @@ COMPARED = ("env", "algorithm", "k")
 
 
 def variant_columns(agents: pl.DataFrame) -> tuple[str, ...]:
-    """The columns that tell variants apart: COMPARED, and settings that differ within it.
-
-    Settings that differ between environments alone, as presets do, are left out.
-    """
+    """The columns that tell variants apart: COMPARED, and settings that differ where all of COMPARED is the same."""
     values = agents.group_by(*COMPARED).agg(pl.col(PER_AGENT).n_unique())
     return (*COMPARED, *(name for name in PER_AGENT if (values[name] > 1).any()))
 
 
 def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """One row per variant, in the table's order: its agents and their last evaluation.
-
-    `score` is the mean over the agents that have one; null where none does.
-    """
+    """One row per variant, in the table's order: its agents and their last evaluation; `score` is the mean, or null."""
     columns = variant_columns(agents)
     latest = records.sort("step").group_by("agent").last()
     return (
@@ -39,10 +33,10 @@ def variant_scores(agents: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 def label(row: dict[str, object]) -> str:
     """The name of a variant: ib-dqn k=4, or ib-dqn k=4 step_size=0.001 in a sweep of it."""
-    return " ".join([f"{row['algorithm']} k={row['k']:g}", *own_values(row)])
+    return " ".join([f"{row['algorithm']} k={row['k']:g}", *variant_settings(row)])
 
 
-def own_values(row: dict[str, object]) -> list[str]:
+def variant_settings(row: dict[str, object]) -> list[str]:
     """Settings of a variant besides algorithm and k: step_size=0.001."""
     unread = () if algorithm_named(str(row["algorithm"])).uses_beta else ("beta",)
     return [f"{name}={row[name]:g}" for name in PER_AGENT if name in row and name not in unread]

@@ -116,7 +116,7 @@ def test_an_owner_that_was_silent_for_too_long_learns_of_it(url: Url) -> None:
             if lease.lost:
                 break
         assert lease.lost
-    assert other.is_own()  # and its lease is not the first one's to give back
+    assert other.is_held()  # and its lease is not the first one's to give back
 
 
 @pytest.mark.usefixtures("quick")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import asdict
 
@@ -218,7 +219,7 @@ def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_task_is_text() -> None:
     task = Task("/shared/run", "population-0-1", "cuda", 4, 2)
-    assert Task.from_json(task.to_json()) == task
+    assert msgspec.json.decode(task.to_json(), type=Task) == task
 
 
 def run(cli: Cli, tmp_path: Path, *words: str) -> str:

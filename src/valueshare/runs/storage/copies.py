@@ -45,7 +45,8 @@ def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
         except OSError as error:
             message = _renamed(error.strerror or str(error), copy)
             if keep and copy.has_unsent():
-                kept = _kept(copy.folder)
+                kept = Path(tempfile.mkdtemp(prefix="kept-", dir=_copies())) / copy.folder.name
+                copy.folder.rename(kept)
                 message += f"; what it lacks is in {kept}: copy these files there before you resume"
             raise OSError(error.errno, message) from error
 
@@ -134,10 +135,13 @@ def check_unfilled(copy: Copy) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder of this process; those of processes that were killed are removed first."""
+    """A new folder of this process; those of processes that were killed, whose lock is free, are removed first."""
     above = _copies()
-    for path in above.iterdir():
-        _remove_left(path)
+    for path in above.glob("copy-*"):
+        with suppress(OSError):
+            is_old = time.time() - path.stat().st_mtime > YOUNG_SECONDS
+            if is_old and not is_taken(path / LOCK):
+                shutil.rmtree(path, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix="copy-", dir=above))
     try:
         with locked(folder / LOCK):
@@ -152,20 +156,6 @@ def _copies() -> Path:
     if above.is_symlink() or above.stat().st_uid != os.getuid():
         raise InvalidInput(f"{above} belongs to another user: set TMPDIR to a folder of your own")
     return above
-
-
-def _remove_left(path: Path) -> None:
-    """Remove a copy whose process was killed: nobody holds its lock."""
-    with suppress(OSError):
-        old = time.time() - path.stat().st_mtime > YOUNG_SECONDS
-        if path.name.startswith("copy-") and old and not is_taken(path / LOCK):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _kept(folder: Path) -> Path:
-    kept = Path(tempfile.mkdtemp(prefix="kept-", dir=_copies())) / folder.name
-    folder.rename(kept)
-    return kept
 
 
 def _renamed(text: str, copy: Copy) -> str:

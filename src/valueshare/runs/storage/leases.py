@@ -39,20 +39,20 @@ class Lease:
         values = {"token": self._token, "beat": self._beat, "seconds": LEASE_SECONDS, "renewed": now}
         self._store.write(LEASE, json.dumps(values).encode(), patient=patient)
 
-    def is_own(self, *, patient: bool = False) -> bool:
+    def is_held(self, *, patient: bool = False) -> bool:
         stored = _read(self._store, patient=patient)
         return stored is not None and stored.token == self._token
 
     def renew(self) -> None:
         """Write the lease again; a store that fails for a moment is not an error."""
         with suppress(Unreachable):
-            if self.is_own():
+            if self.is_held():
                 self.write()
             else:
                 self.lost = True
 
     def release(self) -> None:
-        if not self.lost and self.is_own():
+        if not self.lost and self.is_held():
             self._store.delete(LEASE)
 
 
@@ -70,7 +70,7 @@ def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
     try:
         lease.write(patient=True)
         time.sleep(SETTLE_SECONDS)
-        if not lease.is_own(patient=True):
+        if not lease.is_held(patient=True):
             raise _refused(store)
         thread.start()
         yield lease

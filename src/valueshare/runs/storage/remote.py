@@ -79,8 +79,9 @@ class Copy:
         for name, stamp in self.store.stamps().items():
             if wanted(name) and _PLAIN.fullmatch(name):
                 path, seen = self.folder / name, self._seen.get(name, stamp)
-                is_other = _size(path) != stamp[0] or stamp != seen or _CHANGING.fullmatch(name)
-                if not is_other or self.store.get(name, path):  # else a later phase replaced it
+                is_same = path.is_file() and path.stat().st_size == stamp[0] and stamp == seen
+                # A file that is gone by now was replaced by a later phase.
+                if (is_same and not _CHANGING.fullmatch(name)) or self.store.get(name, path):
                     self._sent[name], self._seen[name] = _stamp(path), stamp
 
     def push(self, wanted: Wanted = lambda name: True) -> None:
@@ -113,6 +114,8 @@ class Copy:
 
     def pull_weights(self, population: str) -> None:
         """Download a population's weights, and the manifests that name them."""
+        if self.url is None:
+            return
         belongs, paths = _of_population(population), CheckpointPaths(self.folder, population)
         self.pull(lambda name: belongs(name) and ("/state-" in name or is_manifest(name)))
         phases = [phase_of(path.name) or 0 for path in paths.checkpoints.glob("checkpoint-*.json")]
@@ -206,10 +209,6 @@ def _phase(name: str) -> int:
     """The phase of a checkpoint's file; -1 for records and progress, which stay."""
     phase = phase_of(Path(name).name) if name.startswith("checkpoints/") else None
     return -1 if phase is None else phase
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
 
 
 def _stamp(path: Path) -> tuple[int, int]:

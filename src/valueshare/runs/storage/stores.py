@@ -63,14 +63,15 @@ class Store:
 
     def sizes(self, below: str = "", *, patient: bool = True) -> dict[str, int]:
         """The bytes of every file, by name."""
-        return {name: int(about.get("size") or 0) for name, about in self._find_files(below, patient=patient).items()}
+        return {name: size for name, (size, _) in self.stamps(below, patient=patient).items()}
 
-    def stamps(self, below: str = "") -> dict[str, tuple[int, str]]:
+    def stamps(self, below: str = "", *, patient: bool = True) -> dict[str, tuple[int, str]]:
         """The bytes of every file, and a text that changes when its content does, by name."""
-        return {
-            name: (int(about.get("size") or 0), str([one for one in sorted(about.items()) if _is_version(one[0])]))
-            for name, about in self._find_files(below).items()
-        }
+        stamps = {}
+        for name, about in self._find_files(below, patient=patient).items():
+            version = [item for item in sorted(about.items()) if item[0].lower().replace("_", "") in _VERSION]
+            stamps[name] = int(about.get("size") or 0), str(version)
+        return stamps
 
     def read(self, name: str, *, patient: bool = True) -> bytes | None:
         """A small file; None where there is none."""
@@ -87,7 +88,7 @@ class Store:
 
     def put(self, path: Path, name: str) -> None:
         """Upload a file."""
-        self._write(name, lambda there: self._files.put_file(str(path), there))
+        self._write(name, lambda target: self._files.put_file(str(path), target))
 
     def get(self, name: str, path: Path) -> bool:
         """Download a file, whole or not at all; False where there is none."""
@@ -119,12 +120,6 @@ class Store:
             self._of_thread.files, self._root = filesystem, str(root).rstrip("/")
         return self._of_thread.files
 
-    def _disconnect(self) -> None:
-        """Connect anew at the next call: fsspec keeps using a connection that is lost."""
-        self._of_thread.failed = True
-        with suppress(AttributeError):  # there was none yet
-            del self._of_thread.files
-
     def _refuse_links(self, name: str) -> None:
         """An address local:// is a folder, which may be untrusted."""
         if self.url.scheme == "local":
@@ -134,10 +129,7 @@ class Store:
         return f"{self._root}/{name}"
 
     def _write(self, name: str, write: Callable[[str], object], *, patient: bool = True) -> None:
-        """Write, after making the folders above where the protocol has folders.
-
-        Where it can rename, readers never see half a file.
-        """
+        """Write, in folders that are made if need be; where the protocol can rename, readers never see half a file."""
         self._refuse_links(name)
         token = secrets.token_hex(4)  # one for all attempts: the next one writes to the same file
 
@@ -157,7 +149,7 @@ class Store:
 
         self._tried(f"write {name} to", attempt, patient=patient)
 
-    def _find_files(self, below: str, *, patient: bool = True) -> dict[str, dict[str, Any]]:
+    def _find_files(self, below: str, *, patient: bool) -> dict[str, dict[str, Any]]:
         def find() -> dict[str, dict[str, Any]]:
             self._files.invalidate_cache()
             root = self._path(below).rstrip("/")
@@ -195,15 +187,17 @@ class Store:
                     folders.append(path)
         return dict(sorted(files.items()))
 
-    def _tried(self, what: str, do: Callable[[], Result], *, patient: bool = True) -> Result:
-        """Call `do` until it succeeds or another attempt is useless; drivers raise anything."""
+    def _tried(self, action: str, call: Callable[[], Result], *, patient: bool = True) -> Result:
+        """Call until it succeeds or another attempt is useless; drivers raise anything."""
         for pause in (*PAUSES, None) if patient else (None,):
             try:
-                return do()
+                return call()
             except Exception as error:
                 is_final = isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS
                 if not is_final:
-                    self._disconnect()
+                    self._of_thread.failed = True  # connect anew: fsspec keeps using a connection that is lost
+                    with suppress(AttributeError):  # there was none yet
+                        del self._of_thread.files
                     if pause is not None:
                         time.sleep(pause)
                         continue
@@ -211,12 +205,8 @@ class Store:
                 reason = _reason(self.url, error)
                 kind = _Missing if isinstance(error, FileNotFoundError) else Unreachable
                 # Without the error itself, which may hold a secret.
-                raise kind(number, f"cannot {what} {self.url}: {reason}") from None
+                raise kind(number, f"cannot {action} {self.url}: {reason}") from None
         raise AssertionError("the last attempt returns or raises")
-
-
-def _is_version(key: str) -> bool:
-    return key.lower().replace("_", "") in _VERSION
 
 
 def _implements_find(files: Any) -> bool:

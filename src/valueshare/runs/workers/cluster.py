@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +70,9 @@ def joined(options: LauncherOptions) -> Iterator[Any]:
         yield ray
         return
     _check_reachable(options.ray_address)
-    with _our_signals():
+    handlers = {number: signal.getsignal(number) for number in EXIT_CODES}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    with handled(handlers) if in_main_thread else nullcontext():  # Ray replaces that of SIGTERM when it connects
         try:
             ray.init(address=options.ray_address, log_to_driver=False, logging_level="CRITICAL", configure_logging=True)
         except (Exception, SystemExit) as error:
@@ -125,10 +127,7 @@ def slot_of(options: LauncherOptions, device: str, available: Sequence[Node]) ->
 def spread(
     options: LauncherOptions, function: Callable[[str], bytes], texts: Sequence[str], on_done: Callable[[int], None]
 ) -> list[bytes]:
-    """The function's result for every text, in their order, computed on the cluster's CPUs.
-
-    For short work that leaves no files. A task that fails after all retries ends all of it.
-    """
+    """The function's result for every text, in order, computed on the cluster's CPUs; a task that fails ends all."""
     with joined(options) as ray:
         slot = slot_of(options, "cpu", nodes(ray))
         remote = ray.remote(function).options(num_cpus=slot.cpus, max_retries=options.ray_retries)
@@ -146,7 +145,7 @@ def spread(
     return results
 
 
-def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | None:
+def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> str | None:
     """Refuse a folder that a node cannot see or write to; return a warning if locks do not work.
 
     A file is made where the run will be, and every node looks for it.
@@ -163,7 +162,7 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
     marker = Path(name)
     try:
         with locked(marker):
-            replies = _ask_all(ray, there, json.dumps({"path": name}))
+            replies = _probe_nodes(ray, available, json.dumps({"path": name}))
     finally:
         with suppress(OSError):
             marker.unlink()
@@ -174,13 +173,12 @@ def check_shared_folder(ray: Any, folder: Path, there: Sequence[Node]) -> str | 
                 f"{len(unable)} of {len(replies)} nodes cannot {words} {above} ({unable[0]}, say): "
                 "choose an --out on a filesystem that all nodes have mounted"
             )
-    _check_versions(replies)
     if not all(reply["locked"] for _, reply in replies):
         return f"the filesystem of {above} has no locks between machines: do not start this run on two of them"
     return None
 
 
-def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
+def check_address(ray: Any, url: Url, available: Sequence[Node]) -> None:
     """Refuse an address that a node cannot read from or write to."""
     store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
     try:
@@ -188,31 +186,22 @@ def check_address(ray: Any, url: Url, there: Sequence[Node]) -> None:
     except Unreachable as error:
         raise InvalidInput(f"{error.strerror}: {OTHER_OUT}") from None
     try:
-        replies = _ask_all(ray, there, json.dumps({"url": url.full, "name": name}))
+        replies = _probe_nodes(ray, available, json.dumps({"url": url.full, "name": name}))
     finally:
         with suppress(Unreachable):
             store.delete(name)
     unable = [f"{node.address}: {reply['reason']}" for node, reply in replies if reply["reason"]]
     if unable:
         raise InvalidInput(f"{len(unable)} of {len(replies)} nodes cannot use {url} ({unable[0]})")
-    _check_versions(replies)
 
 
-def _check_versions(replies: Sequence[tuple[Node, dict[str, Any]]]) -> None:
-    for node, reply in replies:
-        if reply["valueshare"] != __version__:
-            raise InvalidInput(
-                f"{node.address} has valueshare {reply['valueshare']}, and this is {__version__}: install the same "
-                "version on all nodes"
-            )
-
-
-def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+def _probe_nodes(ray: Any, available: Sequence[Node], text: str) -> list[tuple[Node, dict[str, Any]]]:
+    """What every node replies to `probe_storage`; a node with another version of this package is refused."""
     affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     probe = ray.remote(worker.probe_storage)
     pending = {
         node: probe.options(num_cpus=0, max_retries=1, scheduling_strategy=affinity(node.id, soft=False)).remote(text)
-        for node in there
+        for node in available
     }
     replies = []
     for node, reply in pending.items():
@@ -225,6 +214,12 @@ def _ask_all(ray: Any, there: Sequence[Node], text: str) -> list[tuple[Node, dic
             raise InvalidInput(
                 f"a worker on {node.address} cannot run valueshare ({reason_of(error)}): install it there as it is here"
             ) from error
+    for node, reply in replies:
+        if reply["valueshare"] != __version__:
+            raise InvalidInput(
+                f"{node.address} has valueshare {reply['valueshare']}, and this is {__version__}: install the same "
+                "version on all nodes"
+            )
     return replies
 
 
@@ -243,10 +238,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address without a cluster within seconds.
-
-    Ray itself tries for minutes, and its failures may end the process; so another process asks.
-    """
+    """Refuse an address without a cluster, by another process: Ray itself tries for minutes, and may end this one."""
     none = f"there is no Ray cluster at {address}: start one (ray start --head), or write its --ray-address HOST:PORT"
     resolved = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
     if resolved != "auto":
@@ -267,10 +259,3 @@ def _check_reachable(address: str) -> None:
         raise InvalidInput(none) from error
     if status.returncode:
         raise InvalidInput(none)
-
-
-def _our_signals() -> AbstractContextManager[None]:
-    """Restore the signal handlers from before: Ray replaces that of SIGTERM when it connects."""
-    if threading.current_thread() is not threading.main_thread():
-        return nullcontext()
-    return handled({number: signal.getsignal(number) for number in EXIT_CODES})

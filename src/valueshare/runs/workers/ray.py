@@ -176,7 +176,10 @@ class RayLauncher(Launcher):
                 if callbacks.should_stop():
                     break
         finally:
-            self._cancel(list(tasks))
+            for ref in tasks:  # at once: an unfinished phase leaves no trace
+                ray.cancel(ref, force=True)
+            if tasks:
+                ray.wait(list(tasks), num_returns=len(tasks), timeout=END_SECONDS)
         copy.pull(is_small)
 
     def time_taken(self, plan: Plan, folder: Path, seconds: float) -> str | None:
@@ -199,13 +202,6 @@ class RayLauncher(Launcher):
             tries = self._options.ray_retries + 1
             times = "once" if tries == 1 else f"{tries} times"
             return Outcome(False, f"its worker was lost {times} ({reason_of(error)})")
-
-    def _cancel(self, refs: list[Any]) -> None:
-        """End tasks at once: an unfinished phase leaves no trace."""
-        for ref in refs:
-            self._ray.cancel(ref, force=True)
-        if refs:
-            self._ray.wait(refs, num_returns=len(refs), timeout=END_SECONDS)
 
     def _gpu_room(self, gpus: float) -> int:
         """A population's share of a GPU's memory, of the first that replies; 0 where none does."""

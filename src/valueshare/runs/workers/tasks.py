@@ -5,15 +5,14 @@ Everything else is in the run's folder, which the process reads and writes.
 
 import json
 import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import polars as pl
-from msgspec import structs
 
-from valueshare.errors import InvalidInput
 from valueshare.population.agents import SCHEMA
 from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.networks import NetworkFactory
@@ -21,7 +20,7 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import read_progress
 from valueshare.runs.execution import Callbacks
-from valueshare.runs.locks import Taken, locked
+from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, config, from_config
 from valueshare.runs.progress import ProgressFile, progress_lock
 from valueshare.runs.run_folder import check_links, is_population_finished, open_plan
@@ -37,7 +36,8 @@ SAMPLE_STEPS = 16  # between readings of the clock
 WARM_UP_STEPS = 64  # after learning began: kernels are compiled, caches filled
 
 
-class Task(NamedTuple):
+@dataclass(frozen=True)
+class Task:
     """A population of the run in a folder, and how it is run; none of it changes a number."""
 
     folder: str
@@ -49,12 +49,7 @@ class Task(NamedTuple):
 
     def to_json(self) -> str:
         """For the process that runs it alone: an address may have a password."""
-        return json.dumps({**self._asdict(), "url": self.url and self.url.full})
-
-    @classmethod
-    def from_json(cls, text: str) -> "Task":
-        values = json.loads(text)
-        return cls(**{**values, "url": Url(values["url"]) if values["url"] else None})
+        return msgspec.json.encode(self).decode()
 
 
 def run_population(
@@ -68,7 +63,8 @@ def run_population(
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
     Addresses have no locks: both would write the same bytes there.
     """
-    with _copy_of(task) as copy:
+    in_place = nullcontext(Copy(Path(task.folder), task.url))
+    with working_copy(task.url) if task.url and not task.folder else in_place as copy:
         folder = copy.folder
         if plan is None:
             copy.pull(lambda name: name in PLAN_FILES)
@@ -91,45 +87,36 @@ def run_population(
             write_progress(report.step, report.phase + 1)
             callbacks.on_phase(spec.name, report.step, report.records)
 
-        try:
-            with locked(progress_lock(folder, spec.name), LOCK_WAIT_SECONDS):
-                copy.pull_population(spec.name, spec.last_phase)
-                if is_population_finished(folder, spec):
-                    return True
-                copy.pull_population(spec.name)
-                progress = ProgressFile(folder, spec.name)
-                return train_population(
-                    spec.agents,
-                    spec.settings,
-                    network=network,
-                    directory=folder,
-                    name=spec.name,
-                    device=task.device,
-                    compiled=bool(plan.compiled),
-                    backend=spec.backend,
-                    threads=task.threads,
-                    groups=None if task.groups is None else min(task.groups, spec.agents.height),
-                    on_phase=on_phase,
-                    on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
-                    should_stop=callbacks.should_stop,
-                    on_step=on_step,
-                    extended_from=spec.extended_from,
-                ).finished
-        except Taken as error:
-            raise InvalidInput(f"{spec.name} of {folder} is being trained by another process: let it end") from error
-
-
-def _copy_of(task: Task) -> AbstractContextManager[Copy]:
-    """The folder that a task names, or a new copy of the run at its address."""
-    if task.url is not None and not task.folder:
-        return working_copy(task.url)
-    return nullcontext(Copy(Path(task.folder), task.url))
+        busy = f"{spec.name} of {folder} is being trained by another process: let it end"
+        with locked(progress_lock(folder, spec.name), busy, LOCK_WAIT_SECONDS):
+            copy.pull_population(spec.name, spec.last_phase)
+            if is_population_finished(folder, spec):
+                return True
+            copy.pull_population(spec.name)
+            progress = ProgressFile(folder, spec.name)
+            return train_population(
+                spec.agents,
+                spec.settings,
+                network=network,
+                directory=folder,
+                name=spec.name,
+                device=task.device,
+                compiled=bool(plan.compiled),
+                backend=spec.backend,
+                threads=task.threads,
+                groups=None if task.groups is None else min(task.groups, spec.agents.height),
+                on_phase=on_phase,
+                on_evaluation=lambda step: progress.write(step, evaluated=True),  # before a checkpoint counts it
+                should_stop=callbacks.should_stop,
+                on_step=on_step,
+                extended_from=spec.extended_from,
+            ).finished
 
 
 def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:
     """Call back with what a worker has written since `before`; return the progress now."""
     now = read_progress(folder, spec.name)
-    if structs.replace(now, seconds=before.seconds) == before:
+    if msgspec.structs.replace(now, seconds=before.seconds) == before:
         return before
     files = CheckpointPaths(folder, spec.name)
     try:

@@ -18,9 +18,11 @@ from valueshare.errors import InvalidInput
 def work(text: str, threads: int | None = None) -> bool:
     """Run a population into its run's folder, with the task's threads if none are given; whether it finished."""
     prepare(threads or json.loads(text)["threads"])
+    import msgspec
+
     from valueshare.runs.workers.tasks import Task, run_population
 
-    return run_population(Task.from_json(text))
+    return run_population(msgspec.json.decode(text, type=Task))
 
 
 def speed(text: str) -> float:
