@@ -1,5 +1,6 @@
 """The commands `report`, `best`, `watch` and `paper-table`: figures, tables and pages of results."""
 
+import os
 import signal
 import sys
 from contextlib import ExitStack, closing
@@ -134,14 +135,15 @@ def watch(
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes what is temporary
     stop, places = Event(), [persistent_location(run) for run in runs]
+    looking = Thread(target=lambda: follower.follow(stop), daemon=True)
     with ExitStack() as stack:
+        stack.push(lambda _kind, error, _trace: _end_beside(looking, error))  # after everything temporary is removed
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
         rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
         follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, bound_port = serving.socket.getsockname()
-        looking = Thread(target=follower.follow, args=(stop,), daemon=True)
         looking.start()
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         print(f"http://{host}:{bound_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
@@ -153,6 +155,17 @@ def watch(
             print("stopped", file=sys.stderr)
         finally:
             stop.set()
+
+
+def _end_beside(thread: Thread, error: BaseException | None) -> None:
+    """End the process now if the thread is still busy and the command has ended well or by a signal.
+
+    A thread that is in C++ when the interpreter ends, for instance in Matplotlib, aborts the process.
+    """
+    if thread.is_alive() and (error is None or isinstance(error, SystemExit)):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if error is None else 128 + signal.SIGTERM)
 
 
 def paper_table(

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import polars as pl
@@ -302,6 +303,33 @@ def test_a_waiting_page_becomes_the_page(tmp_path: Path, visit: Visiting) -> Non
 
 CLIPS = "valueshare-copies-*/copy-*"  # in the folder for temporary files
 COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report import watch; "
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, number: int, exit_code: int) -> None:
+    """A thread that is in C++ when the interpreter ends would: here in a matrix product that takes long."""
+    script = f"""
+        import os, threading, torch
+        from pathlib import Path
+        from valueshare.cli.report import watch
+        from valueshare.report.page.live import Follower
+
+        def busy(self):
+            threading.Timer(0.5, os.kill, (os.getpid(), {int(number)})).start()
+            while True:
+                torch.ones(1_000, 1_000) @ torch.ones(1_000, 1_000)
+
+        Follower.refresh = busy
+        watch((Path({str(run)!r}),), port=0, no_clips=True)
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(script)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.returncode == exit_code
+    assert done.stderr == ("stopped\n" if number == signal.SIGINT else "")
 
 
 @pytest.mark.parametrize("options", ["", ", no_clips=True"])
