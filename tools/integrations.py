@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-integrations"
 EXAMPLES = ("tests/integrations/test_examples.py", "tests/integrations/test_docs_integrations.py")
 
@@ -49,7 +49,7 @@ def environment(name: str, packages: tuple[str, ...]) -> Path:
         return python
     venv.create(folder, with_pip=True, clear=True)
     own = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    (Path(own) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (Path(own) / "borrowed.pth").write_text(f"{ROOT / 'src'}\n{sysconfig.get_path('purelib')}\n")
     done = subprocess.run([python, "-m", "pip", "install", *packages], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
