@@ -67,7 +67,7 @@ def main() -> None:
         print(f"{len(due)} runs due, {len(runs) - len(due)} finished or left out", flush=True)
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda run: train(run, options), due))
-    scores = read(options.out)
+    scores = read(options.out, options.libraries)
     draw(scores, options.out / "curves.png")
     text = table(scores, versions)
     (options.out / "table.md").write_text(text)
@@ -123,10 +123,10 @@ def train(run: Run, options: argparse.Namespace) -> None:
     print(f"{path.stem}: {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def read(folder: Path) -> pl.DataFrame:
+def read(folder: Path, libraries: list[str]) -> pl.DataFrame:
     """Columns library, k, seed, step, score of the seeds that are finished for both k."""
     tables = []
-    for name in LIBRARIES:
+    for name in libraries:
         for path in sorted(folder.glob(f"{name}-k0-seed*.csv")):
             runs = [Run(name, k, int(path.stem.rpartition("seed")[2])) for k in KS]
             if all(run.path(folder).exists() for run in runs):
@@ -143,10 +143,17 @@ def read(folder: Path) -> pl.DataFrame:
 
 def draw(scores: pl.DataFrame, path: Path) -> None:
     names = scores["library"].unique(maintain_order=True).to_list()
-    rows = -(-len(names) // 4)
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
     with house_style():
         figure, axes = plt.subplots(
-            rows, 4, figsize=(9.6, 2.2 * rows + 0.3), sharex=True, sharey=True, squeeze=False, layout="constrained"
+            rows,
+            columns,
+            figsize=(2.4 * columns, 2.2 * rows + 0.3),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
         )
         for axis, name in zip(axes.flat, names, strict=False):
             for k, colour in zip(KS, (BLUE, ORANGE), strict=True):
