@@ -8,12 +8,13 @@ SPEC := pyproject.toml constraints.txt
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-slow check docs release-check install clean
+.PHONY: help demo test test-slow test-integrations check docs release-check install clean
 
 help:
 	@echo "make demo       set up, then the paper's gridworld result at full scale (results/gridworld)"
 	@echo "make test       set up, then every check: ruff, mypy, pytest"
 	@echo "make test-slow  the same with the long tests"
+	@echo "make test-integrations  PFRL, Tianshou, ONNX and W&B, which make test leaves out (minutes)"
 	@echo "make docs       set up, then the documentation as a site (site/index.html)"
 	@echo "make release-check  build and check what would be released, in clean environments (minutes)"
 	@echo "make install    everything into $(VENV), PyTorch too"
@@ -27,6 +28,9 @@ test: check
 # One after the other: the long ones train on all cores, and start clusters.
 test-slow: check
 	$(BIN)/python -m pytest
+
+test-integrations: $(VENV)/.dev
+	@OMP_NUM_THREADS=1 $(BIN)/python tools/integrations.py
 
 check: $(VENV)/.dev
 	$(BIN)/python -m ruff check .
@@ -66,4 +70,4 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 clean:
-	rm -rf $(VENV) site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

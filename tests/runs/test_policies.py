@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,24 @@ np.save("quantiles.npy", torch.export.load("quantiles.pt2").module()(seen).detac
     for number, name in ((0, "plain"), (4, "quantiles")):
         expected = run.agent(number).q_values(OBSERVATIONS)
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(
+    not all(map(find_spec, ("onnx", "onnxruntime", "onnxscript"))),
+    reason="onnx, onnxruntime or onnxscript is not installed: make test-integrations",
+)
+@pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")  # PyTorch's exporter, of PyTorch
+def test_onnx_in_its_runtime(run: Run, tmp_path: Path) -> None:
+    runtime: Any = import_module("onnxruntime")
+    for number in (0, 2, 4):  # IB-DQN, RDQ, IB-IQN
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run.agent(number).export(folder / "agent.onnx")
+        assert [path.name for path in folder.iterdir()] == ["agent.onnx"]  # weights are not in a second file
+        session = runtime.InferenceSession(folder / "agent.onnx")
+        for batch in (OBSERVATIONS, OBSERVATIONS[:1]):
+            (q,) = session.run(["q"], {"observation": batch})
+            np.testing.assert_allclose(q, run.agent(number).q_values(batch), rtol=1e-5, atol=1e-6)
 
 
 def test_what_cannot_be_is_said_in_one_line(run: Run, tmp_path: Path) -> None:

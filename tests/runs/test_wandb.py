@@ -1,7 +1,11 @@
-"""Curves for Weights & Biases, with a module in place of the package: what it gets, and when."""
+"""Curves for Weights & Biases: what it gets, and when. A module is in its place, except where it is installed."""
 
+import json
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,3 +113,40 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ti
     install = install_command("wandb")
     assert str(refused.value) == f"Weights & Biases is not installed: {install}, or leave out --log wandb"
     assert not (tmp_path / "run").exists()
+
+
+def history(path: Path) -> Iterator[dict[str, Any]]:
+    """The logged rows in a file of an offline W&B run: Protocol Buffers in the log format of LevelDB."""
+    schema: Any = import_module("wandb.proto.wandb_internal_pb2")
+    data, at, message = path.read_bytes(), 7, b""  # W&B's header has 7 bytes
+    while at + 7 <= len(data):
+        left = 2**15 - at % 2**15  # of the block
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, at)  # checksum, size, and 1 for a whole or 4 for a last part
+        message += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):
+            record = schema.Record.FromString(message)
+            message = b""
+            if record.WhichOneof("record_type") == "history":
+                yield {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed: make test-integrations")
+def test_the_package_itself_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Any]) -> None:
+    """Every W&B run of the folder is complete, because a run that is offline cannot be continued."""
+    for name, value in {"MODE": "offline", "DIR": str(tmp_path), "SILENT": "true"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    valueshare.train("CartPole-v1", out=tmp_path / "run", k=[0, 4], seeds=2, log="wandb", **tiny)
+    run = valueshare.extend(tmp_path / "run", steps=90, log="wandb", progress=False)
+    files = sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime)
+    assert len({path.name for path in files}) == 1  # the same id
+    for path, last in zip(files, (60, 90), strict=True):
+        rows = list(history(path))
+        for k in (0, 4):
+            table = run.records.join(run.agents.filter(k=float(k)), on="agent").filter(pl.col("step") <= last)
+            means = table.group_by("step").agg(pl.col("score").mean()).sort("step")
+            assert [step for step, _ in scores(rows, k)] == means["step"].to_list()
+            assert [score for _, score in scores(rows, k)] == pytest.approx(means["score"].to_list())

@@ -111,6 +111,8 @@ class Policy:
             torch.export.save(program, path)
             return
         try:
-            torch.onnx.export(program, f=path, input_names=["observation"], output_names=["q"], verbose=False)
+            torch.onnx.export(
+                program, f=path, input_names=["observation"], output_names=["q"], external_data=False, verbose=False
+            )
         except ModuleNotFoundError as missing:
             raise InvalidInput(f"ONNX: {first_line(missing)}: pip install onnx onnxscript") from missing
