@@ -18,9 +18,10 @@ import faulthandler
 import io
 import logging
 import signal
+import threading
 from contextlib import suppress
 
-from valueshare.signals import INTERRUPTED, end_with, ended_by_signal, ignore_signals, loading
+from valueshare.signals import INTERRUPTED, PAGE_THREAD, end_with, ended_by_signal, ignore_signals, loading
 
 ENDED = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}  # what is not a run
 
@@ -54,11 +55,23 @@ def run() -> None:
     try:
         main()
     except SystemExit as ended:
-        end_with(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        exit_code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        end_with(exit_code)
+        _exit_if_page_is_being_built(exit_code)
         raise
     finally:
         logger.removeHandler(warnings)
     end_with(0)
+    _exit_if_page_is_being_built(0)
+
+
+def _exit_if_page_is_being_built(exit_code: int) -> None:
+    """End the process now if `watch` builds a page: a thread that is in C++ when the interpreter ends aborts it."""
+    if any(thread.name == PAGE_THREAD for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # closed, or nobody reads it
+                stream.flush()
+        os._exit(exit_code)
 
 
 if __name__ == "__main__":

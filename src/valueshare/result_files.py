@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.files import open_regular
 from valueshare.host_memory import UNITS, byte_count, free_bytes, shown
 from valueshare.parquet import InvalidMetadata, parquet_size
@@ -111,8 +111,8 @@ def read_arrays(file: Path, names: Sequence[str], limit: SizeLimit | None = None
             try:
                 with archive.open(member) as stream:
                     arrays.append(np.lib.format.read_array(stream, allow_pickle=False))
-            except ValueError as error:
-                raise InvalidInput(f"{file} cannot be read: {name} ends too early") from error
+            except (ValueError, TypeError, OverflowError) as error:
+                raise InvalidInput(f"{file} cannot be read: {name}: {first_line(error)}") from error
     return arrays
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 INTERRUPTED = 130  # a shell's exit code for a command that Ctrl-C ended
 PREEMPTED = 75  # EX_TEMPFAIL: try again later
+PAGE_THREAD = "valueshare-page"  # of `watch`: the process ends without it
 
 EXIT_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: PREEMPTED, signal.SIGUSR1: PREEMPTED}
 # A compilation or a checkpoint may delay the next step. After this many seconds the run is ended at once: an unfinished

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from valueshare.analysis.held_out import check_halves, winning_settings
+from valueshare.cli.report import best
 from valueshare.errors import InvalidInput
 from valueshare.runs.run import Run
 
@@ -149,3 +150,16 @@ def test_environments_are_in_order() -> None:
     table = pl.concat([tidy(seeds=2).with_columns(env=pl.lit(name)) for name in reversed(names)])
     winners = winning_settings(table, resamples=10)
     assert winners["env"].unique(maintain_order=True).to_list() == names
+
+
+def test_the_command_prints_a_table_per_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores without noise: 100 + k + 10·step_size, so that both halves choose k = 4, and 0.2 of DQN's step sizes."""
+    table = pl.concat([tidy(10, 0.0).with_columns(env=pl.lit(env)) for env in ("A-v0", "B-v0")])
+    table.drop("diverged_at").write_csv(tmp_path / "results.csv")
+    best((tmp_path / "results.csv",), resamples=FEW)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for env in ("A-v0", "B-v0"):
+        first = lines.index(f"{env}: AUC (the mean score over all evaluations); 5 settings, 10 seeds")
+        assert lines[first + 2] == f"all algorithms {NAMES[4]} {NAMES[4]} 105.00 [105.00, 105.00]"
+        assert lines[first + 3] == f"dqn {NAMES[1]} {NAMES[1]} 102.00 [102.00, 102.00]"
+        assert lines[first + 5] == f"best over all seeds: {NAMES[4]}, mean 105 (too high: the same seeds chose it)"

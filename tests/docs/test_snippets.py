@@ -46,7 +46,7 @@ MODES = {  # the first that matches
     r"^evaluate ": Mode("run", "--episodes 2 --episode-limit 20"),
     r"^extend runs/LunarLander": Mode("parse"),  # of a run that takes too long
     r"^extend ": Mode("run", "--steps 60 --workers 1"),
-    r"^best ": Mode("parse"),  # of a sweep that takes too long; tests/report/test_winners_text.py runs it
+    r"^best ": Mode("parse"),  # of a sweep that takes too long; tests/analysis/test_held_out.py runs it
     r"^(resume|paper-table|--help)": Mode("run"),
 }
 SCALE = {  # of Python blocks

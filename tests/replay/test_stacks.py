@@ -217,9 +217,12 @@ def test_booleans_are_packed_as_bits() -> None:
 def test_packed_frames_of_another_size_are_refused() -> None:
     """A few bytes can stand for gigabytes of zeros: no more is unpacked than there is room for."""
     packed = packing.pack(np.zeros((100, 84, 84), np.uint8))
-    with pytest.raises(InvalidInput, match="have 7,057 bytes, not 705,601"):
+    with pytest.raises(InvalidInput, match="have 7,057 bytes or more, not 705,601"):
         packing.unpack(packing.pack(np.zeros((1, 7_057), np.uint8)), 1, 705_601, torch.uint8)
-    assert len(packing.unpack(packed, 1, 7_056, torch.uint8)) == 1
+    with pytest.raises(InvalidInput, match="have 7,057 bytes or more, not 7,056"):
+        packing.unpack(packed, 1, 7_056, torch.uint8)
+    with pytest.raises(InvalidInput, match="have 883 bytes or more, not 882"):  # a byte per boolean, not a bit
+        packing.unpack(packing.pack(np.zeros((1, 7_056), np.uint8)), 1, 7_056, torch.bool)
 
 
 def test_a_million_transitions_of_an_atari_agent_fit_7_2_gigabytes() -> None:

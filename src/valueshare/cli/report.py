@@ -1,6 +1,5 @@
 """The commands `report`, `best`, `watch` and `paper-table`: figures, tables and pages of results."""
 
-import os
 import signal
 import sys
 from contextlib import ExitStack, closing
@@ -13,6 +12,7 @@ from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_locat
 from valueshare.cli.training import let_threads_sleep
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Location, Url
+from valueshare.signals import PAGE_THREAD
 from valueshare.text import FINAL_SCORE
 
 if TYPE_CHECKING:
@@ -135,37 +135,25 @@ def watch(
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes what is temporary
     stop, places = Event(), [persistent_location(run) for run in runs]
-    looking = Thread(target=lambda: follower.follow(stop), daemon=True)
     with ExitStack() as stack:
-        stack.push(lambda _kind, error, _trace: _end_beside(looking, error))  # after everything temporary is removed
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
         rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
         follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, bound_port = serving.socket.getsockname()
-        looking.start()
+        follower_thread = Thread(target=follower.follow, name=PAGE_THREAD, args=(stop,), daemon=True)
+        follower_thread.start()
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         print(f"http://{host}:{bound_port}/ shows {places[0]}{more}; Ctrl-C ends it", flush=True)
         try:
             serving.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             stop.set()
-            looking.join(timeout=2)
+            follower_thread.join(timeout=2)
             print("stopped", file=sys.stderr)
         finally:
             stop.set()
-
-
-def _end_beside(thread: Thread, error: BaseException | None) -> None:
-    """End the process now if the thread is still busy and the command has ended well or by a signal.
-
-    A thread that is in C++ when the interpreter ends, for instance in Matplotlib, aborts the process.
-    """
-    if thread.is_alive() and (error is None or isinstance(error, SystemExit)):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0 if error is None else 128 + signal.SIGTERM)
 
 
 def paper_table(
@@ -188,7 +176,7 @@ def paper_table(
     if format == "csv":
         print(csv_text(wide), end="")
         return
-    print("\n".join(_lines(long, wide, decimals=2 if human_normalized else 1)))
+    print("\n".join(_paper_table_lines(long, wide, decimals=2 if human_normalized else 1)))
     print()
     kind = "Human-normalised scores" if human_normalized else "Scores"
     print(f"{kind}: means over the last three of 200 evaluations and over five seeds, as published.")
@@ -196,7 +184,7 @@ def paper_table(
     print(scores.BASELINES)
 
 
-def _lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:
+def _paper_table_lines(long: "pl.DataFrame", wide: "pl.DataFrame", *, decimals: int) -> list[str]:
     """The table as aligned text: one line per game, then the IQM of each agent."""
     from valueshare.analysis.statistics import iqm
     from valueshare.text import aligned

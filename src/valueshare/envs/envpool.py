@@ -38,14 +38,16 @@ from valueshare.extras import importing
 from valueshare.host_memory import return_freed_memory
 
 _JUMANJI = "envpool.jumanji.registration"
+_NEEDED = "EnvPool", "train", ", or backend = 'gymnasium'"
 _UNLIMITED = 2**31 - 1  # what EnvPool writes for "no limit"
 
 
 def known_names(wanted: str = "") -> list[str]:
     """EnvPool's environments; those of Jumanji only where one of them is `wanted`, or was before."""
     package = _envpool()
-    if wanted and wanted not in package.list_all_envs():
-        import envpool.jumanji.registration  # noqa: F401 (it adds names to the list)
+    if wanted and ":" not in wanted and wanted not in package.list_all_envs():
+        with importing(*_NEEDED):
+            import envpool.jumanji.registration  # noqa: F401 (it adds names to the list)
     return list(package.list_all_envs())
 
 
@@ -149,20 +151,30 @@ class EnvPoolEnvironments(Environments):
 
 def _envpool() -> Any:
     """The package, imported on first use: it takes a second and is an extra."""
-    # Two modules of it would take longer than all others. JAX is for a feature that is not used here, and EnvPool goes
-    # without it: the pools made here then have no `xla()`, also for others in this process. Jumanji needs Matplotlib.
+    if "envpool" not in sys.modules:
+        _import_envpool()
+    import envpool
+
+    return envpool
+
+
+def _import_envpool() -> None:
+    """Import EnvPool without two modules that would take longer than all others.
+
+    JAX is for a feature that is not used here, and Jumanji's environments import Matplotlib. So the pools made here
+    have no `xla()`, and Jumanji's environments are not registered, also for others in this process who import EnvPool
+    later.
+    """
     hidden: dict[str, Any] = {_JUMANJI: ModuleType(_JUMANJI)}
     if "jax" not in sys.modules:
         hidden["envpool.python.lax"] = None  # so says Python: not importable
-    hidden = {name: module for name, module in hidden.items() if name not in sys.modules}
     sys.modules.update(hidden)
     try:
-        with importing("EnvPool", "train", ", or backend = 'gymnasium'"):
-            import envpool
+        with importing(*_NEEDED):
+            import envpool  # noqa: F401
     finally:
         for name in hidden:
             sys.modules.pop(name, None)
-    return envpool
 
 
 def _pool_spec(env_id: str) -> Any:

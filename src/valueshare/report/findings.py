@@ -179,7 +179,7 @@ def in_numbers(comparison: Comparison) -> str:
 
 def sides(comparison: Comparison) -> tuple[int, int]:
     """On how many environments the interval lies above 0, and below."""
-    low, high = (comparison.envs[name] for name in ENDS)
+    low, high = (comparison.envs[name].cast(pl.Float64) for name in ENDS)  # all null has no type
     return int((low > 0).sum()), int((high < 0).sum())
 
 

@@ -30,7 +30,7 @@ def held(folder: Path) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def locked(path: Path, refusal: str = "it is in use", wait_seconds: float = 0.0) -> Iterator[None]:
+def locked(path: Path, refusal: str = "", wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of a file, which is made if it does not exist; `Taken` after `wait_seconds`, with this message."""
     refuse_link(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -42,7 +42,7 @@ def locked(path: Path, refusal: str = "it is in use", wait_seconds: float = 0.0)
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise Taken(refusal) from None
+                    raise Taken(refusal or f"{path} is in use") from None
                 time.sleep(0.2)
             except OSError as error:
                 raise InvalidInput(

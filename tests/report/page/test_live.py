@@ -309,9 +309,8 @@ COMMAND = "import sys; from pathlib import Path; from valueshare.cli.report impo
 def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, number: int, exit_code: int) -> None:
     """A thread that is in C++ when the interpreter ends would: here in a matrix product that takes long."""
     script = f"""
-        import os, threading, torch
-        from pathlib import Path
-        from valueshare.cli.report import watch
+        import os, sys, threading, torch
+        from valueshare.__main__ import run
         from valueshare.report.page.live import Follower
 
         def busy(self):
@@ -320,7 +319,8 @@ def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, 
                 torch.ones(1_000, 1_000) @ torch.ones(1_000, 1_000)
 
         Follower.refresh = busy
-        watch((Path({str(run)!r}),), port=0, no_clips=True)
+        sys.argv[1:] = ["watch", {str(run)!r}, "--port", "0", "--no-clips"]
+        run()
         """
     done = subprocess.run(
         [sys.executable, "-c", dedent(script)],

@@ -149,8 +149,6 @@ def _agents(rows: pl.DataFrame, metric: str, steps: Sequence[int], runs: Sequenc
 def _env_curves(agents: Agents, with_seeds: bool, pack: _Pack) -> list[list[Any]]:
     """The curves of one metric, by variant."""
     groups = {who: runs for who, runs in agents.items() if np.isfinite(runs).any()}
-    if not groups:
-        return []
     curves = []
     for (who, runs), band in zip(groups.items(), _bands(list(groups.values())), strict=True):
         seeds = runs if with_seeds else runs[:0]
@@ -168,22 +166,24 @@ def _clock(agents: Agents, pack: _Pack) -> list[list[Any]]:
     return curves
 
 
-def _bands(groups: Sequence[Floats]) -> Floats:
-    """Mean, low and high over the runs that have a value. Shapes: G groups of [runs, T] -> [G, 3, T]."""
-    most = max(map(len, groups))
-    values = np.full((len(groups), groups[0].shape[1], most), np.nan)  # [G, T, runs]
-    for group_values, runs in zip(values, groups, strict=True):
-        group_values[:, : len(runs)] = np.sort(runs, axis=0).T  # NaN comes last
-    counts = np.isfinite(values).sum(axis=2)  # [G, T]
-    bands = np.full((3, *counts.shape), np.nan)
-    for count in np.unique(counts[counts > 0]):
-        same_count = counts == count
-        cells = values[same_count, :count]  # [cells, count]
-        bands[0, same_count] = cells.mean(axis=1)
+def _bands(groups: Sequence[Floats]) -> list[Floats]:
+    """Mean, low and high over the runs that have a value. Shapes: [runs, T] each -> [3, T] each."""
+    bands = [np.full((3, runs.shape[1]), np.nan) for runs in groups]
+    ordered = [np.sort(runs, axis=0).T for runs in groups]  # [T, runs]; NaN comes last
+    known = [np.isfinite(runs).sum(axis=0) for runs in groups]  # [T]
+    for count in sorted({int(count) for counts in known for count in counts} - {0}):
+        places = [counts == count for counts in known]
+        values = np.concatenate(
+            [runs[there, :count] for runs, there in zip(ordered, places, strict=True) if there.any()]
+        )
+        ends: Sequence[Floats] = (np.full(len(values), np.nan),) * 2
         if count > 1:
-            ends = intervals(cells, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
-            bands[1:, same_count] = ends
-    return bands.swapaxes(0, 1)
+            ends = intervals(values, np.array([count]), "run_mean", resamples=BAND_RESAMPLES, seed=0)
+        three = np.stack([values.mean(axis=1), *ends])  # [3, cells]
+        firsts = np.cumsum([there.sum() for there in places])[:-1]
+        for band, there, part in zip(bands, places, np.split(three, firsts, axis=1), strict=True):
+            band[:, there] = part
+    return bands
 
 
 def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, Any]:
