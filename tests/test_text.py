@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from valueshare.text import plain_number, plain_numbers, ranges
+from valueshare.text import interval_text, plain_number, plain_numbers, ranges
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,17 @@ def test_as_many_digits_as_tell_numbers_apart() -> None:
 )
 def test_whole_numbers_as_ranges(numbers: Iterable[int], text: str) -> None:
     assert ranges(numbers) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ((50.0, 24.0, 76.0), "50 [24, 76]"),
+        ((0.5, 0.45, 0.55), "0.50 [0.45, 0.55]"),
+        ((-1.0, -2.5, 0.5), "−1.0 [−2.5, 0.5]"),
+        ((500.0, 500.0, 500.0), "500.00 [500.00, 500.00]"),
+        ((0.3, 0.1 + 0.2 - 1e-16, 0.1 + 0.2), "0.30 [0.30, 0.30]"),  # a width of rounding alone
+    ],
+)
+def test_an_interval_has_two_digits_of_its_width(interval: tuple[float, float, float], text: str) -> None:
+    assert interval_text(*interval) == text

@@ -75,8 +75,8 @@ def plain_number(value: float, digits: int = 3) -> str:
 
 def interval_text(value: float, low: float, high: float) -> str:
     """50 [24, 76]: with as many decimals as show two digits of the interval's width, and a real minus."""
-    width = high - low
-    decimals = min(12, max(0, 1 - floor(log10(width)))) if width > 0 else 2
+    width, rounding = high - low, 1e-12 * max(abs(low), abs(high))
+    decimals = min(12, max(0, 1 - floor(log10(width)))) if width > rounding else 2
     middle, below, above = (f"{x:,.{decimals}f}".replace("-", "−") for x in (value, low, high))
     return f"{middle} [{below}, {above}]"
 
