@@ -1,5 +1,6 @@
 """Names, specs, seeds and refusals; and EnvPool's dynamics against Gymnasium's."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,13 @@ def test_envpool_is_loaded_without_jax_and_matplotlib() -> None:
     script = f"{code}; {shown}; {jumanji}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "True False False\nTrue\n"
+
+
+def test_jumanji_leaves_matplotlib_as_it_is() -> None:
+    """It gives Matplotlib a folder in /tmp in which only its first user may write: others would see a warning."""
+    code = "import os, matplotlib, valueshare.envs.envpool as e; e.known_names('Maze-v0'); "
+    code += "print([os.environ.get(name) for name in ('MPLCONFIGDIR', 'MPLBACKEND')], matplotlib.get_configdir())"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MPL")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.startswith("[None, None]")
+    assert "jumanji" not in done.stdout

@@ -9,6 +9,7 @@ What EnvPool does by itself, and how it is used here:
 - A pool takes its seeds only when it is made. `reset` makes a new one (2,040 LunarLanders: 0.1 s).
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def known_names(wanted: str = "") -> list[str]:
     package = _envpool()
     if wanted and ":" not in wanted and wanted not in package.list_all_envs():
         with importing(*_NEEDED):
-            import envpool.jumanji.registration  # noqa: F401 (it adds names to the list)
+            _import_jumanji()
     return list(package.list_all_envs())
 
 
@@ -175,6 +176,22 @@ def _import_envpool() -> None:
     finally:
         for name in hidden:
             sys.modules.pop(name, None)
+
+
+def _import_jumanji() -> None:
+    """Add Jumanji's names to EnvPool's list, and leave Matplotlib as it is.
+
+    Jumanji gives Matplotlib a folder in /tmp, the same for all users, who get a warning if it is another one's.
+    """
+    import matplotlib
+
+    matplotlib.get_configdir()  # kept from the first call on
+    before = dict(os.environ)
+    import envpool.jumanji.registration  # noqa: F401
+
+    for name in ("MPLCONFIGDIR", "MPLBACKEND"):
+        if name not in before:
+            os.environ.pop(name, None)
 
 
 def _pool_spec(env_id: str) -> Any:

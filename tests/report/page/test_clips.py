@@ -156,7 +156,7 @@ def test_the_page_shows_the_newest_clip(
     follower.refresh()
     for _ in range(2):
         follower.show_clip()
-    seen = visit(viewport={"width": width, "height": 900})
+    seen = visit(viewport={"width": width, "height": 900}, reduced_motion="no-preference")
     with running(follower) as port:
         assert json.loads(ask(port, "/state.json")[1])["clip"]["number"] == 1
         response, body = ask(port, "/clip-1.mp4")
