@@ -212,7 +212,7 @@ def test_a_network_is_refused_by_its_shapes_alone(tmp_path: Path) -> None:
     answers = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"2 \d+", line)]
     plain, *peaks = [int(peak) for _, peak in answers]
     assert len(peaks) == 3, done
-    assert max(peaks) - plain < 100 * 10**6
+    assert max(peaks) - plain < 400 * 10**6  # modules of PyTorch: 160 MB in its build for CUDA
     other, *messages = done.stderr.splitlines()
     assert "threads = -1" in other
     assert len(messages) == 3
