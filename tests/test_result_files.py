@@ -128,3 +128,15 @@ def test_a_small_archive_of_a_large_array_is_refused_before_it_is_unpacked(tmp_p
     assert file.stat().st_size < 20_000
     with pytest.raises(InvalidInput, match=r"would take 8.0 MB .* write --max-result-size 8MB"):
         read_arrays(file, ["a"], SizeLimit("1MB"))
+
+
+def test_a_page_on_which_polars_panics_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exception is not an `Exception`, and would pass every handler."""
+    pl.DataFrame({"a": [1, 2]}).write_parquet(tmp_path / "a.parquet")
+
+    def panic(*_: object, **__: object) -> None:
+        raise pl.exceptions.PanicException("assertion failed")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(Unreadable, match=r"a.parquet cannot be read: Polars fails on a page of it"):
+        read_parquet(tmp_path / "a.parquet")

@@ -71,7 +71,10 @@ def read_parquet(file: Path, limit: SizeLimit | None = None, *, columns: Sequenc
         raise Unreadable(f"{file} cannot be read: {error}") from error
     _check_columns(file, size.columns)
     limit.take(file, size.decoded_bytes, size.rows)
-    return pl.read_parquet(file, columns=None if columns is None else list(columns))
+    try:
+        return pl.read_parquet(file, columns=None if columns is None else list(columns))
+    except pl.exceptions.PanicException as error:  # of damaged pages; Polars has printed its own report of it
+        raise Unreadable(f"{file} cannot be read: Polars fails on a page of it") from error
 
 
 def read_csv(file: Path, separator: str, limit: SizeLimit | None = None) -> pl.DataFrame:

@@ -196,6 +196,8 @@ def check_format(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder / CONFIG} is damaged: its format is {stored_format!r}, not {FORMAT}; put it back as it was"
         )
     if stored_format == FORMAT:
+        if "kind" not in config:
+            raise InvalidInput(f"{folder / CONFIG} is damaged: it has no kind of results; put it back as it was")
         return
     other, advice = ("a newer", "upgrade valueshare")
     if stored_format < FORMAT:

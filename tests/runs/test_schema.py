@@ -20,7 +20,7 @@ from valueshare.runs.plan import config, from_config
 from valueshare.runs.planning import make_plan
 from valueshare.runs.run_folder import UsedOptions, note_resumption, open_plan
 from valueshare.runs.shards import shard_plan
-from valueshare.schema import Invalid, Progress, body_checksum, read_object
+from valueshare.schema import FORMAT, Invalid, Progress, body_checksum, read_object
 
 Cli = Callable[..., tuple[int, str, str]]
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -109,6 +109,13 @@ def test_a_configuration_that_is_no_object(text: str, command: list[str], folder
     (folder / "config.json").write_text(text)
     words = refused(cli, command[0], folder, *command[1:])
     assert "config.json is damaged" in words
+
+
+@pytest.mark.parametrize("command", ["resume", "report"])
+def test_another_file_of_the_run_as_its_configuration(command: str, folder: Path, cli: Cli) -> None:
+    """A manifest has a format too: without a kind, the records would be taken for results of another program."""
+    (folder / "config.json").write_text(json.dumps({"format": FORMAT, "phase": 1, "records": {}}))
+    assert "config.json is damaged: it has no kind of results" in refused(cli, command, folder)
 
 
 def test_a_huge_configuration_is_not_read_to_its_end(folder: Path, cli: Cli) -> None:
