@@ -70,27 +70,23 @@ def measure(
     compiled: bool = False,
     seconds: float = 10.0,
     threads: int | None = None,
-    groups: int = 1,
     only: Sequence[str] = PARTS,
     trace: Callable[[Engine], None] | None = None,
 ) -> Timing:
     """Time the parts of a step of `agents` ib-dqn agents for about `seconds` in all.
 
-    `only` names the parts to time; with several groups it must be the whole loop, since the parts alone are those of
-    all agents. `trace` is called with the engine afterwards, while it is warm.
+    `only` names the parts to time. `trace` is called with the engine afterwards, while it is warm.
     """
     if agents < 1:
         raise InvalidInput(f"agents = {agents}: write a number >= 1")
     if not seconds > 0:
         raise InvalidInput(f"seconds = {seconds:g}: write a number > 0")
-    if groups > 1 and tuple(only) != ("whole loop",):
-        raise InvalidInput(f"groups = {groups}: only the whole loop is measured in groups")
     torch_device = checked_device(device)
     _check_memory(agents, preset, env, torch_device)
     if compiled:
         check_compiler(torch_device)
     with on_device(torch_device, tf32=preset.settings.tf32):
-        engine = _engine(agents, preset, env, torch_device, compiled, threads, groups)
+        engine = _engine(agents, preset, env, torch_device, compiled, threads)
         try:
             steps = min(FILLED, preset.settings.replay_transitions)
             TrainingLoop(engine, -steps).run(steps)  # real steps, before any step at which agents learn
@@ -177,16 +173,14 @@ def _check_memory(agents: int, preset: Preset, env: str, device: torch.device) -
     memory.check(memory.need(spec)._replace(agents=agents), device, "write fewer agents")
 
 
-def _engine(
-    agents: int, preset: Preset, env: str, device: torch.device, compiled: bool, threads: int | None, groups: int
-) -> Engine:
+def _engine(agents: int, preset: Preset, env: str, device: torch.device, compiled: bool, threads: int | None) -> Engine:
     k = [0.0, *(2.0**i for i in range(16))]  # as in the study; k costs nothing
     # All actions are random, as when the environments are measured alone: episodes are then equally long in both.
     agent_settings = replace(preset.agent_settings, epsilon_start=1.0, epsilon_end=1.0)
     table = agent_table(env, "ib-dqn", seeds=range(-(-agents // len(k))), k=k, agent_settings=agent_settings)
     population = make_population(table.head(agents), preset.settings, environment_spec(env), device)
     state = initial_state(population)
-    return training_engine(population, state, compiled=compiled, threads=threads, groups=groups)
+    return training_engine(population, state, compiled=compiled, threads=threads, groups=1)
 
 
 def _rates(engine: Engine) -> dict[str, Callable[[float], float]]:
