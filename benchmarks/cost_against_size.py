@@ -28,7 +28,7 @@ from matplotlib.ticker import FuncFormatter
 
 from valueshare.benchmarks import population
 from valueshare.benchmarks.output import versions_line
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, first_line
 from valueshare.files import write_json
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.presets import Preset, lunarlander_paper
@@ -85,8 +85,8 @@ def main() -> None:
             continue
         try:
             rows.append({**point, **measured(size, options)})
-        except DoesNotFit as error:
-            print(f"{named(size)}: {error}", flush=True)
+        except (DoesNotFit, torch.OutOfMemoryError) as error:
+            print(f"{named(size)}: {first_line(error)}", flush=True)
             continue
         write_json(path, rows)
         print(shown(rows[-1]), flush=True)
