@@ -13,7 +13,9 @@ from valueshare.errors import InvalidInput
 from valueshare.files import (
     NoRoom,
     file_digest,
+    make_parents,
     refuse_links,
+    remove_empty,
     remove_leftovers,
     sync_tree,
     write_json,
@@ -187,6 +189,17 @@ def test_links_are_refused_on_the_way_and_below(tmp_path: Path) -> None:
     (run / "linked").symlink_to(other)
     with pytest.raises(InvalidInput, match=r"run/linked is a symbolic link"):
         refuse_links(run, "linked/below")
+
+
+def test_parents_of_many_levels_are_made_and_removed(tmp_path: Path) -> None:
+    """More levels than Python's limit of recursion, as far as the system takes such a path."""
+    short = Path(os.path.relpath(tmp_path))  # 1,500 levels below it are a path of 3,000 characters, of at most 4,096
+    target = short.joinpath(*["a"] * 1_500)
+    made = make_parents(target)
+    assert target.parent.is_dir()
+    assert len(made) == 1_499
+    remove_empty(made)
+    assert names(tmp_path) == []
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def make_parents(target: Path) -> list[Path]:
     """Create the folders above the target; return those that were missing, innermost first."""
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing):  # `parents=True` would recurse once per level
+            folder.mkdir(exist_ok=True)
     except BaseException:
         remove_empty(missing)
         raise

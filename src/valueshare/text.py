@@ -90,14 +90,12 @@ def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
 
 def algorithm_label(algorithm: str, k: float | None = 0.0, n: int | None = None) -> str:
     """IB-DQN(4); IB-DQN(n) where k is `n`, the number of actions; DQN for k = 0; IB-DQN without a k; others as is."""
-    name = ALGORITHM_NAMES.get(algorithm)
-    if name is None:
-        return f"{algorithm}({k_text(k)})" if k else algorithm
-    if not algorithm.startswith("ib-") or k is None:
+    name = ALGORITHM_NAMES.get(algorithm, algorithm)
+    if k is None:
         return name
     if k == 0:
-        return name.removeprefix("IB-")
-    return f"{name}(n)" if k == n else f"{name}({k_text(k)})"
+        return name.removeprefix("IB-") if algorithm in ALGORITHM_NAMES else name
+    return f"{name}(n)" if k == n and algorithm in ALGORITHM_NAMES else f"{name}({k_text(k)})"
 
 
 def other_name_at_zero(algorithm: str) -> str:

@@ -82,6 +82,7 @@ def test_one_run_alone_is_the_one_in_the_grid(algorithm: str) -> None:
 @pytest.mark.parametrize("record_at", [[700], [1, 699, 700], [0, 350, 700], range(0, 701, 50)])
 def test_looking_more_often_changes_no_bit(whole: pl.DataFrame, record_at: Any) -> None:
     table = swept(record_at=record_at)
+    same(swept(record_at=np.array(record_at)), table)
     assert len(table) == len(whole) * len(record_at)
     same(table.filter(pl.col("step") == 700), whole)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from valueshare.envs.action_bins import split_bins
+from valueshare.envs import environment_spec
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
 from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import lunarlander_paper
@@ -87,22 +87,22 @@ def lunarlander_study(
     chosen, settings, each = scaled(
         lunarlander_paper(), SCALES[name], scale, seeds=seeds, eval_episodes=eval_episodes, tf32=tf32
     )
-    actions = {}
-    if name == "lunarlander-actions":
-        actions = {env: split_bins(env).actions or 0 for env in (f"{CONTINUOUS}-bins{n}x{n}" for n in BINS[scale])}
+    binned = name == "lunarlander-actions"
+    envs = [f"{CONTINUOUS}-bins{n}x{n}" for n in BINS[scale]] if binned else [ENV]
+    actions = {env: environment_spec(env, "envpool").actions for env in envs}
     tables = [
         agent_table(
             env,
-            ACTIONS_ALGORITHMS if actions else "ib-dqn",
+            ACTIONS_ALGORITHMS if binned else "ib-dqn",
             seeds=range(chosen.seeds),
-            k=(*chosen.k, float(actions[env])) if actions else chosen.k,
+            k=(*chosen.k, float(actions[env])) if binned else chosen.k,
             agent_settings=each,
         )
-        for env in actions or (ENV,)
+        for env in envs
     ]
     agents = concatenated(tables)
     sentences = deviations(agents, settings)
-    if actions:
+    if binned:
         counts = ", ".join(map(str, actions.values()))
         sentences.insert(0, f"LunarLander's two continuous engines in bins, {counts} actions, instead of its 4 actions")
     plan = plan_of(agents, settings, "envpool", actions=actions, **placement)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,7 +32,7 @@ def sweep(
     *,
     epsilon: float = 0.1,
     step_size_power: float = 0.0,
-    record_at: Sequence[int] | None = None,
+    record_at: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     threads: int | None = None,
     progress: bool = False,
 ) -> pl.DataFrame:
@@ -55,7 +56,7 @@ def sweep(
     if not isinstance(steps, int | np.integer):
         raise InvalidInput(f"steps = {steps}: write a whole number")
     ks, step_sizes = ([float(value) for value in np.atleast_1d(values)] for values in (k, step_size))
-    rows = len(ks) * len(step_sizes) * len(record_at or (steps,))
+    rows = len(ks) * len(step_sizes) * (1 if record_at is None else len(record_at))
     check_rows(rows * _count(seeds))
     seed_list: Sequence[int] = range(seeds) if isinstance(seeds, int | np.integer) else list(seeds)
     record_steps = np.unique(np.asarray([steps] if record_at is None else list(record_at), np.int64))

@@ -66,6 +66,15 @@ def test_ib_dqn_with_k_0_is_called_dqn_and_labels_differ() -> None:
     assert labels == ["DQN", "DQN (ib-dqn)", "IB-DQN(4)"]
 
 
+def test_an_imported_dqn_with_several_k_keeps_all_of_them() -> None:
+    ks = [0.0, 1.0, 2.0, 4.0, 4.0000001, 4.0000002]
+    variants = series.find_variants(pl.DataFrame([{"algorithm": "dqn", "k": k} for k in ks]))
+    assert [variant.k for variant in variants] == ks
+    assert [variant.look.label for variant in variants] == [
+        *("DQN", "DQN(1)", "DQN(2)", "DQN(4)", "DQN(4) (dqn)", "DQN(4) (dqn, k = 4.0000002)")
+    ]
+
+
 def drawn(algorithms: list[tuple[str, float]]) -> list[tuple[str, object]]:
     """Colour and line of each, in a figure of all of them."""
     table = pl.DataFrame(algorithms, ["algorithm", "k"], orient="row")

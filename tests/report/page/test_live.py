@@ -169,6 +169,26 @@ def test_a_page_that_cannot_be_built_does_not_end_the_watch(
     assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n"  # once
 
 
+def test_an_error_that_comes_back_after_a_good_page_is_printed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follower, stop, tries = Follower([run], resamples=100), threading.Event(), []
+
+    def refresh() -> bool:
+        tries.append(1)
+        if len(tries) == 3:
+            stop.set()
+        if len(tries) != 2:
+            raise ZeroDivisionError("of nothing")
+        return True
+
+    monkeypatch.setattr(follower, "refresh", refresh)
+    monkeypatch.setattr("valueshare.report.page.live.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("valueshare.report.page.live.SHARE", 1e9)
+    follower.follow(stop)
+    assert capsys.readouterr().err == "valueshare: the page was not refreshed: of nothing\n" * 2
+
+
 def test_a_page_that_could_not_be_built_once_is_built_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last change of a run is followed by no other that would have it built."""
     follower = Follower([run], resamples=100)

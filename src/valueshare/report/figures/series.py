@@ -13,7 +13,7 @@ from valueshare.analysis.scores import game_name, has_human_score
 from valueshare.analysis.tidy import VARIANT, finite, require
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.style import Look, distinct, look, paper_order, plain_of
-from valueshare.text import how_many
+from valueshare.text import exact, how_many
 
 
 class Variant(NamedTuple):
@@ -48,14 +48,15 @@ def with_k(table: pl.DataFrame) -> pl.DataFrame:
 
 def find_variants(table: pl.DataFrame, n: int | None = None) -> list[Variant]:
     """The algorithms of a table in the order of the paper's, each with a unique label and look."""
-    variants = dict[str, Variant]()
+    variants = list[Variant]()
     for algorithm, k in sorted(table.select(VARIANT).unique().iter_rows(), key=lambda pair: paper_order(*pair)):
-        variant_look = look(algorithm, k, n)
-        if variant_look.label in variants:  # DQN, and IB-DQN with k = 0, which is DQN
-            variant_look = variant_look._replace(label=f"{variant_look.label} ({algorithm})")
-        variant_look = distinct(variant_look, algorithm, [other.look for other in variants.values()])
-        variants[variant_look.label] = Variant(algorithm, k, variant_look)
-    return list(variants.values())
+        style = look(algorithm, k, n)
+        others = [other.look for other in variants]
+        # DQN, and IB-DQN with k = 0, which is DQN; or two k that are the same number to six digits
+        labels = (style.label, f"{style.label} ({algorithm})", f"{style.label} ({algorithm}, k = {exact(k)})")
+        label = next(one for one in labels if one not in {other.label for other in others})
+        variants.append(Variant(algorithm, k, distinct(style._replace(label=label), algorithm, others)))
+    return variants
 
 
 def plain_variant(layered: Variant, variants: Sequence[Variant]) -> Variant | None:

@@ -72,6 +72,7 @@ class Follower:
                 if began >= due:
                     self.refresh()
                 self.show_clip()
+                last_error = None
             except Exception as error:  # the page before it stays, and is tried again
                 if last_error != (last_error := str(error)):  # once, and not every second
                     print(f"valueshare: the page was not refreshed: {error}", file=sys.stderr)
