@@ -20,7 +20,7 @@ from polars.testing import assert_frame_equal
 from valueshare import InvalidInput, gridworld, sweep
 from valueshare.benchmarks.plain_learner import completed_episodes
 from valueshare.experiments.studies import TabularStudy, gridworld_studies, step_size_grid
-from valueshare.experiments.tabular import TabularResult, concluded, sweep_studies
+from valueshare.experiments.tabular import TabularResult, summarize, sweep_studies
 from valueshare.runs.launcher_options import LauncherOptions
 
 FIGURE_KEYS = [
@@ -70,7 +70,7 @@ def summary(result: Path) -> dict[str, Any]:
 
 
 def run_studies(studies: Sequence[TabularStudy]) -> TabularResult:
-    return concluded(studies, *sweep_studies(studies, progress=False, launcher=LauncherOptions()))
+    return summarize(studies, *sweep_studies(studies, progress=False, launcher=LauncherOptions()))
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ class InvalidInput(ValueError):
 
 
 class EnvironmentFailed(RuntimeError):
-    """An environment of somebody else's raised an exception, or gave what its spaces do not hold.
+    """A third-party environment raised, or returned a value outside its spaces.
 
-    What it raised is the cause. The command line prints one line and exits with 1; what is found before anything has
+    The exception is the cause. The command line prints one line and exits with 1; what is found before anything has
     run is `InvalidInput` instead.
     """
 

@@ -70,7 +70,7 @@ def is_address_limited() -> bool:
     return left is not None and left == free_bytes()
 
 
-def shown(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes as text: 1.5 GB."""
     for unit in ("TB", "GB", "MB"):
         if count >= UNITS[unit]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"PAR1"
-MOST_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
-HEADER_BYTES, MOST_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
+MAX_FOOTER_BYTES = 4 * 2**20  # that of 1,200 columns of row groups has 150 kB
+HEADER_BYTES, MAX_HEADER_BYTES = 2**9, 2**16  # of a page: of almost all, and at most, with statistics
 MAX_PAGES = 200_000
 MAX_DEPTH = 16
 # Bytes of a decoded value by physical type; of texts (6) the reference to it.
@@ -60,7 +60,7 @@ def _footer(file: BinaryIO, end: int) -> Fields:
     length, magic = struct.unpack("<I4s", file.read(8))
     if magic != MAGIC:
         raise InvalidMetadata("it does not end as a Parquet file does")
-    if length > min(end - 12, MOST_FOOTER_BYTES):
+    if length > min(end - 12, MAX_FOOTER_BYTES):
         raise InvalidMetadata(f"its metadata would have {length:,} bytes")
     file.seek(end - 8 - length)
     return _Reader(file.read(length)).structure()
@@ -112,9 +112,9 @@ def _page_header(file: BinaryIO, offset: int, size: int = HEADER_BYTES) -> tuple
     try:
         return reader.structure(), reader.at
     except InvalidMetadata:
-        if size == MOST_HEADER_BYTES:
+        if size == MAX_HEADER_BYTES:
             raise
-        return _page_header(file, offset, MOST_HEADER_BYTES)
+        return _page_header(file, offset, MAX_HEADER_BYTES)
 
 
 def _whole(fields: Fields, number: int) -> int:

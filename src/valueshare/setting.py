@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from valueshare.errors import InvalidInput
 
-MOST = 10**12  # of anything that is counted: far beyond any run, far below what overflows
+MAX_COUNT = 10**12  # of anything that is counted: far beyond any run, far below what overflows
 MAX_VALUES = 1_000  # of one setting
 
 
@@ -103,7 +103,7 @@ def _checked_item(declared: Setting, value: Any) -> Any:
 
 def _check_range(declared: Setting, value: float) -> None:
     low, above, below = declared.minimum, declared.above, declared.below
-    high = min(declared.maximum, MOST) if declared.item is int else declared.maximum
+    high = min(declared.maximum, MAX_COUNT) if declared.item is int else declared.maximum
     if low <= value <= high and above < value < below:
         return
     if isinstance(value, float) and not math.isfinite(value):
@@ -136,7 +136,7 @@ def number(name: str, value: Any) -> float:
 def counted(name: str, value: Any, least: int = 1) -> int:
     """A whole number from `least` to the most that is counted."""
     count = whole(name, value)
-    if not least <= count <= MOST:
-        wanted = f">= {least}" if count < least else f"<= {MOST:,}"
+    if not least <= count <= MAX_COUNT:
+        wanted = f">= {least}" if count < least else f"<= {MAX_COUNT:,}"
         raise InvalidInput(f"{name} = {count}: write a number {wanted}")
     return count

@@ -25,7 +25,7 @@ FINAL_SCORE = "mean of the last three evaluations"
 K_IS_N = math.inf
 
 
-def how_many(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """1 agent, 2,040 agents."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
@@ -66,7 +66,7 @@ def plain_numbers(values: Sequence[float]) -> list[str]:
 
 
 def plain_number(value: float, digits: int = 3) -> str:
-    """A number without an exponent, to so many digits; whole numbers are exact."""
+    """A number without an exponent, to `digits` digits; whole numbers are exact."""
     if value == int(value):
         return f"{value:.0f}"
     text = f"{Decimal(f'{value:.{digits}g}'):f}"

@@ -16,7 +16,7 @@ from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
 from valueshare.population.train import train_population
-from valueshare.setting import MOST
+from valueshare.setting import MAX_COUNT
 from valueshare.value_metrics import overestimation
 
 SETTINGS = TrainingSettings(
@@ -45,8 +45,8 @@ def scores(env: str, settings: TrainingSettings, seeds: list[int], step: int = 0
 
 
 def test_counters_fit_and_no_two_evaluations_share_one() -> None:
-    edges = (0, 2**31, 2**32, 2**33, MOST)
-    steps = sorted({edge + near for edge in edges for near in (-2, -1, 0, 1)} - {-2, -1, MOST + 1})
+    edges = (0, 2**31, 2**32, 2**33, MAX_COUNT)
+    steps = sorted({edge + near for edge in edges for near in (-2, -1, 0, 1)} - {-2, -1, MAX_COUNT + 1})
     assert (steps[0], steps[-1]) == (0, 10**12)
     first = sorted(first_counter(step) for step in steps)
     assert all(later - now >= 2**23 for now, later in pairwise(first))

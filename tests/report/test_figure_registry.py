@@ -118,7 +118,7 @@ def test_two_optimizers_are_two_learners() -> None:
         named = both.with_columns(pl.col("optimizer").replace("RMSprop", optimizers[1]))
         found = report_data(results(named), FEW)
         assert found.main.height == both.height  # of no Atari game any is kept apart
-        labels = [variant.look.label for variant in found.variants]
+        labels = [variant.style.label for variant in found.variants]
         assert labels == sorted(f"IB-DQN(4) with optimizer {name.lower()}" for name in optimizers)
     told = own.with_columns(optimizer=pl.lit("adam"))
     untold = own.with_columns(optimizer=pl.lit(None, pl.String), seed=pl.col("seed") + 9)

@@ -14,7 +14,7 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, difference
-from valueshare.runs.planning import described, make_plan
+from valueshare.runs.planning import make_plan, plan_summary
 
 
 class Dictionary(gymnasium.Env[Any, Any]):
@@ -303,7 +303,7 @@ def test_sharing_no_value_is_said(words: list[str], noted: list[str], cli: Calla
     ],
 )
 def test_one_is_singular(seeds: int, steps: int, said: list[str]) -> None:
-    first, *_, last = described(make_plan("CartPole-v1", "dqn", seeds=seeds, steps=steps))
+    first, *_, last = plan_summary(make_plan("CartPole-v1", "dqn", seeds=seeds, steps=steps))
     assert said[0] in first
     assert said[1] in last
 

@@ -21,7 +21,7 @@ from valueshare.tabular.kernels import Length, Rule, Runs
 from valueshare.tabular.mdp import copied_actions
 from valueshare.tabular.randomness import run_keys
 from valueshare.tabular.rules import Q_LEARNING
-from valueshare.tabular.sweep import UNROLLED_ACTIONS, action_length, empty_outcomes, kernel_table
+from valueshare.tabular.sweep import UNROLLED_ACTIONS, action_length, empty_measurements, kernel_table
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def residuals_of(
     lanes: Floats = np.empty((seeds, mdp.states, mdp.actions))
     own = action_length(mdp.actions) if length is None else length
     successors = (0,) * table.state.shape[2]
-    kernels.learn(table, runs, rule, np.array([steps]), 0, seeds, own, successors, lanes, empty_outcomes(seeds, 1))
+    kernels.learn(table, runs, rule, np.array([steps]), 0, seeds, own, successors, lanes, empty_measurements(seeds, 1))
     return lanes
 
 

@@ -161,7 +161,7 @@ def test_norms_are_those_of_the_transform(k: float) -> None:
     """|q|, |u| and |z| of each state by `expand` and `baseline_residual`, then averaged."""
     ks, sizes = np.array([k]), np.array([0.1])
     runs = Runs(run_keys(np.array([5]), ks, sizes), ks, sizes)
-    lane, out = np.empty((1, 25, 4)), sweep_module.empty_outcomes(1, 1)
+    lane, out = np.empty((1, 25, 4)), sweep_module.empty_measurements(1, 1)
     table, rule = sweep_module.kernel_table(MDP), Rule(0, 0.1, 0.0)
     kernels.learn(table, runs, rule, np.array([400]), 0, 1, (0,) * 4, (0,) * 4, lane, out)
     z = lane[0][~MDP.terminal]

@@ -8,7 +8,7 @@ import polars as pl
 from valueshare.analysis.pairs import arrays, paired
 from valueshare.analysis.resampling import bounds, game_means, intervals, pair_means
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import Estimate, Selection, cells, compared
+from valueshare.analysis.tidy import Estimate, Selection, group_columns, group_values
 from valueshare.errors import InvalidInput
 
 
@@ -83,8 +83,8 @@ def performance_profile(
     taus = np.asarray(thresholds, np.float64)
     if taus.ndim != 1 or not taus.size or not np.isfinite(taus).all():
         raise InvalidInput("thresholds: give at least one finite number")
-    by = compared(table, by)
-    groups = cells(table, by, column)
+    by = group_columns(table, by)
+    groups = group_values(table, by, column)
     tables = []
     for cell in groups.table.iter_slices(1):
         values, sizes = arrays(cell)

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
 from valueshare.cli.arguments import MaxResultSize, RunFolders, persistent_location
-from valueshare.cli.training import let_threads_sleep
+from valueshare.cli.training import set_passive_omp_wait
 from valueshare.errors import InvalidInput
 from valueshare.runs.storage.locations import Location, Url
 from valueshare.signals import PAGE_THREAD
@@ -105,7 +105,7 @@ def best(
     check_resamples(resamples)
     with reading_copies([persistent_location(run) for run in runs]) as copies:
         results = read_results(copies.folders, max_result_size=max_result_size, repeated=True)
-        notes = [copies.named(note) for note in results.notes]
+        notes = [copies.replace_paths(note) for note in results.notes]
     winners = winning_settings(with_runs_apart(with_k(results.table), results.about), metric, resamples=resamples)
     notes += check_halves(winners)
     print("\n".join(winner_lines(winners, metric)))
@@ -126,9 +126,9 @@ def watch(
         port: Port on 127.0.0.1; 0: any free port.
         no_clips: Do not render a few seconds of the best agent after each evaluation.
     """
-    let_threads_sleep()
+    set_passive_omp_wait()
     from valueshare.report.page.clips import Clips
-    from valueshare.report.page.live import Follower
+    from valueshare.report.page.live import PageUpdater
     from valueshare.report.page.server import server
     from valueshare.runs.storage.copies import reading_copies
     from valueshare.runs.storage.remote import PROGRESS_SECONDS
@@ -138,8 +138,10 @@ def watch(
     with ExitStack() as stack:
         copies = stack.enter_context(reading_copies(places))
         fetch = partial(copies.fetch, PROGRESS_SECONDS)  # a store is not asked every second
-        rendered = None if no_clips else stack.enter_context(closing(Clips(copies.named)))
-        follower = Follower(copies.folders, fetch=fetch, named=copies.named, limit=max_result_size, clips=rendered)
+        rendered = None if no_clips else stack.enter_context(closing(Clips(copies.replace_paths)))
+        follower = PageUpdater(
+            copies.folders, fetch=fetch, replace_paths=copies.replace_paths, limit=max_result_size, clips=rendered
+        )
         serving = stack.enter_context(server(lambda: follower.view, port))
         host, bound_port = serving.socket.getsockname()
         follower_thread = Thread(target=follower.follow, name=PAGE_THREAD, args=(stop,), daemon=True)

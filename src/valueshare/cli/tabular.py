@@ -99,7 +99,7 @@ def _run(
     from valueshare.report.tabular_files import write_records
     from valueshare.report.write import write_report
     from valueshare.result_files import TRUSTED_LIMIT
-    from valueshare.runs.directory import holds, remove_leftovers, results_folder
+    from valueshare.runs.directory import holds, remove_staging_folders, results_folder
     from valueshare.runs.storage.copies import synced_folder
 
     launcher = LauncherOptions(**asdict(options))
@@ -107,7 +107,7 @@ def _run(
     timesteps = cell_timesteps(studies, shard_cells(studies, shard))
     out, config = shard_folder(whole, shard), results_config(studies, launcher.shard)
     with synced_folder(out) as here:
-        remove_leftovers(here)
+        remove_staging_folders(here)
         if not overwrite and (holds(here, config) or (shard is None and _in_shards(studies, here))):
             print(f"{'this shard is' if shard else 'these results are'} there already (--overwrite runs again): {out}")
         else:

@@ -21,7 +21,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
 from valueshare.setting import counted
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 
 def atari_study(
@@ -161,10 +161,10 @@ def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:
         sentences.append(f"beta = {_listed(chosen.beta)} instead of {paper_beta}")
     if set(chosen.games) != set(paper.games):
         others = set(chosen.games) - set(paper.games)
-        count = f"{how_many(len(chosen.games), 'game')}, not all of them the paper's {len(paper.games)}"
+        count = f"{pluralize(len(chosen.games), 'game')}, not all of them the paper's {len(paper.games)}"
         sentences.append(count if others else f"{len(chosen.games)} of {len(paper.games)} games")
     if chosen.seeds != paper.seeds:
-        sentences.append(f"{how_many(chosen.seeds, 'seed')} instead of {paper.seeds}")
+        sentences.append(f"{pluralize(chosen.seeds, 'seed')} instead of {paper.seeds}")
     return sentences
 
 

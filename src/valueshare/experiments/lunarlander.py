@@ -13,7 +13,7 @@ from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, cha
 from valueshare.population.agents import agent_table, concatenated
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 ENV, CONTINUOUS = "LunarLander-v3", "LunarLanderContinuous-v3"
 PAPER_K = (0.0, *(2.0**i for i in range(16)))  # 0, 1, 2, 4, ..., 32768
@@ -116,12 +116,12 @@ def deviations(agents: pl.DataFrame, settings: TrainingSettings) -> list[str]:
     sentences = changed_settings(paper, settings, ("eval_envs", "checkpoint_interval"))
     ks, step_sizes = (agents[name].unique() for name in ("k", "step_size"))
     if set(ks) != set(PAPER_K):
-        sentences.append(f"{how_many(len(ks), 'value')} of k instead of {len(PAPER_K)}")
+        sentences.append(f"{pluralize(len(ks), 'value')} of k instead of {len(PAPER_K)}")
     if len(step_sizes) > 1:
         sentences.append(f"{len(step_sizes)} step sizes instead of {agent_settings.step_size:g} alone")
     fewest = min(agents.group_by("env", "algorithm", "k", "step_size").len()["len"])
     if fewest != PAPER_SEEDS:
-        sentences.append(f"{how_many(fewest, 'seed')} instead of {PAPER_SEEDS}")
+        sentences.append(f"{pluralize(fewest, 'seed')} instead of {PAPER_SEEDS}")
     phase = f"{settings.checkpoint_interval:,} steps, at the end of a phase"
     return [
         *sentences,

@@ -15,7 +15,7 @@ from valueshare.analysis.tuned import tuned_increase
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import GRIDWORLD, TabularStudy, several_action_sets
 from valueshare.runs.launcher_options import LauncherOptions, Shard
-from valueshare.schema import checked
+from valueshare.schema import validate_as
 from valueshare.tabular.mdp import FiniteMDP, copied_actions, gridworld
 from valueshare.tabular.progress import shown_progress
 from valueshare.tabular.sweep import sweep
@@ -95,7 +95,7 @@ def sweep_studies(
     return pl.concat(named), seconds
 
 
-def concluded(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
+def summarize(studies: Sequence[TabularStudy], runs: pl.DataFrame, seconds: float) -> TabularResult:
     """The results of whole studies, from their runs: step sizes are chosen, and the chosen runs are followed again."""
     norms, figure, held_out = [], [], []
     if runs.height != sum(study.rows for study in studies):
@@ -134,7 +134,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
     if shard is not None:
         if shard.of > len(grid):
             raise InvalidInput(
-                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most so many shards"
+                f"shard = {shard}: there are {len(grid):,} pairs of k and step size; write at most as many shards"
             )
         first, last = (len(grid) * end // shard.of for end in (shard.number - 1, shard.number))
         grid = grid[first:last]
@@ -151,7 +151,7 @@ def shard_cells(studies: Sequence[TabularStudy], shard: Shard | None) -> list[Ce
 def sweep_rows(text: str) -> bytes:
     """Sweep some k and step sizes of a study on a worker of a cluster; the rows as Parquet."""
     values = json.loads(text)
-    study = checked(values["study"], TabularStudy)
+    study = validate_as(values["study"], TabularStudy)
     mdp, threads = study_mdp(study), int(values["threads"])
     table = _sweep(study, mdp, values["k"], values["step_sizes"], study.record_steps, threads=threads)
     buffer = io.BytesIO()
@@ -170,7 +170,7 @@ def _on_cluster(
     studies: Sequence[TabularStudy], cells: Sequence[Cell], progress: bool, launcher: LauncherOptions
 ) -> list[pl.DataFrame]:
     """One table per cell, from tasks of one k and a few step sizes each."""
-    from valueshare.runs.workers.cluster import spread
+    from valueshare.runs.workers.cluster import map_on_cluster
 
     threads = max(1, launcher.ray_cpus)
     tasks = [
@@ -183,7 +183,9 @@ def _on_cluster(
         json.dumps({**cell._asdict(), "study": asdict(studies[cell.study]), "threads": threads}) for _, cell in tasks
     ]
     with shown_progress(cell_timesteps(studies, cells), progress) as advance:
-        results = spread(launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]])))
+        results = map_on_cluster(
+            launcher, sweep_rows, texts, lambda task: advance(cell_timesteps(studies, [tasks[task][1]]))
+        )
     tables = [pl.read_parquet(result) for result in results]
     return [
         pl.concat([table for table, (cell_number, _) in zip(tables, tasks, strict=True) if cell_number == number])

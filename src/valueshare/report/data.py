@@ -21,8 +21,8 @@ from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
 from valueshare.envs.minatar import MINATAR_ACTIONS, is_minatar
 from valueshare.envs.protocols import atari_protocol, atari_protocols
-from valueshare.report.figures.series import Variant, find_variants, plain_variant, with_k
-from valueshare.report.figures.style import ATARI_ACTIONS, RUN, plain_of, split_settings
+from valueshare.report.figures.series import Variant, baseline_variant, find_variants, with_k
+from valueshare.report.figures.style import ATARI_ACTIONS, RUN_KEY, plain_of, split_settings
 from valueshare.report.notes import short_names
 from valueshare.text import K_IS_N
 
@@ -114,7 +114,7 @@ class ReportData:
 
         Of several k, n where it was run, as in the paper; else the smallest. DQN comes before others.
         """
-        pairs = [(plain, v) for v in self.variants if (plain := plain_variant(v, self.variants)) is not None]
+        pairs = [(plain, v) for v in self.variants if (plain := baseline_variant(v, self.variants)) is not None]
         wanted = [pair for pair in pairs if pair[1].k in (self.n, K_IS_N)] or pairs
         return wanted[0] if wanted else None
 
@@ -165,7 +165,7 @@ class ReportData:
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
         rows = self.normalised if column == NORMALISED else self.main.filter(pl.col("step") > 0)
-        sides = layered.named(), plain.named()
+        sides = layered.selection(), plain.selection()
         shared, cut = shared_evaluations(rows, *sides, column)
         means, notes = run_auc(shared, column)
         result = game_differences(means, *sides, column=column, resamples=self.resamples)
@@ -182,9 +182,9 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     runs = run_names(results.about)
     if runs:
         run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
-        table = table.with_columns(run.alias(RUN))
+        table = table.with_columns(run.alias(RUN_KEY))
     apart = bool(runs) and not repeats(table).is_empty()
-    table = _name_settings(table, [RUN] if apart else [])
+    table = _name_settings(table, [RUN_KEY] if apart else [])
     protocols = {settings.get("atari_protocol") for source in results.about for settings in source.settings.values()}
     known = [atari_protocol(name) for name in protocols & set(atari_protocols())]
     full_actions = all(protocol.full_actions for protocol in known)
@@ -219,7 +219,7 @@ def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFram
     if not runs or repeats(table).is_empty():
         return table
     run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
-    return table.with_columns(pl.format(f"{{}} {RUN}={{}}", "algorithm", run).alias("algorithm"))
+    return table.with_columns(pl.format(f"{{}} {RUN_KEY}={{}}", "algorithm", run).alias("algorithm"))
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:

@@ -11,8 +11,8 @@ from valueshare.experiments.tabular import TabularResult
 from valueshare.report.action_sets import FIGURE as ACTION_SETS
 from valueshare.report.figure_registry import FIGURES
 from valueshare.report.figures.gains import gain_panels
-from valueshare.report.figures.style import ORANGE, RED, Look
-from valueshare.report.figures.tabular import norm_reduction, tuned_increase
+from valueshare.report.figures.style import ORANGE, RED, SeriesStyle
+from valueshare.report.figures.tabular import draw_tuned_increase, norm_reduction
 from valueshare.report.folder import Drawn, Report
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Picture
@@ -26,7 +26,7 @@ CELL = ("step_reward", "actions", "regime", "k")  # the key of a table's rows; a
 INCREASE = ("increase_percent", "ci95_low", "ci95_high")
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"
-K_IS_N = pl.col("k") == pl.col("actions")
+K_EQUALS_N = pl.col("k") == pl.col("actions")
 TWO_REWARDS = (
     "The paper's text has a reward of 0 for every step but the last. With that reward, no "
     "increase stands out here. The paper's figure, over 20 % more episodes within "
@@ -89,7 +89,7 @@ def headlines(result: TabularResult) -> list[str]:
     lines = []
     for (reward,), rows in increases.filter(pl.col("regime") == regime).group_by("step_reward", maintain_order=True):
         start, plain = f"{_per_step(reward)}{regime:,} timesteps: ", min(rows["k"])
-        others = rows.filter(K_IS_N).sort("actions") if several else rows.filter(pl.col("k") != plain)
+        others = rows.filter(K_EQUALS_N).sort("actions") if several else rows.filter(pl.col("k") != plain)
         if others.is_empty():
             continue
         if several:
@@ -122,7 +122,7 @@ def _figures(result: TabularResult) -> list[Drawn]:
     study, measure = result.studies[0], result.studies[0].measured
     if several_action_sets(result.studies):
         return [_drawn_gains(result.held_out, measure)]
-    increase = tuned_increase(((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out)), measure=measure)
+    increase = draw_tuned_increase(((SAME_SEEDS, result.figure), (OTHER_SEEDS, result.held_out)), measure=measure)
     caption = (
         f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
     )
@@ -134,10 +134,10 @@ def _figures(result: TabularResult) -> list[Drawn]:
 def _drawn_gains(increases: pl.DataFrame, measure: str) -> Drawn:
     """The gain of k = 1 and k = n over k = 0 against n: a row of panels per step reward, a panel per regime."""
     table = increases.rename({"increase_percent": "gain"})
-    lines = ((Look("k = 1", ORANGE), pl.col("k") == 1), (Look("k = n", RED), K_IS_N))
+    lines = ((SeriesStyle("k = 1", ORANGE), pl.col("k") == 1), (SeriesStyle("k = n", RED), K_EQUALS_N))
     rows = [
         [
-            (f"{_per_step(reward)}{regime:,} timesteps", [(look, of_regime.filter(which)) for look, which in lines])
+            (f"{_per_step(reward)}{regime:,} timesteps", [(style, of_regime.filter(which)) for style, which in lines])
             for (regime,), of_regime in of_reward.group_by("regime", maintain_order=True)
         ]
         for (reward,), of_reward in table.group_by("step_reward", maintain_order=True)

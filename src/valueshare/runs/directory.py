@@ -52,7 +52,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
         raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
     with ExitStack() as stack:
         try:
-            remove_leftovers(target)
+            remove_staging_folders(target)
             staging = stack.enter_context(staging_folder(target))
         except OSError as error:
             remove_empty(new_parents)
@@ -74,7 +74,7 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
         sync(folder)
 
 
-def remove_leftovers(target: Path, *, follow: bool = True) -> None:
+def remove_staging_folders(target: Path, *, follow: bool = True) -> None:
     """Remove the staging folders of killed processes for this target.
 
     A process that was killed while it replaced the target has left the old folder in its own; that is restored. Where

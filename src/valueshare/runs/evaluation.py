@@ -31,7 +31,7 @@ from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.setting import counted, number, whole
 from valueshare.tabular.progress import shown_progress
 
-MOST_EPISODES = 1_000_000  # of one agent
+MAX_EPISODES = 1_000_000  # of one agent
 AT_ONCE = 10  # environments per agent, if the run's own evaluations have no more
 
 
@@ -84,8 +84,8 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
 def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
     """The episodes of the chosen agents, one row each."""
     episodes, first = counted("episodes", options.episodes), counted("seeds_from", options.seeds_from, 0)
-    if episodes > MOST_EPISODES:
-        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MOST_EPISODES:,}")
+    if episodes > MAX_EPISODES:
+        raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
     counted("seeds_from + episodes", first + episodes)
     if options.epsilon is not None and not 0 <= number("epsilon", options.epsilon) <= 1:
         raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")

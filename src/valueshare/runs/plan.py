@@ -18,7 +18,7 @@ from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.agents import check_table, populations, table_digest
 from valueshare.population.settings import SETTINGS_OF_PLACEMENT, TrainingSettings
 from valueshare.population.spec import PopulationSpec
-from valueshare.schema import FORMAT, Invalid, TrainingConfig, checked
+from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
 from valueshare.setting import counted
 
 KIND = "training"
@@ -102,7 +102,7 @@ def config(plan: Plan) -> dict[str, Any]:
 
 def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
     """The plan that config.json describes, with every value checked."""
-    stored = checked(values, TrainingConfig)
+    stored = validate_as(values, TrainingConfig)
     check_table(agents)
     plan = Plan(
         agents=agents,
@@ -131,22 +131,22 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
     return plan
 
 
-def split(plan: Plan, most: int | Mapping[str, int]) -> Plan:
-    """The plan with at most so many agents per population, or by its name; 0: no limit. A finer split stays."""
-    if not most:
+def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
+    """The plan with at most `limit` agents per population, or by its name; 0: no limit. A finer split stays."""
+    if not limit:
         return plan
     chunks = dict(plan.chunks)
     for name, whole in plan.whole_populations.items():
         agents = whole.agents.height
-        limit = most if isinstance(most, int) else most.get(name, agents)
-        count = max(chunks.get(name, 1), -(-agents // limit))
+        largest = limit if isinstance(limit, int) else limit.get(name, agents)
+        count = max(chunks.get(name, 1), -(-agents // largest))
         if count > 1:
             chunks[name] = count
     return replace(plan, chunks=chunks)
 
 
 def extended(plan: Plan, steps: int) -> Plan:
-    """The plan with so many steps in total; its schedules, of epsilon and of the step size, stay as they were."""
+    """The plan with `steps` steps in total; its schedules, of epsilon and of the step size, stay as they were."""
     steps = counted("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
@@ -163,7 +163,7 @@ def extended(plan: Plan, steps: int) -> Plan:
 def difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     """The first setting in which two configurations differ, in words; None where none does."""
     try:
-        checked(stored, TrainingConfig)
+        validate_as(stored, TrainingConfig)
     except Invalid as error:
         raise InvalidInput(f"config.json is damaged ({error}): {OTHER_OUT}") from error
     there, here = (sorted(of.get("settings", {})) for of in (stored, wanted))

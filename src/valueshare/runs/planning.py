@@ -25,7 +25,7 @@ from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
 from valueshare.setting import whole
-from valueshare.text import how_many, option_words, ranges
+from valueshare.text import option_words, pluralize, ranges
 
 
 def make_plan(
@@ -142,27 +142,27 @@ def overridden(preset: Preset, settings: dict[str, Any]) -> Preset:
     return preset._replace(settings=replace(preset.settings, **shared))
 
 
-def described(plan: Plan) -> list[str]:
+def plan_summary(plan: Plan) -> list[str]:
     """The agents, populations and steps of a plan, in a few lines."""
     specs = plan.populations.values()
     lines = []
     for label in dict.fromkeys(spec.label for spec in specs):
         same_label = [spec for spec in specs if spec.label == label]
-        agents = how_many(sum(spec.agents.height for spec in same_label), "agent")
-        count = how_many(len(same_label), "population")
-        steps = how_many(same_label[0].settings.steps, "step")
+        agents = pluralize(sum(spec.agents.height for spec in same_label), "agent")
+        count = pluralize(len(same_label), "population")
+        steps = pluralize(same_label[0].settings.steps, "step")
         lines.append(f"{label}: {agents} in {count}, {steps} each")
         if same_label[0].settings.never_learns:
             lines.append(
                 f"note: {label}: nothing is learned in {steps}; with these learning_starts and "
                 f"update_interval the first update is after step {same_label[0].settings.first_update:,}"
             )
-    agents = how_many(plan.agents.height, "agent")
-    in_all = how_many(sum(spec.agent_steps for spec in specs), "agent-step")
+    agents = pluralize(plan.agents.height, "agent")
+    in_all = pluralize(sum(spec.agent_steps for spec in specs), "agent-step")
     return [*lines, *_notes_on_k(plan), f"{agents}, {in_all} in all"]
 
 
-def in_full(plan: Plan) -> list[str]:
+def plan_listing(plan: Plan) -> list[str]:
     """A plan with every setting that applies, as options of the command line.
 
     Options that all environments have in common come first, then those in which some differ.
@@ -173,7 +173,7 @@ def in_full(plan: Plan) -> list[str]:
     blocks = {tuple(shared): list(options)}
     for env, env_options in options.items():
         blocks.setdefault(tuple(option for option in env_options if option not in shared), []).append(env)
-    lines = described(plan)
+    lines = plan_summary(plan)
     for block, envs in blocks.items():
         if block:
             named = ", ".join(f"{env} ({plan.backends[env]})" for env in envs)

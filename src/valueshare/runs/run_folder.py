@@ -28,7 +28,7 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.errors import OTHER_OUT, InvalidInput
-from valueshare.files import refuse_links, remove_leftovers, write_json
+from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
 from valueshare.population.checkpoints.loading import finished_phase_count
@@ -38,7 +38,7 @@ from valueshare.population.spec import PopulationSpec
 from valueshare.records import CHECKPOINTS, EVALUATIONS, PROGRESS, RECORDS, TENSORBOARD, read_progress, read_tables
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
 from valueshare.runs.directory import check_target, results_folder
-from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, held
+from valueshare.runs.locks import EVALUATIONS_LOCK, LOCK, lock_run
 from valueshare.runs.plan import CHOSEN_AT_START, KIND, Plan, config, difference, from_config
 from valueshare.runs.progress import reset_progress
 from valueshare.runs.provenance import DEVIATIONS, provenance, stored_provenance
@@ -49,7 +49,7 @@ from valueshare.schema import CONFIG, Invalid, check_format, read_config
 
 # Everything that a run writes, at an address too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
-WRITTEN = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
+RUN_CONTENTS = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 
 
 class UsedOptions(NamedTuple):
@@ -59,7 +59,7 @@ class UsedOptions(NamedTuple):
     kept: Mapping[str, Any] = MappingProxyType({})  # options that a resumption has too: events, names of callbacks
 
 
-def check_absent(folder: Path, plan: Plan, *, copied: bool = False) -> None:
+def refuse_existing_run(folder: Path, plan: Plan, *, copied: bool = False) -> None:
     """Refuse a folder that is not empty, and say what to do with the run in it; a copied one has no states."""
     stored = read_config(folder, skip_damaged=True)
     if stored is None:
@@ -88,7 +88,7 @@ def is_untrained(folder: Path, plan: Plan) -> bool:
 
 
 @contextmanager
-def created(
+def create_run_folder(
     folder: Path, plan: Plan, command: str, used: UsedOptions, deviations: Sequence[str] = ()
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
@@ -105,7 +105,7 @@ def created(
             if deviations:
                 about[DEVIATIONS] = list(deviations)
             write_json(staging / PROVENANCE, about)
-            stack.enter_context(held(staging))  # the lock is the folder's, whatever its name
+            stack.enter_context(lock_run(staging))  # the lock is the folder's, whatever its name
         yield
 
 
@@ -116,9 +116,9 @@ def check_links(folder: Location) -> None:
     their users themselves.
     """
     if isinstance(folder, Path):
-        refuse_links(folder, *WRITTEN)
+        refuse_links(folder, *RUN_CONTENTS)
     elif folder.scheme == "local":
-        refuse_links(Path(folder.full.partition("://")[2]), *WRITTEN)
+        refuse_links(Path(folder.full.partition("://")[2]), *RUN_CONTENTS)
 
 
 def open_plan(folder: Path) -> Plan:
@@ -141,9 +141,9 @@ def open_plan(folder: Path) -> Plan:
     return plan
 
 
-def note_resumption(folder: Path, command: str, used: UsedOptions) -> None:
+def record_resume(folder: Path, command: str, used: UsedOptions) -> None:
     """Add to `provenance.json` that the run resumes, on which machine and with which versions."""
-    remove_leftovers(folder, re.compile(re.escape(PROVENANCE)))
+    remove_temporary_files(folder, re.compile(re.escape(PROVENANCE)))
     _add_to_provenance(folder, "resumed", command, used)
 
 
@@ -184,7 +184,7 @@ def write_extension(folder: Path, plan: Plan, command: str, used: UsedOptions) -
     steps = {
         env: {"from": plan.extended_from[env][-1], "to": settings.steps} for env, settings in plan.settings.items()
     }
-    remove_leftovers(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
+    remove_temporary_files(folder, re.compile("|".join(map(re.escape, (CONFIG, PROVENANCE)))))
     write_json(folder / CONFIG, config(plan))
     sync_progress(folder, plan)
     _add_to_provenance(folder, "extended", command, used, steps=steps)

@@ -5,7 +5,7 @@ from typing import Any
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import condition_number
-from valueshare.host_memory import free_bytes, shown
+from valueshare.host_memory import format_bytes, free_bytes
 
 Q_LEARNING, SARSA, EXPECTED_SARSA = 0, 1, 2  # as the kernels tell them apart
 ALGORITHMS = {"q-learning": Q_LEARNING, "sarsa": SARSA, "expected-sarsa": EXPECTED_SARSA}
@@ -48,7 +48,7 @@ def check_rows(rows: int) -> None:
     free = free_bytes()
     if free is not None and rows * ROW_BYTES > free:
         raise InvalidInput(
-            f"{rows:,} rows of results need {shown(rows * ROW_BYTES)} of memory and {shown(free)} "
+            f"{rows:,} rows of results need {format_bytes(rows * ROW_BYTES)} of memory and {format_bytes(free)} "
             "are free: take fewer seeds or step sizes"
         )
 
@@ -59,5 +59,5 @@ def check_tables(states: int, actions: int, copies: int) -> None:
     if free is not None and needed > free:
         raise InvalidInput(
             f"action-copies = {copies}: tables of {states:,} states and {actions * copies:,} actions need "
-            f"{shown(needed)} of memory and {shown(free)} are free: take fewer copies"
+            f"{format_bytes(needed)} of memory and {format_bytes(free)} are free: take fewer copies"
         )

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from valueshare.errors import InvalidInput
 from valueshare.extras import install_command
-from valueshare.files import make_parents, reason, remove_empty, remove_leftovers, temporary_file
+from valueshare.files import make_parents, reason, remove_empty, remove_temporary_files, temporary_file
 from valueshare.population.networks import NetworkFactory
 from valueshare.population.policy import Policy
 from valueshare.runs.directory import refuse_links_in_run
 from valueshare.runs.policies import read_policy
 from valueshare.runs.storage.locations import Location, Url, resolve_location
-from valueshare.text import algorithm_label, how_many
+from valueshare.text import algorithm_label, pluralize
 from valueshare.video.overlay import Captions, Overlay
 from valueshare.video.rendering import Frame, make_rendered_env
 from valueshare.video.rollouts import BAND, RolloutStep, rollout, step_limit
@@ -141,7 +141,7 @@ def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
     except OSError as error:
         raise InvalidInput(f"cannot write to {path.parent}: {reason(error)}") from error
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
-    remove_leftovers(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
+    remove_temporary_files(path.parent, re.compile(re.escape(path.name)), LEFT_SECONDS)
     try:
         with temporary_file(path) as (partial, _):
             count = write(partial, chain([first], ordered), rate)
@@ -207,5 +207,5 @@ def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     low, high = (100 * share for share in BAND)
     values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)
-    title = f"{name} · {label} · agent {agent.number}, {how_many(agent.steps, 'step')}"
+    title = f"{name} · {label} · agent {agent.number}, {pluralize(agent.steps, 'step')}"
     return Captions(title, baseline, values, actions)

@@ -43,18 +43,18 @@ def test_an_address_is_shown_without_its_secrets() -> None:
     for shown in (repr(address), f"{address}", repr([address]), repr((address,))):
         assert "hunter2" not in shown
         assert "me" not in shown
-    said = address.scrubbed(f"no route to {address.full}; login me:hunter2 failed for hunter2")
+    said = address.redact(f"no route to {address.full}; login me:hunter2 failed for hunter2")
     assert "hunter2" not in said
     assert "sftp://host:21/runs/a" in said
     coded = resolve_location("sftp://me:p%40ss@host")  # said as it is written, or as it is meant
     assert isinstance(coded, Url)
     assert coded.name == "host"  # it becomes a folder's name
-    assert "ss" not in coded.scrubbed("login p%40ss or p@ss")
+    assert "ss" not in coded.redact("login p%40ss or p@ss")
 
 
 def test_a_user_name_without_a_password_leaves_other_words_as_they_are() -> None:
     for secret in ("a", "a:"):
         address = Url(f"sftp://{secret}@host/run")
-        said = address.scrubbed(f"cannot read a file of {address.full}: {secret}@host has no path /data")
+        said = address.redact(f"cannot read a file of {address.full}: {secret}@host has no path /data")
         assert said == "cannot read a file of sftp://host/run: host has no path /data"
-    assert Url("s3://bucket/run").scrubbed("me@host") == "me@host"
+    assert Url("s3://bucket/run").redact("me@host") == "me@host"

@@ -20,7 +20,7 @@ import torch
 import valueshare
 from valueshare.cli import arguments
 from valueshare.errors import InvalidInput
-from valueshare.report.page.live import Follower
+from valueshare.report.page.live import PageUpdater
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.storage import leases, stores
 from valueshare.runs.storage.copies import reading_copies
@@ -305,7 +305,7 @@ def test_it_can_be_watched(uninterrupted: Path, tmp_path: Path, copies: Path) ->
         if not name.startswith(("records", "checkpoints", "progress")):
             there.put(path, name)
     with reading_copies([there.url]) as copied:
-        follower = Follower(copied.folders, 50, fetch=copied.fetch, named=copied.named)
+        follower = PageUpdater(copied.folders, 50, fetch=copied.fetch, replace_paths=copied.replace_paths)
         follower.refresh()
         assert b"Waiting for the first records" in follower.view.content
         assert str(there.url).encode() in follower.view.content

@@ -21,7 +21,7 @@ METRICS = (
     *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
 )
 SEPARATORS = {".csv": ",", ".txt": "\t"}
-LARGEST = 1e100  # of a score: sums and squares of larger ones overflow
+MAX_SCORE = 1e100  # of a score: sums and squares of larger ones overflow
 
 
 def read_table(file: Path, limit: SizeLimit | None = None) -> pl.DataFrame:
@@ -62,7 +62,7 @@ def typed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
         seconds = table["seconds"]
         _refuse(file, seconds, ~seconds.is_finite() | (seconds < 0), "not a finite number >= 0")
     _refuse(file, score, ~score.is_finite(), "not finite: where no episode finished, leave the cell empty")
-    _refuse(file, score, score.abs() > LARGEST, f"not a score: at most {LARGEST:g} can be averaged")
+    _refuse(file, score, score.abs() > MAX_SCORE, f"not a score: at most {MAX_SCORE:g} can be averaged")
     return table
 
 

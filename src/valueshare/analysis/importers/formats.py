@@ -14,7 +14,7 @@ import polars as pl
 
 from valueshare.analysis.importers.columns import METRICS, REQUIRED, printable, read_table, short, typed
 from valueshare.analysis.run_values import diverged
-from valueshare.analysis.tidy import AGENT_SETTINGS, listed
+from valueshare.analysis.tidy import AGENT_SETTINGS, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.records import RECORDS, read_tables
 from valueshare.result_files import SizeLimit, read_arrays, read_parquet
@@ -54,7 +54,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
     table = _renamed(original, file)
     for name in (*REQUIRED, "score"):
         if name not in table.columns:
-            shown, there = "environment" if name == "env" else name, listed(original.columns, 12)
+            shown, there = "environment" if name == "env" else name, shorten_list(original.columns, 12)
             raise InvalidInput(f"{file} has no column {shown!r}: it has {printable(there)}")
     for name in table.columns:
         if name not in (*REQUIRED, *OPTIONAL):
@@ -185,7 +185,7 @@ def _renamed(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     names = [ALIASES.get(name, name) for name in plain]
     twice = [column for column, name in zip(table.columns, names, strict=True) if names.count(name) > 1]
     if twice:
-        raise InvalidInput(f"{file} has {printable(listed(twice))}, which are one: leave all but one out")
+        raise InvalidInput(f"{file} has {printable(shorten_list(twice))}, which are one: leave all but one out")
     return table.rename(dict(zip(table.columns, names, strict=True)))
 
 

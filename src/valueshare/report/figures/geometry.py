@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from valueshare.errors import InvalidInput
 from valueshare.expansion import expand
-from valueshare.report.figures.style import BLUE, COLUMN, GREEN, GREY, INK, RED, house_style
+from valueshare.report.figures.style import BLUE, COLUMN, GREEN, GREY, INK, RED, rc_style
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ def geometry(z: Sequence[float] = (3.0, 1.0), k: float = 2.0) -> Figure:
     ones = np.ones(2)
     mean, baseline, q_mean = residual.mean() * ones, q - residual, q.mean() * ones
     far = 1.15 * q.max()
-    with house_style():
+    with rc_style():
         figure = Figure(figsize=(COLUMN, COLUMN * 0.92), layout="constrained")
         axes = figure.subplots()
         axes.set_aspect("equal")

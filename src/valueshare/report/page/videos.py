@@ -10,7 +10,7 @@ import polars as pl
 
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.report.data import ReportData
-from valueshare.text import how_many
+from valueshare.text import pluralize
 
 FOLDER = "videos"
 NAME = re.compile(r"agent-(0|[1-9]\d{0,8})\.(mp4|gif)")
@@ -33,10 +33,10 @@ def find_videos(results: Results, data: ReportData, room: int = ROOM) -> tuple[l
             room -= size
             env, algorithm, k, seed = rows.select("env", "algorithm", "k", "seed").row(0)
             variant = numbers[algorithm, k]
-            label = f"{data.variants[variant].look.label}, seed {seed} (agent {agent})"
+            label = f"{data.variants[variant].style.label}, seed {seed} (agent {agent})"
             content = f"data:{TYPES[suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
             videos.append({"env": env, "variant": variant, "label": label, "src": content})
-    note = f"{how_many(left, 'video')} of agents are not in the page: together they would make it large."
+    note = f"{pluralize(left, 'video')} of agents are not in the page: together they would make it large."
     return videos, (note,) if left else ()
 
 

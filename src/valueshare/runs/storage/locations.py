@@ -45,7 +45,7 @@ class Url:
     def __repr__(self) -> str:
         return f"Url({str(self)!r})"
 
-    def scrubbed(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """A text about the address without the user and password before its host, and without the password anywhere.
 
         A user name stays in all other places: it is no secret, and may be a common word.

@@ -19,7 +19,7 @@ from valueshare.population.networks import NetworkFactory
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.train import PhaseReport, train_population
 from valueshare.records import read_progress
-from valueshare.runs.execution import Callbacks
+from valueshare.runs.execution import ProgressHooks
 from valueshare.runs.locks import locked
 from valueshare.runs.plan import Plan, config, from_config
 from valueshare.runs.progress import ProgressFile, progress_lock
@@ -54,7 +54,7 @@ class Task:
 
 def run_population(
     task: Task,
-    callbacks: Callbacks = Callbacks(),  # noqa: B008 (immutable)
+    callbacks: ProgressHooks = ProgressHooks(),  # noqa: B008 (immutable)
     network: NetworkFactory | None = None,
     plan: Plan | None = None,
 ) -> bool:
@@ -113,7 +113,7 @@ def run_population(
             ).finished
 
 
-def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: Callbacks) -> Progress:
+def relay_progress(folder: Path, spec: PopulationSpec, before: Progress, callbacks: ProgressHooks) -> Progress:
     """Call back with what a worker has written since `before`; return the progress now."""
     now = read_progress(folder, spec.name)
     if msgspec.structs.replace(now, seconds=before.seconds) == before:
