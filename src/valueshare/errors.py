@@ -39,11 +39,16 @@ def callback_failed(name: str, error: BaseException) -> CallbackFailed:
     return CallbackFailed(f"the callback {name} raised {_raised(error)}")
 
 
+def one_line(error: object) -> str:
+    """A text without line breaks, such as the message of an exception."""
+    return " ".join(str(error).split())
+
+
 def _raised(error: BaseException) -> str:
     """The type of an exception, its message, and the file and line that raised it."""
     where = traceback.extract_tb(error.__traceback__)[1:][-1:]  # the first is its caller
     position = "".join(f" ({Path(at.filename).name}, line {at.lineno})" for at in where)
-    message = " ".join(str(error).split())
+    message = one_line(error)
     return (f"{type(error).__name__}: {message}" if message else type(error).__name__) + position
 
 

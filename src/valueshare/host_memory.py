@@ -78,6 +78,13 @@ def format_bytes(count: int) -> str:
     return f"{count / 1e3:.1f} kB"
 
 
+def check_free_memory(what: str, needed: int, advice: str) -> None:
+    """Refuse, in one line, what needs more memory than is free."""
+    free = free_bytes()
+    if free is not None and needed > free:
+        raise InvalidInput(f"{what} {format_bytes(needed)} of memory and {format_bytes(free)} are free: {advice}")
+
+
 def byte_count(name: str, size: int | str) -> int:
     """Bytes of a size as people write it: 4GB, 1.5 TB, 250000000."""
     units = {unit.lower(): factor for unit, factor in UNITS.items()} | {"": 1}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.files import checksum, open_regular, reason
 
 CONFIG = "config.json"
@@ -122,7 +122,7 @@ def validate_as(values: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise Invalid(" ".join(str(error).split())) from error
+        raise Invalid(one_line(error)) from error
 
 
 def read_object(file: Path, *, finite: bool = True) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from valueshare.runs.launcher_options import LauncherOptions, shard_folder
 from valueshare.runs.locks import lock_run
 from valueshare.runs.logs import TensorBoardLog, require_tensorboard, require_wandb
 from valueshare.runs.plan import AUTO, Plan, config, extended
-from valueshare.runs.planning import plan_listing, plan_summary
+from valueshare.runs.plan_text import plan_listing, plan_summary
 from valueshare.runs.policies import check_network_factory
 from valueshare.runs.provenance import stored_provenance
 from valueshare.runs.run import Run

@@ -1,8 +1,9 @@
 """Text for people: counts with their nouns, exact and plain numbers, and the names of algorithms."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from math import floor, log10
 from typing import Any
 
@@ -28,6 +29,13 @@ K_IS_N = math.inf
 def pluralize(count: int, what: str) -> str:
     """1 agent, 2,040 agents."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def suggestion(name: str, known: Iterable[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
+    """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
+    written = known if isinstance(known, Mapping) else {one: one for one in known}
+    near = get_close_matches(name, written, count, cutoff)
+    return f"did you mean {' or '.join(written[one] for one in near)}?" if near else ""
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -14,7 +14,8 @@ import valueshare
 from valueshare.errors import InvalidInput
 from valueshare.runs.launcher_options import LauncherOptions
 from valueshare.runs.plan import config, difference
-from valueshare.runs.planning import make_plan, plan_summary
+from valueshare.runs.plan_text import plan_summary
+from valueshare.runs.planning import make_plan
 
 
 class Dictionary(gymnasium.Env[Any, Any]):

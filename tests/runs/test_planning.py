@@ -11,7 +11,8 @@ from valueshare.errors import InvalidInput
 from valueshare.population.agents import agent_table
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, config, difference, from_config
-from valueshare.runs.planning import default_folder, families, make_plan, plan_listing, plan_summary
+from valueshare.runs.plan_text import plan_listing, plan_summary
+from valueshare.runs.planning import default_folder, families, make_plan
 
 SETTINGS = TrainingSettings(steps=1_000, learning_starts=500, checkpoint_interval=100, eval_interval=100)
 

@@ -8,9 +8,9 @@ import polars as pl
 from valueshare.analysis.pairs import paired
 from valueshare.analysis.resampling import bounds, intervals, resampled
 from valueshare.analysis.statistics import RESAMPLES, Statistic, point_estimates
-from valueshare.analysis.tidy import Estimate, Selection, by_group, finite, group_columns, group_values, require
+from valueshare.analysis.tidy import CI95, Estimate, Selection, by_group, finite, group_columns, group_values, require
 
-INTERVAL = ("value", "ci95_low", "ci95_high")
+INTERVAL = ("value", *CI95)
 
 
 def bootstrap_interval(

@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from valueshare.analysis.tidy import (
+    CI95,
     Estimate,
     Selection,
     finite,
@@ -51,7 +52,7 @@ class Pair(NamedTuple):
         """One row: `x, y`, the numbers, `games, runs_x, runs_y`."""
         row = {"x": self.names[0], "y": self.names[1], **numbers, "games": len(self.envs)}
         row |= {"runs_x": len(self.x.values), "runs_y": len(self.y.values)}
-        ends = dict.fromkeys(("ci95_low", "ci95_high"), pl.Float64)
+        ends = dict.fromkeys(CI95, pl.Float64)
         return Estimate(pl.DataFrame([row], schema_overrides=ends), self.notes)
 
 

@@ -14,6 +14,7 @@ from valueshare.errors import InvalidInput
 from valueshare.population.settings import PER_AGENT
 from valueshare.text import k_text
 
+CI95 = ("ci95_low", "ci95_high")  # the columns of a 95 % interval
 VARIANT = ("algorithm", "k")  # the columns that are compared, unless the caller names others
 AGENT_SETTINGS = PER_AGENT
 RUN_COLUMNS = (

@@ -3,6 +3,7 @@
 Every learner has its best step size, chosen on half of the seeds and scored on the other half.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -79,6 +80,7 @@ def verdict(data: ReportData) -> list[str]:
     return sentences(gains_of(data).table) if has_action_sets(data) else []
 
 
+@lru_cache(maxsize=1)
 def gains_of(data: ReportData) -> Estimate:
     """The gains of the results of a report."""
     return gains(data.main.with_columns(_BASE_NAME, k="k_number"), data.resamples)

@@ -31,7 +31,7 @@ OTHERS = "other results"
 SYNTHETIC = "synthetic"  # of made-up records: their source, and a mark in config.json
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReportData:
     """Tidy results; tables that several figures share are computed once."""
 
@@ -181,8 +181,7 @@ def report_data(results: Results, resamples: int = RESAMPLES) -> ReportData:
     table = table.with_columns(known_optimizer.str.to_lowercase().alias("optimizer"))
     runs = run_names(results.about)
     if runs:
-        run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
-        table = table.with_columns(run.alias(RUN_KEY))
+        table = table.with_columns(_run_of(runs))
     apart = bool(runs) and not repeats(table).is_empty()
     table = _name_settings(table, [RUN_KEY] if apart else [])
     protocols = {settings.get("atari_protocol") for source in results.about for settings in source.settings.values()}
@@ -218,8 +217,12 @@ def with_runs_apart(table: pl.DataFrame, about: Sequence[Source]) -> pl.DataFram
     runs = run_names(about)
     if not runs or repeats(table).is_empty():
         return table
-    run = pl.col("source").replace_strict(runs, return_dtype=pl.String)
-    return table.with_columns(pl.format(f"{{}} {RUN_KEY}={{}}", "algorithm", run).alias("algorithm"))
+    return table.with_columns(pl.format(f"{{}} {RUN_KEY}={{}}", "algorithm", _run_of(runs)).alias("algorithm"))
+
+
+def _run_of(runs: Mapping[str, str]) -> pl.Expr:
+    """The column `run` of a table, from `run_names`."""
+    return pl.col("source").replace_strict(runs, return_dtype=pl.String).alias(RUN_KEY)
 
 
 def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFrame:

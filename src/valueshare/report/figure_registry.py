@@ -14,10 +14,26 @@ from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
 from valueshare.analysis.scales import NORMALISED
 from valueshare.analysis.statistics import RESAMPLES
-from valueshare.analysis.tidy import VARIANT
+from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.errors import InvalidInput
 from valueshare.report import action_sets, swept_settings
 from valueshare.report.data import RMSPROP, ReportData, is_synthetic, report_data
+from valueshare.report.figure_requirements import (
+    ACTION_SETS,
+    ATARI,
+    FINAL,
+    ONE_ENV,
+    ONE_PANEL,
+    PAIR,
+    SCALE,
+    SCALE_OR_ONE_ENV,
+    SEVERAL_ENVS,
+    SEVERAL_K,
+    TWO_SETTINGS,
+    WITH_RMSPROP,
+    Requirement,
+    has_column,
+)
 from valueshare.report.figures import aggregates, bars, curves, games
 from valueshare.report.figures.geometry import geometry
 from valueshare.report.figures.series import format_steps, seed_count
@@ -27,19 +43,11 @@ from valueshare.text import pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
-MAX_GAMES = 10  # with a line each in one panel
 MIN_TOP, MAX_TOP = 2.0, 100.0  # normalised scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
 GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
 Content = tuple[Figure, str, tuple[str, ...]]  # figure, caption, notes
-
-
-class Requirement(NamedTuple):
-    """A condition on results, and how to say it."""
-
-    text: str
-    met: Callable[[ReportData], bool]
 
 
 class FigureKind(NamedTuple):
@@ -109,7 +117,7 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
     sides = line.sooner.selection(), line.plain.selection()
     interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALISED, resamples=data.resamples)
     row = interval.table.row(0, named=True)
-    low, high = ("never" if row[name] is None else format_steps(row[name]) for name in ("ci95_low", "ci95_high"))
+    low, high = ("never" if row[name] is None else format_steps(row[name]) for name in CI95)
     between = "" if row["reached"] is None else f" [{low}, {high}]"
     step = "no step" if row["step"] is None else format_steps(row["step"])
     sentence = (
@@ -194,7 +202,7 @@ def _against_k(column: str) -> FigureKind:
         caption = f"{_sweep_name(data)}: {text} against k. Shaded: 95 % intervals over seeds."
         return curves.against_k(table, column), caption, notes
 
-    return FigureKind(content, (ONE_ENV, SEVERAL_K, _has(column)))
+    return FigureKind(content, (ONE_ENV, SEVERAL_K, has_column(column)))
 
 
 def _learning_curves(data: ReportData) -> Content:
@@ -249,33 +257,6 @@ def _counted(rows: pl.DataFrame) -> str:
     return f"{pluralize(rows['env'].n_unique(), 'game')} with {seed_count(rows)}"
 
 
-def _has(column: str) -> Requirement:
-    return Requirement(f"the column {column}", lambda data: data.has(column))
-
-
-ATARI = Requirement("human-normalised scores (Atari games only)", lambda data: data.atari)
-SCALE = Requirement(
-    "normalised scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
-)
-ONE_ENV = Requirement("one environment", lambda data: len(data.envs) == 1)
-SEVERAL_ENVS = Requirement("several environments", lambda data: len(data.envs) > 1)
-SEVERAL_K = Requirement("an algorithm with at least three k", lambda data: len(data.ks) > 2)
-PAIR = Requirement("an algorithm with the layer and the same without", lambda data: data.pair is not None)
-FINAL = Requirement(
-    "runs that have their last evaluations", lambda data: final_scores(data.main).table["score"].is_not_null().any()
-)
-WITH_RMSPROP = Requirement(
-    "runs with RMSprop beside others", lambda data: {RMSPROP} < set(data.table["optimizer"].unique())
-)
-ACTION_SETS = Requirement(
-    "DQN, step sizes, and only the bins of their actions that differ", action_sets.has_action_sets
-)
-ONE_PANEL = Requirement(f"at most {MAX_GAMES} games in one panel", lambda data: len(data.envs) <= MAX_GAMES)
-SCALE_OR_ONE_ENV = Requirement("one environment", lambda data: data.scale is not None or len(data.envs) == 1)
-TWO_SETTINGS = Requirement(
-    "an algorithm with exactly two swept settings, like k and the step size", swept_settings.has_scores
-)
-
 FIGURES: dict[str, FigureKind] = {
     "iqm": FigureKind(_iqm, (SCALE, SEVERAL_ENVS)),
     "performance-profile": FigureKind(_profiles, (SCALE, SEVERAL_ENVS, FINAL)),
@@ -287,7 +268,7 @@ FIGURES: dict[str, FigureKind] = {
             "Reduction of the overestimation from {plain} to {layered}, in % of {plain}'s. Above "
             "100 %, values are underestimated.",
         ),
-        (SEVERAL_ENVS, PAIR, _has("overestimation")),
+        (SEVERAL_ENVS, PAIR, has_column("overestimation")),
     ),
     "action-gap-increase": FigureKind(
         _by_game(
@@ -295,7 +276,7 @@ FIGURES: dict[str, FigureKind] = {
             bars.action_gap_increase,
             f"Increase of the relative action gap from {{plain}} to {{layered}}, clipped at {bars.GAP_CLIP:g}.",
         ),
-        (SEVERAL_ENVS, PAIR, _has("relative_action_gap")),
+        (SEVERAL_ENVS, PAIR, has_column("relative_action_gap")),
     ),
     "sensitivity": FigureKind(_sensitivity, (SEVERAL_K, SCALE_OR_ONE_ENV, ONE_PANEL)),
     "settings-map": FigureKind(swept_settings.content, (TWO_SETTINGS,)),
@@ -304,6 +285,6 @@ FIGURES: dict[str, FigureKind] = {
     "iqm-rmsprop": FigureKind(_rmsprop, (ATARI, WITH_RMSPROP)),
     action_sets.FIGURE: FigureKind(action_sets.content, (ACTION_SETS,)),
     "learning-curves": FigureKind(_learning_curves),
-    "overestimation-curves": FigureKind(_overestimation, (_has("overestimation"),)),
+    "overestimation-curves": FigureKind(_overestimation, (has_column("overestimation"),)),
     "geometry": FigureKind(lambda _: (geometry(), GEOMETRY, ())),
 }

@@ -11,7 +11,7 @@ from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
 from valueshare.analysis.scales import NORMALISED
-from valueshare.analysis.tidy import shorten_list
+from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, baseline_variant, game
@@ -25,8 +25,6 @@ READING = (
         "is one of three with 2 seeds each, one of five with 3, one of eight with 5, and one of fifteen with 20."
     ),
 )
-
-ENDS = ("ci95_low", "ci95_high")  # columns of an interval
 
 
 class Interval(NamedTuple):
@@ -145,10 +143,10 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
         many = envs.height > 1
         statistic = "iqm" if many else "run_mean"
         row = difference_interval(runs, *sides, statistic, **options).table.row(0, named=True)
-        difference = Interval.of(row, ("difference", *ENDS))
+        difference = Interval.of(row, ("difference", *CI95))
         values = row["value_x"], row["value_y"]
         what = f"{'IQM of the' if many else 'mean'} {data.auc_name}"
-    improvement = Interval(*chance.select("value", *ENDS).row(0))
+    improvement = Interval(*chance.select("value", *CI95).row(0))
     first = [] if data.scale is None else [data.scale.note]
     notes = tuple(dict.fromkeys([*first, *cut, *notes, *more]))
     return Comparison(x, y, envs, difference, values, improvement, what, notes)
@@ -179,7 +177,7 @@ def sentence_with_numbers(comparison: Comparison) -> str:
 
 def sides(comparison: Comparison) -> tuple[int, int]:
     """On how many environments the interval lies above 0, and below."""
-    low, high = (comparison.envs[name].cast(pl.Float64) for name in ENDS)  # all null has no type
+    low, high = (comparison.envs[name].cast(pl.Float64) for name in CI95)  # all null has no type
     return int((low > 0).sum()), int((high < 0).sum())
 
 

@@ -21,7 +21,6 @@ from valueshare.errors import InvalidInput
 from valueshare.files import (
     FULL,
     atomic_write,
-    make_parents,
     reason,
     remove_empty,
     sync,
@@ -34,8 +33,7 @@ from valueshare.report.page.elements import Picture
 from valueshare.runs.directory import (
     refuse_links_between,
     refuse_links_in_run,
-    remove_staging_folders,
-    staging_folder,
+    staged,
 )
 from valueshare.schema import FileName, Invalid, read_config, read_object, validate_as
 
@@ -119,27 +117,14 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     It is beside the target, or inside it if that exists. If the work ends early, it is removed with the parents made
     for it. A target that cannot be written to, or has no room, is refused by name.
     """
-    new_parents: list[Path] = []
-    staging: Path | None = None
     with ExitStack() as stack:
-        try:
-            with errors_name(target):
-                new_parents = make_parents(target)
-                remove_staging_folders(target)
-                place = target / "report" if target.is_dir() else target
-                remove_staging_folders(place, follow=False)
-                staging = stack.enter_context(staging_folder(place))
-                staging.chmod(0o755)
-            with errors_name(target, only_below=staging):  # the work may read other files
-                yield staging
-            with errors_name(target):
-                sync_tree(staging)
-                _move_files(staging, target)
-        except BaseException:
-            if staging is not None:
-                shutil.rmtree(staging, ignore_errors=True)
-            remove_empty(new_parents)
-            raise
+        with errors_name(target):
+            staging = stack.enter_context(staged(target, inside=True))
+        with errors_name(target, only_below=staging):  # the work may read other files
+            yield staging
+        with errors_name(target):
+            sync_tree(staging)
+            _move_files(staging, target)
 
 
 def _move_files(staging: Path, target: Path) -> None:

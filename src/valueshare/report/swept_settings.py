@@ -1,5 +1,6 @@
 """Runs in which two settings were swept: their grid as a map, and the best value of one for each value of the other."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import polars as pl
@@ -52,6 +53,7 @@ class HeldOutChoice(NamedTuple):
     pair: ChosenPair | None  # None where the first setting is not k, or has one value
 
 
+@lru_cache(maxsize=1)
 def find_grids(data: ReportData) -> list[Grid]:
     """A grid for every environment and algorithm in which exactly two of k and the agents' settings vary."""
     grids = [

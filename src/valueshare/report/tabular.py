@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.experiments.studies import KIND, several_action_sets, title
 from valueshare.experiments.tabular import TabularResult
@@ -23,7 +24,7 @@ from valueshare.result_files import SizeLimit
 NORMS = "norms"  # the name of a figure
 MADE_WITH = ("valueshare", "commit", "machine", "libraries")
 CELL = ("step_reward", "actions", "regime", "k")  # the key of a table's rows; actions where studies differ in them
-INCREASE = ("increase_percent", "ci95_low", "ci95_high")
+INCREASE = ("increase_percent", *CI95)
 SAME_SEEDS = "step sizes chosen on all seeds"
 OTHER_SEEDS = "chosen on the other half"
 K_EQUALS_N = pl.col("k") == pl.col("actions")

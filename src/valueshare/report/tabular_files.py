@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from valueshare.analysis.tidy import shorten_list
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.experiments.studies import KIND, TabularConfig, TabularStudy
 from valueshare.experiments.tabular import TabularResult, summarize
 from valueshare.files import write_json
@@ -49,8 +49,9 @@ def write_records(runs: pl.DataFrame, folder: Path, seconds: float, *, command: 
 
 def find_tabular(paths: Sequence[Path]) -> list[StoredStudy]:
     """The tabular study, or all shards of one, in these folders; none where they are something else."""
-    studies = [each for path in paths for each in _stored_in(path)]
-    others = [path for path in paths if not _stored_in(path)]
+    by_path = {path: _stored_in(path) for path in paths}
+    studies = [each for found in by_path.values() for each in found]
+    others = [path for path, found in by_path.items() if not found]
     whole = [each for each in studies if each.shard is None]
     if whole and len(paths) > 1:
         raise InvalidInput(f"{whole[0].folder} is a tabular study: report it alone")
@@ -148,6 +149,6 @@ def _damage_named(folder: Path, shard: bool) -> Iterator[None]:
     ) as error:
         if isinstance(error, InvalidInput) and not isinstance(error, Unreadable):
             raise  # too large
-        why = " ".join(str(error).split())
+        why = one_line(error)
         way = "run this shard again, --overwrite" if shard else "run its study again with --overwrite"
         raise InvalidInput(f"{folder} is damaged ({why}): {way}") from error

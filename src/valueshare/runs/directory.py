@@ -44,34 +44,48 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
     only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind (the
     config's `valueshare` and `kind`) is never touched.
     """
-    try:
-        _check_target(target, config, overwrite)
-        target = target.resolve()  # a link to a folder stays a link
-        new_parents = make_parents(target)
-    except OSError as error:
-        raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
+    with ExitStack() as stack:
+        try:
+            _check_target(target, config, overwrite)
+            target = target.resolve()  # a link to a folder stays a link
+            staging = stack.enter_context(staged(target))
+        except OSError as error:
+            raise InvalidInput(f"cannot write to {target}: {reason(error)}") from error
+        write_json(staging / CONFIG, config)
+        yield staging
+        sync_tree(staging)
+        if overwrite and target.exists():
+            _replace(target, staging)
+        else:
+            _move(staging, target)
+        sync(target.parent)
+
+
+@contextmanager
+def staged(target: Path, *, inside: bool = False) -> Iterator[Path]:
+    """A staging folder beside the target, or `inside` of one that exists, for the caller to move there.
+
+    If the work ends early, it is removed with the parents made for it.
+    """
+    new_parents = make_parents(target)
+    staging: Path | None = None
     with ExitStack() as stack:
         try:
             remove_staging_folders(target)
-            staging = stack.enter_context(staging_folder(target))
-        except OSError as error:
-            remove_empty(new_parents)
-            raise InvalidInput(f"cannot write to {target.parent}: {reason(error)}") from error
-        try:
+            place = target
+            if inside and target.is_dir():
+                place = target / "report"
+                remove_staging_folders(place, follow=False)
+            staging = stack.enter_context(staging_folder(place))
             staging.chmod(0o755)
-            write_json(staging / CONFIG, config)
             yield staging
-            sync_tree(staging)
-            if overwrite and target.exists():
-                _replace(target, staging)
-            else:
-                _move(staging, target)
         except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
+            if staging is not None:
+                shutil.rmtree(staging, ignore_errors=True)
             remove_empty(new_parents)
             raise
-    for folder in (target.parent, *(parent.parent for parent in new_parents)):
-        sync(folder)
+    for parent in new_parents:
+        sync(parent.parent)
 
 
 def remove_staging_folders(target: Path, *, follow: bool = True) -> None:

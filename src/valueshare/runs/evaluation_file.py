@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from valueshare.analysis.intervals import mean_intervals
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.files import remove_temporary_files
 from valueshare.records import EVALUATIONS, write_table
 from valueshare.result_files import TRUSTED_LIMIT, SizeLimit, Unreadable, read_parquet
@@ -49,7 +49,7 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
     except FileNotFoundError:
         return SCHEMA.to_frame()
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-        raise _damaged(path, " ".join(str(error).split())) from error
+        raise _damaged(path, one_line(error)) from error
     if table.schema != SCHEMA:
         raise _damaged(path, "it has other columns than it should")
     required = [name for name in SCHEMA if name != "overestimation"]

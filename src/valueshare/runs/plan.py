@@ -23,6 +23,7 @@ from valueshare.setting import counted
 
 KIND = "training"
 AUTO = "auto"  # a device that is chosen when the run starts
+OPTIONAL = ("families", "chunks", "shard", "actions")  # fields of config.json that are left out where they are empty
 CHOSEN_AT_START = ("device", "compile")  # unless they are given
 
 
@@ -76,9 +77,7 @@ class Plan:
 
 def config(plan: Plan) -> dict[str, Any]:
     """A plan as plain JSON values; without a device or compilation that is left open."""
-    optional: dict[str, Any] = {
-        name: getattr(plan, name) for name in ("families", "chunks", "shard", "actions", "extended_from")
-    }
+    optional: dict[str, Any] = {name: getattr(plan, name) for name in (*OPTIONAL, "extended_from")}
     optional["protocols"] = {
         env: {"name": settings.atari_protocol, "digest": atari_protocol(settings.atari_protocol).digest}
         for env, settings in plan.settings.items()
@@ -111,10 +110,7 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         device=stored.device,
         compiled=stored.compile,
         network=stored.network,
-        families=stored.families,
-        chunks=stored.chunks,
-        shard=stored.shard,
-        actions=stored.actions,
+        **{name: getattr(stored, name) for name in OPTIONAL},
         extended_from={env: tuple(steps) for env, steps in stored.extended_from.items()},
     )
     if unknown := set(agents["env"]) - plan.settings.keys():

@@ -27,7 +27,7 @@ import polars as pl
 import torch
 
 from valueshare.cores import available_cores
-from valueshare.errors import OTHER_OUT, InvalidInput
+from valueshare.errors import OTHER_OUT, InvalidInput, one_line
 from valueshare.files import refuse_links, remove_temporary_files, write_json
 from valueshare.population.agents import table_digest
 from valueshare.population.checkpoints.files import CheckpointPaths, Damaged, is_whole, read_manifest
@@ -130,7 +130,7 @@ def open_plan(folder: Path) -> Plan:
     try:
         agents = read_parquet(folder / AGENTS, SizeLimit(TRUSTED_LIMIT))
     except (OSError, pl.exceptions.PolarsError, Unreadable) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise InvalidInput(f"{folder / AGENTS} is damaged ({reason}): put it back, or start the run again") from error
     try:
         plan, digest = from_config(stored, agents), stored["agents"]

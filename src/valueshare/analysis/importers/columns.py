@@ -12,7 +12,7 @@ import polars as pl
 
 from valueshare.analysis.csv_text import without_guards
 from valueshare.analysis.tidy import AGENT_SETTINGS
-from valueshare.errors import InvalidInput
+from valueshare.errors import InvalidInput, one_line
 from valueshare.result_files import SizeLimit, read_csv, read_parquet
 
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
@@ -90,7 +90,7 @@ def _position(file: Path, row: int) -> str:
 
 
 def short(error: Exception) -> str:
-    return printable(" ".join(str(error).split())) or type(error).__name__
+    return printable(one_line(error)) or type(error).__name__
 
 
 def printable(text: str) -> str:

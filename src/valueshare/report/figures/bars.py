@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from valueshare.analysis.tidy import CI95
 from valueshare.errors import InvalidInput
 from valueshare.report.figures.series import format_steps, game
 from valueshare.report.figures.style import COLUMN, GREY, INK, SeriesStyle, rc_style
 
 ROW = 0.122  # inches per game
-INTERVAL = ("ci95_low", "ci95_high")
 GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
 
@@ -27,7 +27,7 @@ def score_change(
 ) -> Figure:
     """Change of the normalised AUC in each game from one algorithm to another, symlog."""
     label = f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)"
-    changes = differences.select("env", *INTERVAL, change="difference")
+    changes = differences.select("env", *CI95, change="difference")
     figure, axes, rows = _bars(changes, plain, other, label, ("better", "worse"))
     values = rows["change"].to_numpy()
     low, high = min(-0.1, values.min()), max(0.1, values.max())
@@ -60,7 +60,7 @@ def overestimation_reduction(differences: pl.DataFrame, plain: SeriesStyle, othe
 def action_gap_increase(differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle) -> Figure:
     """Increase of the relative action gap in each game; bars that are cut off carry their value."""
     label = f"increase of the relative action gap\n{plain.label} → {other.label} (clipped at {GAP_CLIP:g})"
-    changes = differences.select("env", *INTERVAL, change="difference")
+    changes = differences.select("env", *CI95, change="difference")
     figure, axes, rows = _bars(changes, plain, other, label, ("wider", "narrower"), GAP_CLIP)
     for y, value in enumerate(rows["change"]):
         if abs(value) > GAP_CLIP:
@@ -98,7 +98,7 @@ def _bars(
         axes.barh(range(len(names)), values, height=0.72, color=colours)
         if "ci95_low" in rows.columns:
             known = rows.with_row_index("place").drop_nulls("ci95_low")
-            low, high = (known[name].to_numpy().clip(-clip, clip) for name in INTERVAL)
+            low, high = (known[name].to_numpy().clip(-clip, clip) for name in CI95)
             axes.hlines(known["place"], low, high, color=INK, linewidth=0.7)
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.set_yticks(range(len(names)), names, fontsize=6.5 if len(names) > 20 else 8)

@@ -87,11 +87,9 @@ def _draw_against_k(axes: Axes, table: pl.DataFrame, column: str) -> None:
 def _k_axis(axes: Axes, ks: list[float]) -> None:
     """Log scale with 0 one octave before the smallest k; at most ten values are written."""
     positive = [k for k in ks if k > 0]
-    axes.set_xscale("symlog", base=2, linthresh=min(positive, default=1.0), linscale=1.0)
     every = -(-len(positive) // 9)
     written = [k for k in ks if k == 0] + positive[::every]
-    axes.set_xticks(written, [f"{k:g}" for k in written], rotation=45 if len(written) > 6 else 0)
-    axes.minorticks_off()
+    style.symlog_k_axis(axes, written, base=2, rotation=45 if len(written) > 6 else 0)
 
 
 def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:

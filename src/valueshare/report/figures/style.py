@@ -203,10 +203,10 @@ def draw_line(axes: Axes, x: pl.Series, y: Any, style: SeriesStyle, label: str =
     axes.plot(x, y, marker="o" if len(x) == 1 else "", **options, **more)
 
 
-def symlog_k_axis(axes: Axes, ks: list[float]) -> None:
+def symlog_k_axis(axes: Axes, ks: list[float], *, base: float = 10.0, rotation: float = 0.0) -> None:
     """A symmetric log axis of k, linear up to the smallest k above 0, with every k written."""
-    axes.set_xscale("symlog", linthresh=min((k for k in ks if k > 0), default=1.0))
-    axes.set_xticks(ks, [f"{k:g}" for k in ks])
+    axes.set_xscale("symlog", base=base, linthresh=min((k for k in ks if k > 0), default=1.0))
+    axes.set_xticks(ks, [f"{k:g}" for k in ks], rotation=rotation)
     axes.minorticks_off()
 
 

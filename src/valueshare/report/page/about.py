@@ -9,11 +9,11 @@ import polars as pl
 from valueshare.analysis.importers.results import Results, Source
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import diverged, final_scores, run_auc
-from valueshare.analysis.tidy import AGENT_SETTINGS
+from valueshare.analysis.tidy import AGENT_SETTINGS, CI95
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import format_steps, game, seed_count
 from valueshare.report.figures.style import series_style
-from valueshare.report.findings import ENDS, Interval
+from valueshare.report.findings import Interval
 from valueshare.report.numbers import finite_floats
 from valueshare.report.page import elements
 from valueshare.report.page.elements import Cell
@@ -115,7 +115,7 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
         "diverged": seed.filter(diverged(table)).n_unique(),
     }
     rows = table.group_by(by).agg(**counts)
-    mean = ("mean", *ENDS)
+    mean = ("mean", *CI95)
     for make, name in ((run_auc, "auc"), (final_scores, "final")):
         means = mean_intervals(make(table).table, by, "score", resamples=data.resamples)
         rows = rows.join(means.select(*by, pl.struct(mean).alias(name)), on=by)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from valueshare.analysis.importers.columns import METRICS
 from valueshare.analysis.resampling import intervals
 from valueshare.analysis.scales import ScoreScale
-from valueshare.analysis.tidy import VARIANT
+from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import Variant, game
 from valueshare.report.figures.style import RUN_KEY
@@ -194,7 +194,7 @@ def _all_games(data: ReportData, scale: ScoreScale, pack: _Pack) -> dict[str, An
     for variant in data.variants:
         curve = variant.rows(table)
         on_grid = pl.DataFrame({"step": steps}).join(curve, on="step", how="left", maintain_order="left")
-        rows = on_grid.select(pl.col("value", "ci95_low", "ci95_high").cast(pl.Float64)).to_numpy().T  # NaN for null
+        rows = on_grid.select(pl.col("value", *CI95).cast(pl.Float64)).to_numpy().T  # NaN for null
         runs = pluralize(int(curve["runs"].to_numpy().max()), "run")
         curves.append(pack.add((variant.algorithm, variant.k), rows, runs))
     return {

@@ -6,12 +6,12 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
+from valueshare.analysis.tidy import CI95
 from valueshare.analysis.tuned import CHOICES, DIFFERENCE, MEAN
 from valueshare.report import tuned_text
 from valueshare.report.data import ReportData
 from valueshare.report.figures.series import game
 from valueshare.report.findings import (
-    ENDS,
     Comparison,
     Interval,
     format_interval,
@@ -68,7 +68,7 @@ def by_environment(data: ReportData, comparisons: Sequence[Comparison]) -> list[
     if len(envs) < 2:
         return []
     known = [
-        {row["env"]: Interval.of(row, ("difference", *ENDS)) for row in one.envs.to_dicts()} for one in comparisons
+        {row["env"]: Interval.of(row, ("difference", *CI95)) for row in one.envs.to_dicts()} for one in comparisons
     ]
     rows = [
         [Cell("", game(env)), *(interval_cell(intervals.get(env), marked=True) for intervals in known)] for env in envs
