@@ -266,7 +266,7 @@ def test_the_step_size_grid_ends_at_one() -> None:
 def test_what_a_study_measures_and_when(
     study: TabularStudy, record_steps: tuple[int, ...], measured: str, case: float | None
 ) -> None:
-    assert (study.record_steps, study.measured, study.case) == (record_steps, measured, case)
+    assert (study.record_steps, study.measured, study.gridworld_reward) == (record_steps, measured, case)
     assert study.settings()["measure"] == measured
 
 

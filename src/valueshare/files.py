@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and are still there after a power cut.
+"""Files that are written atomically, and are still there after a power cut.
 
 A run folder is untrusted, so no symbolic link inside it is followed by a write or a delete: temporary files are new
 files under random names, a rename replaces a link and not its target, and folders that are links are refused
@@ -30,7 +30,7 @@ class DiskFull(OSError):
 
 
 def atomic_write(path: Path, chunks: Iterable[bytes | memoryview], *, synced: bool = True) -> str:
-    """Write a file whole or not at all; return its checksum.
+    """Write a file, complete or not at all; return its checksum.
 
     It is written under another name, synced and renamed. Each chunk is written before the next is produced, so a file
     may be larger than memory.
@@ -118,7 +118,7 @@ def refuse_link(path: Path) -> None:
 
 
 def write_json(path: Path, values: Any) -> str:
-    """Write indented JSON, whole or not at all; return its checksum. NaN is refused."""
+    """Write indented JSON, atomically; return its checksum. NaN is refused."""
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     return atomic_write(path, [text.encode()])
 

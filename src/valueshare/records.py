@@ -42,7 +42,7 @@ def read_tables(
         elif not skip_damaged:
             raise InvalidInput(
                 f"{path} is damaged: valueshare resume {folder} makes it again where a checkpoint "
-                "before it is whole; otherwise start the run again in a new folder"
+                "before it is intact; otherwise start the run again in a new folder"
             )
     return tables
 
@@ -56,7 +56,7 @@ def read_progress(folder: Path, population: str) -> schema.Progress:
 
 
 def write_table(path: Path, table: pl.DataFrame) -> str:
-    """A table as Parquet, whole or not at all; its checksum. A full disk is an `OSError`."""
+    """Write a table as Parquet, atomically; its checksum. A full disk is an `OSError`."""
     buffer = io.BytesIO()
     table.write_parquet(buffer)
     return atomic_write(path, [buffer.getbuffer()])

@@ -105,7 +105,7 @@ class Progress(Struct, frozen=True):
 
 
 class StoredLease(Struct, frozen=True):
-    """The lease of a run at an address, which its owner renews."""
+    """The lease of a run at a URL, which its owner renews."""
 
     token: str
     beat: Annotated[int, Meta(ge=0, le=10**12)]

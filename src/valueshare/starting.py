@@ -1,4 +1,4 @@
-"""Starting and resuming the run of a plan: checks, the folder or address, the launcher, and what is printed."""
+"""Starting and resuming the run of a plan: checks, the folder or URL, the launcher, and what is printed."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -34,10 +34,10 @@ from valueshare.schema import CONFIG
 from valueshare.text import FINAL_SCORE, LAST_SCORE, pluralize
 
 
-def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
+def shard_location(folder: Location, launcher: LauncherOptions) -> Location:
     """The folder itself, or that of a shard within it; shards of another number beside it are refused."""
     shard = launcher.selected_shard
-    location = shard_folder(whole, shard)
+    location = shard_folder(folder, shard)
     if shard is not None and isinstance(location, Path):
         for other in sorted(location.parent.glob("shard-*-of-*")):
             if not other.name.endswith(f"-of-{shard.of}"):
@@ -51,7 +51,7 @@ def shard_location(whole: Location, launcher: LauncherOptions) -> Location:
 def start(
     plan: Plan, location: Location, command: str, execution: ExecutionOptions, deviations: Sequence[str] = ()
 ) -> Run:
-    """Start the run of a plan in a new folder or at an address, after all checks.
+    """Start the run of a plan in a new folder or at a URL, after all checks.
 
     A folder that holds it already, without a finished phase, is resumed, unless populations are to
     be split differently. `deviations` from the paper are stored with the run.
@@ -74,7 +74,7 @@ def start(
 
 
 def check_plan(plan: Plan, location: Location, execution: ExecutionOptions) -> None:
-    """Refuse the folder of a plan that is not started, as `start` would; addresses are not read."""
+    """Refuse the folder of a plan that is not started, as `start` would; URLs are not read."""
     if isinstance(location, Path) and not _is_resumed(plan, location, execution):
         run_folder.refuse_existing_run(location, plan)
 
@@ -242,7 +242,7 @@ def _choose_resources(plan: Plan, copy: Copy, execution: ExecutionOptions, *, be
 
 
 def _launch(prepared: Prepared, copy: Copy, execution: ExecutionOptions, begin: Callable[[], None]) -> Run:
-    """Run the plan; at an address, with its lease held and all new files sent there.
+    """Run the plan; at a URL, with its lease held and all new files sent there.
 
     `begin` is called once the folder's lock and the lease are held.
     """

@@ -221,7 +221,7 @@ def test_18_is_n_only_where_games_have_all_actions(protocol: str, label: str) ->
 def test_unknown_and_impossible_figures_are_refused_in_one_line(atari: Results) -> None:
     with pytest.raises(InvalidInput, match=r"no figure 'iqn': choose one of iqm, .*auc-change, .*geometry"):
         figures_for(atari, ["iqn"])
-    with pytest.raises(InvalidInput, match="iqm needs normalised scores"):
+    with pytest.raises(InvalidInput, match="iqm needs normalized scores"):
         figures_for(results(sweep()), ["iqm"])
     bare = atari.table.drop("overestimation")
     with pytest.raises(InvalidInput, match="needs the column overestimation"):

@@ -207,7 +207,7 @@ class Settled(gymnasium.Env[Any, Any]):
         ({"env": []}, "no env is given"),
         ({"algorithm": 5}, "algorithm is given as int: write its name, like 'ib-dqn'"),
         ({"device": 5.5}, "device = '5.5': write auto, cpu, cuda or cuda:0"),
-        ({"out": 5}, "5 is not a location of a run: write a folder or an address"),
+        ({"out": 5}, "5 is not a location of a run: write a folder or a URL"),
         ({"threads": "x"}, "threads = 'x': write a whole number"),
         ({"groups": "x"}, "groups = 'x': write a whole number"),
         ({"launcher": "ray"}, r"launcher is given as str: write valueshare.LauncherOptions\(...\)"),

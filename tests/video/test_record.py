@@ -187,7 +187,7 @@ def test_an_address_is_refused_by_its_name(tmp_path: Path, cli: Callable[..., An
     ):
         code, out, err = cli("play", given, *words)
         assert (code, out) == (2, "")
-        assert err == (f"valueshare: {shown} is an address: copy the run from there, and give its folder\n")
+        assert err == (f"valueshare: {shown} is a URL: copy the run from there, and give its folder\n")
 
 
 def test_before_the_first_phase_is_done(tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ def shared_evaluations(table: pl.DataFrame, x: Selection, y: Selection, column: 
         notes.append(
             f"{names[0]} and {names[1]} are compared at the evaluations that both have: {shorten_list(places)}"
         )
-    whole = pl.concat(rows).join(shared, on=["env", "step"], how="semi", maintain_order="left")
-    return Estimate(whole, tuple(notes))
+    kept = pl.concat(rows).join(shared, on=["env", "step"], how="semi", maintain_order="left")
+    return Estimate(kept, tuple(notes))
 
 
 def arrays(cell: pl.DataFrame) -> tuple[Floats, Sizes]:

@@ -1,7 +1,7 @@
 """Atari scores on the human scale, and the published ones.
 
 The human and random scores are those of DQN Zoo. They were not measured with sticky actions, which make games harder;
-every human-normalised number says so with `BASELINES`.
+every human-normalized number says so with `BASELINES`.
 """
 
 from importlib.resources import files
@@ -13,7 +13,7 @@ from valueshare.errors import InvalidInput
 from valueshare.text import suggestion
 
 BASELINES = (
-    "The human and random scores behind human-normalised scores are not from sticky-action runs; the agents' are."
+    "The human and random scores behind human-normalized scores are not from sticky-action runs; the agents' are."
 )
 PAPER_FILE = "atari57_paper_scores.csv"
 

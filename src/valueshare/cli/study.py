@@ -71,8 +71,8 @@ def reproduce(
     from valueshare.runs.storage.copies import synced_folder
 
     out = f"results/{study.name}-{study.scale}" if running.out is None else running.out
-    whole = persistent_location(out) if running.plan else writable_location(out)
-    study_runs = _study_runs(study, whole, launcher, planned=running.plan)
+    location = persistent_location(out) if running.plan else writable_location(out)
+    study_runs = _study_runs(study, location, launcher, planned=running.plan)
     command = command_line(f"reproduce {study.name}", {"scale": study.scale, **options, "shard": launcher.shard})
     with stop_on_signals() as stop:
         execution = ExecutionOptions(
@@ -98,18 +98,18 @@ def reproduce(
     if not succeeded:
         sys.exit(FAILED)
     if launcher.shard:
-        print(f"when all shards are there: valueshare report {shlex.quote(str(whole))}")
+        print(f"when all shards are there: valueshare report {shlex.quote(str(location))}")
         return
-    with synced_folder(whole / "report") as report_folder:
+    with synced_folder(location / "report") as report_folder:
         written = write_report([run.folder for run in study_runs], report_folder, max_result_size=TRUSTED_LIMIT)
-        print_written(written, whole / "report")
+        print_written(written, location / "report")
 
 
-def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
+def _study_runs(study: "Study", location: Location, launcher: LauncherOptions, *, planned: bool) -> list[StudyRun]:
     """The runs of the study, or the part of each that is in the shard.
 
     A run of the same plan in its folder is resumed, and a folder with anything else is refused. What is only planned is
-    shown as new, and addresses are not read for it.
+    shown as new, and URLs are not read for it.
     """
     from valueshare.runs.run_folder import refuse_existing_run
     from valueshare.runs.shards import shard_plans
@@ -120,7 +120,7 @@ def _study_runs(study: "Study", whole: Location, launcher: LauncherOptions, *, p
     for name, plan in zip(study.runs, plans, strict=True):
         if plan is None:
             continue
-        folder = shard_location(whole / name if name else whole, launcher)
+        folder = shard_location(location / name if name else location, launcher)
         stored = None if planned and isinstance(folder, Url) else stored_plan(folder, plan, launcher)
         if stored is None and isinstance(folder, Path):
             refuse_existing_run(folder, plan)

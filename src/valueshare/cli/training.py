@@ -82,7 +82,7 @@ def train(
         k: Mean-scaling coefficients of the ib- algorithms; n: the number of actions; 0: ib-dqn equals dqn.
         seeds: Agents per combination, with consecutive seeds.
         first_seed: First of these seeds.
-        out: Run folder, or address like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
+        out: Run folder, or URL like s3://bucket/run; left out: runs/ENVIRONMENT-ALGORITHM.
         plan: Print all settings and the memory needed, without running anything.
     """
     with stop_on_signals() as stop:
@@ -136,7 +136,7 @@ def resume(run: RunFolder, /, *, options: Arguments = RESUMED, launcher: Launche
     """Resume a run from its last finished phase; the results are bit-identical to an uninterrupted run.
 
     Args:
-        run: The run's folder or address; with --shard, the folder that holds the shards.
+        run: The run's folder or URL; with --shard, the folder that holds the shards.
     """
     _resume(run, options, launcher)
 
@@ -147,7 +147,7 @@ def extend(run: RunFolder, /, *, steps: int, options: Arguments = RESUMED, launc
     With constant schedules the result is bit-identical to a run that had this number of steps from the start.
 
     Args:
-        run: The run's folder or address; with --shard, the folder that holds the shards.
+        run: The run's folder or URL; with --shard, the folder that holds the shards.
         steps: Steps per agent in total, more than the run has.
     """
     _resume(run, options, launcher, steps)

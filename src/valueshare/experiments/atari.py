@@ -131,7 +131,7 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
             ks = [float(spec.actions) if k == N else float(k) for k in design.k.get(name, (0.0,))]
             unique = list(dict.fromkeys(ks))
             tables.append(agent_table(game, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings))
-    whole = plan_of(
+    unsplit = plan_of(
         concatenated(tables),
         settings,
         "ale",
@@ -140,7 +140,7 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
         families=families(dict.fromkeys(specs, settings), specs),
         actions={game: spec.actions for game, spec in specs.items()},
     )
-    return split(whole, options.agents_at_once)
+    return split(unsplit, options.agents_at_once)
 
 
 def _counted(chosen: StudyDesign, paper: StudyDesign) -> list[str]:

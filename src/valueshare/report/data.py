@@ -15,7 +15,7 @@ from valueshare.analysis.intervals import iqm_curves, mean_intervals, over_all_g
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.resampling import check_resamples
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scales import NORMALISED, ScoreScale, dqn_scale, human_scale
+from valueshare.analysis.scales import NORMALIZED, ScoreScale, dqn_scale, human_scale
 from valueshare.analysis.scores import has_human_score
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import AGENT_SETTINGS, VARIANT, Estimate
@@ -128,24 +128,24 @@ class ReportData:
         return "AUC" if self.scale is None else f"{self.scale.word} AUC"
 
     @cached_property
-    def normalised(self) -> pl.DataFrame:
-        return self.normalise(self.main)
+    def normalized(self) -> pl.DataFrame:
+        return self.normalize(self.main)
 
-    def normalise(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def normalize(self, rows: pl.DataFrame) -> pl.DataFrame:
         assert self.scale is not None  # or the figure was refused
-        return self.scale.normalise(rows)
+        return self.scale.normalize(rows)
 
     @cached_property
     def curves(self) -> Estimate:
-        """IQM curves of the normalised score."""
+        """IQM curves of the normalized score."""
         return self.iqm(self.main)
 
     def iqm(self, rows: pl.DataFrame) -> Estimate:
         """IQM curves as far as they are over all games that an algorithm has."""
         assert self.scale is not None
-        curves = iqm_curves(self.normalise(rows), column=NORMALISED, resamples=self.resamples)
-        whole = over_all_games(curves.table)
-        return Estimate(whole.table, (self.scale.note, *curves.notes, *whole.notes))
+        curves = iqm_curves(self.normalize(rows), column=NORMALIZED, resamples=self.resamples)
+        complete = over_all_games(curves.table)
+        return Estimate(complete.table, (self.scale.note, *curves.notes, *complete.notes))
 
     def by_k(self, column: str) -> Estimate:
         """Means over training of the sweep for every k, with intervals over seeds.
@@ -164,7 +164,7 @@ class ReportData:
         """
         assert self.pair is not None  # or the figure was refused
         plain, layered = self.pair
-        rows = self.normalised if column == NORMALISED else self.main.filter(pl.col("step") > 0)
+        rows = self.normalized if column == NORMALIZED else self.main.filter(pl.col("step") > 0)
         sides = layered.selection(), plain.selection()
         shared, cut = shared_evaluations(rows, *sides, column)
         means, notes = run_auc(shared, column)
@@ -236,8 +236,8 @@ def _with_shared_n(table: pl.DataFrame, actions: Mapping[str, int]) -> pl.DataFr
     shared = []
     for (algorithm,), group in pairs.partition_by("algorithm", as_dict=True).items():
         counts = group["n"].unique()
-        whole = group.filter(k == pl.col("n"))["env"].n_unique() == group["env"].n_unique()
-        if len(counts) > 1 and whole and group.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
+        in_all_envs = group.filter(k == pl.col("n"))["env"].n_unique() == group["env"].n_unique()
+        if len(counts) > 1 and in_all_envs and group.filter(k.is_in(counts.to_list()), k != pl.col("n")).is_empty():
             shared.append(algorithm)
     is_n = pl.col("algorithm").is_in(shared) & (k == n)
     return table.with_columns(k_number=k, k=pl.when(is_n).then(pl.lit(K_IS_N)).otherwise(k))

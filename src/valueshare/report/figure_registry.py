@@ -12,7 +12,7 @@ from valueshare.analysis.efficiency import sample_efficiency_interval
 from valueshare.analysis.importers.results import Results
 from valueshare.analysis.intervals import mean_intervals
 from valueshare.analysis.run_values import final_scores, run_auc
-from valueshare.analysis.scales import NORMALISED
+from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.statistics import RESAMPLES
 from valueshare.analysis.tidy import CI95, VARIANT
 from valueshare.errors import InvalidInput
@@ -43,7 +43,7 @@ from valueshare.text import pluralize
 
 MAX_LINES = 9  # in one panel; of more, the paper's choice of k is shown
 MAX_BANDED = 6  # panels with intervals
-MIN_TOP, MAX_TOP = 2.0, 100.0  # normalised scores up to which profiles go
+MIN_TOP, MAX_TOP = 2.0, 100.0  # normalized scores up to which profiles go
 SMOOTH_FROM = 50  # evaluations: fewer are drawn as they are
 
 GEOMETRY = "How the layer turns residuals z into action-values q, in the plane of two actions."
@@ -111,11 +111,11 @@ def _efficiency(data: ReportData, line: aggregates.Line) -> tuple[str, tuple[str
     """IB-DQN(n) reaches the best of DQN at 12.5M [11M, 14M] of DQN's 50M timesteps; and notes."""
     rows = [
         # Where the curve is drawn: it ends where games are missing.
-        v.rows(data.normalised).join(v.rows(data.curves.table), on="step", how="semi")
+        v.rows(data.normalized).join(v.rows(data.curves.table), on="step", how="semi")
         for v in (line.sooner, line.plain)
     ]
     sides = line.sooner.selection(), line.plain.selection()
-    interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALISED, resamples=data.resamples)
+    interval = sample_efficiency_interval(pl.concat(rows), *sides, column=NORMALIZED, resamples=data.resamples)
     row = interval.table.row(0, named=True)
     low, high = ("never" if row[name] is None else format_steps(row[name]) for name in CI95)
     between = "" if row["reached"] is None else f" [{low}, {high}]"
@@ -139,10 +139,10 @@ def _rmsprop(data: ReportData) -> Content:
 
 def _profiles(data: ReportData) -> Content:
     assert data.scale is not None
-    finals, missing = final_scores(data.normalised, NORMALISED)
-    top = float(max(MIN_TOP, min(MAX_TOP, finals[NORMALISED].drop_nulls().to_numpy().max())))
+    finals, missing = final_scores(data.normalized, NORMALIZED)
+    top = float(max(MIN_TOP, min(MAX_TOP, finals[NORMALIZED].drop_nulls().to_numpy().max())))
     thresholds = [*np.linspace(0, 1, 41), *np.geomspace(1, top, 60)[1:]]
-    table, notes = performance_profile(finals, thresholds, column=NORMALISED, resamples=data.resamples)
+    table, notes = performance_profile(finals, thresholds, column=NORMALIZED, resamples=data.resamples)
     caption = (
         f"Performance profiles over {_counted(data.main)}: the share of runs whose {data.scale.word} score, the mean "
         "of the last three evaluations, is above a value. Shaded: 95 % stratified bootstrap intervals, each for its "
@@ -175,7 +175,7 @@ def _score_change(data: ReportData) -> Content:
     assert data.pair is not None
     assert data.scale is not None
     plain, layered = (variant.style for variant in data.pair)
-    table, notes = data.differences(NORMALISED)
+    table, notes = data.differences(NORMALIZED)
     caption = (
         f"Change of the {data.scale.word} score, averaged over training, from {plain.label} to {layered.label}. The "
         "scale is logarithmic beyond ±0.1."
@@ -185,8 +185,8 @@ def _score_change(data: ReportData) -> Content:
 
 def _sensitivity(data: ReportData) -> Content:
     if data.scale is not None:
-        auc, notes = run_auc(data.normalise(data.sweep), NORMALISED)
-        figure = curves.sensitivity_by_game(auc.rename({NORMALISED: "value"}), data.scale.word)
+        auc, notes = run_auc(data.normalize(data.sweep), NORMALIZED)
+        figure = curves.sensitivity_by_game(auc.rename({NORMALIZED: "value"}), data.scale.word)
         caption = f"{data.scale.word} AUC against k. Shaded: one standard deviation over seeds."
         return figure, caption[0].upper() + caption[1:], (data.scale.note, *notes)
     by_k, notes = data.by_k("score")

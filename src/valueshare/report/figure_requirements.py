@@ -21,9 +21,9 @@ def has_column(column: str) -> Requirement:
     return Requirement(f"the column {column}", lambda data: data.has(column))
 
 
-ATARI = Requirement("human-normalised scores (Atari games only)", lambda data: data.atari)
+ATARI = Requirement("human-normalized scores (Atari games only)", lambda data: data.atari)
 SCALE = Requirement(
-    "normalised scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
+    "normalized scores (Atari games only, or MinAtar games that DQN learned)", lambda data: data.scale is not None
 )
 ONE_ENV = Requirement("one environment", lambda data: len(data.envs) == 1)
 SEVERAL_ENVS = Requirement("several environments", lambda data: len(data.envs) > 1)

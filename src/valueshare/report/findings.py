@@ -10,7 +10,7 @@ from valueshare.analysis.held_out import FEW_SEEDS
 from valueshare.analysis.intervals import difference_interval
 from valueshare.analysis.pairs import shared_evaluations
 from valueshare.analysis.run_values import run_auc
-from valueshare.analysis.scales import NORMALISED
+from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import CI95, shorten_list
 from valueshare.errors import InvalidInput
 from valueshare.report.data import ReportData
@@ -127,7 +127,7 @@ def compare(data: ReportData, pair: tuple[Variant, Variant]) -> Comparison | str
     """One comparison, or a sentence on why there is none."""
     x, y = pair
     names, sides = f"{x.style.label} and {y.style.label}", (x.selection(), y.selection())
-    column, table = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
+    column, table = ("score", data.main) if data.scale is None else (NORMALIZED, data.normalized)
     rows, cut = shared_evaluations(table, *sides, column)
     if rows.is_empty():
         return f"{names} have no evaluation at the same step of the same environment."

@@ -1,7 +1,7 @@
 """The files of a report, the same for every kind of study.
 
-A new folder is written whole or not at all. In one that holds an earlier report, every file is replaced whole, with
-report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
+A new folder appears complete or not at all. In one that holds an earlier report, every file is replaced atomically,
+with report.html and report.json last: if the command is killed before, the earlier page is still there and complete in
 itself, and the next report completes the folder. Figures and tables that the earlier report lists and the new one lacks
 are removed. Other files stay.
 """
@@ -141,7 +141,7 @@ def _move_files(staging: Path, target: Path) -> None:
     try:
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
-        for place in places:  # that would stop the moves half way: the old report stays whole, too
+        for place in places:  # that would stop the moves half way: the old report stays intact, too
             number = errno.EISDIR if place.is_dir() else errno.EACCES
             if place.is_dir() or not os.access(place.parent, os.W_OK):
                 raise OSError(number, os.strerror(number), str(place))

@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from valueshare.analysis.run_values import at_shared_steps, run_auc, with_divergence
-from valueshare.analysis.scales import NORMALISED
+from valueshare.analysis.scales import NORMALIZED
 from valueshare.analysis.tidy import AGENT_SETTINGS, RUN_COLUMNS
 from valueshare.analysis.tuned import ChosenPair, best_settings, tuned_pair, tuned_scores
 from valueshare.report.data import ReportData
@@ -74,7 +74,7 @@ def _grid(data: ReportData, env: str, algorithm: str, rows: pl.DataFrame) -> Gri
     if len(swept) != 2 or max(counts) > MAX_VALUES or kept["optimizer"].drop_nulls().n_unique() > 1:
         return None
     kept = kept.filter(pl.all_horizontal(known[name].is_finite() for name in swept))
-    column, scored = ("score", data.main) if data.scale is None else (NORMALISED, data.normalised)
+    column, scored = ("score", data.main) if data.scale is None else (NORMALIZED, data.normalized)
     identity = [name for name in RUN_COLUMNS if name in kept.columns]
     scored, wanted = scored.with_columns(k="k_number"), kept.select(identity).unique()
     evaluations = scored.join(wanted, on=identity, how="semi", nulls_equal=True)

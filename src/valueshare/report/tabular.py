@@ -128,7 +128,7 @@ def _figures(result: TabularResult) -> list[Drawn]:
         f"Increase of the mean {measure} over the smallest k, each k at its best step size. Shaded: 95 % intervals."
     )
     of_norms = "Norms of q, u and z along learning, and at the end against k."
-    name = "increase" if study.case is None else "gridworld"
+    name = "increase" if study.gridworld_reward is None else "gridworld"
     return [Drawn(name, increase, caption), Drawn(NORMS, norm_reduction(result.norms), of_norms)]
 
 
@@ -186,7 +186,7 @@ def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Pict
         *("best step size", f"mean {study.measured}"),
         *("increase %", "low", "high", "held out %", "low", "high"),
     )
-    settings = study.settings() | {"step_reward": list(dict.fromkeys(each.case for each in result.studies))}
+    settings = study.settings() | {"step_reward": list(dict.fromkeys(each.gridworld_reward for each in result.studies))}
     if several_action_sets(result.studies):
         settings |= {name: list(dict.fromkeys(getattr(each, name) for each in result.studies)) for name in BY_ACTIONS}
     about = {name: origin[name] for name in MADE_WITH if name in origin}

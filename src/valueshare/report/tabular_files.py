@@ -52,9 +52,9 @@ def find_tabular(paths: Sequence[Path]) -> list[StoredStudy]:
     by_path = {path: _stored_in(path) for path in paths}
     studies = [each for found in by_path.values() for each in found]
     others = [path for path, found in by_path.items() if not found]
-    whole = [each for each in studies if each.shard is None]
-    if whole and len(paths) > 1:
-        raise InvalidInput(f"{whole[0].folder} is a tabular study: report it alone")
+    unsharded = [each for each in studies if each.shard is None]
+    if unsharded and len(paths) > 1:
+        raise InvalidInput(f"{unsharded[0].folder} is a tabular study: report it alone")
     if studies and others:
         raise InvalidInput(
             f"{studies[0].folder} is a shard of a tabular study and {others[0]} is not: report the shards alone"

@@ -67,7 +67,7 @@ def write_report(
 ) -> Written:
     """Draw the figures that results allow; write their tables and the page.
 
-    The results are in folders, files or at addresses. `compare` names comparisons for the page's verdict, as
+    The results are in folders, files or at URLs. `compare` names comparisons for the page's verdict, as
     "ib-dqn:4,dqn"; without, it chooses. Results of more than `max_result_size` in memory (None: 2 GB) are refused, and
     so are tabular studies that need a module imported or a long computation, unless they are `trusted`.
     """

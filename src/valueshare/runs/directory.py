@@ -1,4 +1,4 @@
-"""A results folder appears whole or not at all, and never replaces anything else.
+"""A results folder appears complete or not at all, and never replaces anything else.
 
 Results are written into a hidden folder beside their target, which is then moved there. A killed process leaves its
 folder behind, and the next command for the same target removes it: a process that writes into one holds its lock, which
@@ -40,9 +40,9 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
     """A folder to write into, which is moved to `target` when the context ends well.
 
     Until then it is beside the target under another name, and all of it is synced before the move: a power cut leaves
-    the whole folder or none. Any error removes it, with the parents made for it. Results of other settings are replaced
-    only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind (the
-    config's `valueshare` and `kind`) is never touched.
+    all of the folder or none. Any error removes it, with the parents made for it. Results of other settings are
+    replaced only if `overwrite` is set, and a folder that holds anything but this package's results of the same kind
+    (the config's `valueshare` and `kind`) is never touched.
     """
     with ExitStack() as stack:
         try:

@@ -62,7 +62,7 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
     """Play, with the weights of the last finished phase; the episodes are returned, and kept with the run.
 
     Episodes that are there already, of the same agents, seeds and options, are replaced. A folder has one evaluation at
-    a time. Addresses have no locks: the file is read again after the last episode, so that episodes of another
+    a time. URLs have no locks: the file is read again after the last episode, so that episodes of another
     evaluation are lost only if both upload it at the same moment.
     """
     with working_copy(location) as copy:

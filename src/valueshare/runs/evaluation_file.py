@@ -71,7 +71,7 @@ def read_evaluations(folder: Path, agents: pl.DataFrame) -> pl.DataFrame:
 
 
 def fetched_evaluations(copy: Copy, agents: pl.DataFrame) -> pl.DataFrame:
-    """The same of a run that may be at an address.
+    """The same of a run that may be at a URL.
 
     Not every store replaces a file in one step: one that is damaged may be in the middle of an upload, and is fetched
     once more.

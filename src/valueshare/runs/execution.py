@@ -39,7 +39,7 @@ class ExecutionOptions:
     launcher: LauncherOptions = LOCAL
     # Called after each evaluation, or their names; None: those that a resumed run has stored.
     callbacks: Sequence[str | Function | Callback] | None = None
-    url: Url | None = None  # the address of the run, if its folder is a copy
+    url: Url | None = None  # the URL of the run, if its folder is a copy
 
     def __post_init__(self) -> None:
         if not isinstance(self.launcher, LauncherOptions):

@@ -50,7 +50,7 @@ class Plan:
     extended_from: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
-    def whole_populations(self) -> dict[str, PopulationSpec]:
+    def unsplit_populations(self) -> dict[str, PopulationSpec]:
         """The populations by name before any of them is split."""
         family = {env: self.families.get(env, env) for env in self.settings}
         return {
@@ -62,8 +62,8 @@ class Plan:
     def populations(self) -> dict[str, PopulationSpec]:
         """The populations that run, by name, in the order of the table."""
         specs = {}
-        for name, whole in self.whole_populations.items():
-            agents, count = whole.agents, self.chunks.get(name, 1)
+        for name, unsplit in self.unsplit_populations.items():
+            agents, count = unsplit.agents, self.chunks.get(name, 1)
             for chunk in range(count):
                 start, end = (agents.height * number // count for number in (chunk, chunk + 1))
                 chunk_name = name if count == 1 else f"{name}-{chunk}"
@@ -120,8 +120,8 @@ def from_config(values: dict[str, Any], agents: pl.DataFrame) -> Plan:
         if not earlier or sorted(set(steps)) != steps:
             raise Invalid(f"extended_from of {env} does not grow to its steps")
     for name, count in plan.chunks.items():
-        whole = plan.whole_populations.get(name)
-        height = whole.agents.height if whole else 0
+        unsplit = plan.unsplit_populations.get(name)
+        height = unsplit.agents.height if unsplit else 0
         if count > height:
             raise Invalid(f"chunks of {name}: {count}, and it has {height} agents")
     return plan
@@ -132,8 +132,8 @@ def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
     if not limit:
         return plan
     chunks = dict(plan.chunks)
-    for name, whole in plan.whole_populations.items():
-        agents = whole.agents.height
+    for name, unsplit in plan.unsplit_populations.items():
+        agents = unsplit.agents.height
         largest = limit if isinstance(limit, int) else limit.get(name, agents)
         count = max(chunks.get(name, 1), -(-agents // largest))
         if count > 1:
@@ -184,8 +184,8 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     plain = {k: value for k, value in values.items() if k not in ("settings", "chunks", "actions")}
     defaults = json.loads(json.dumps(TrainingSettings().to_json()))
     for env, settings in values.get("settings", {}).items():
-        whole = (defaults | settings).items()
-        plain |= {f"{name} of {env}": v for name, v in whole if name not in SETTINGS_OF_PLACEMENT}
+        complete = (defaults | settings).items()
+        plain |= {f"{name} of {env}": v for name, v in complete if name not in SETTINGS_OF_PLACEMENT}
     return plain
 
 

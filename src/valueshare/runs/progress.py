@@ -33,7 +33,7 @@ def reset_progress(folder: Path, population: str, step: int, phases: int) -> Non
 
 
 def _write(path: Path, progress: Progress) -> None:
-    """Write the file whole, but not synced: readers find this version or the one before."""
+    """Write the file atomically, but not synced: readers find this version or the one before."""
     atomic_write(path, [msgspec.json.encode(progress)], synced=False)
 
 

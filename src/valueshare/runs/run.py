@@ -35,7 +35,7 @@ ROWS = 10  # of scores in the repr of a run
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """A training run on disk or at an address: finished, or as far as it got."""
+    """A training run on disk or at a URL: finished, or as far as it got."""
 
     folder: Location
     agents: pl.DataFrame  # the table
@@ -175,7 +175,7 @@ def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient
 
 
 def open_run(folder: str | Path) -> Run:
-    """The run in a folder or at an address, with its records so far."""
+    """The run in a folder or at a URL, with its records so far."""
     location = resolve_location(folder)
     with reading_copies([location]) as copies:
         (readable,) = copies.folders

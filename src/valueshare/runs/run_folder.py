@@ -10,8 +10,8 @@
     tensorboard/             events, with --log tensorboard
     evaluations.parquet      episodes that were played after training, by `valueshare evaluate`
 
-It appears whole, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
-each file whole or not at all.
+It appears complete, with everything but records, checkpoints and events; those are written by `population.checkpoints`,
+each file atomically.
 """
 
 import re
@@ -47,7 +47,7 @@ from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import AGENTS, PROVENANCE
 from valueshare.schema import CONFIG, Invalid, check_format, read_config
 
-# Everything that a run writes, at an address too.
+# Everything that a run writes, at a URL too.
 FILES = (CONFIG, AGENTS, PROVENANCE, LOCK, LEASE, EVALUATIONS, EVALUATIONS_LOCK)
 RUN_CONTENTS = (*FILES, RECORDS, CHECKPOINTS, PROGRESS, TENSORBOARD)
 
@@ -93,7 +93,7 @@ def create_run_folder(
 ) -> Iterator[None]:
     """Make the folder of a new run, and hold its lock while the context lasts.
 
-    It appears whole or not at all, and is locked before it appears: no other process can resume it before its first
+    It appears complete or not at all, and is locked before it appears: no other process can resume it before its first
     step. `provenance.json` has `deviations` from the paper for its report.
     """
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def create_run_folder(
 def check_links(folder: Location) -> None:
     """Refuse symbolic links among the files of a run: writes would follow them out of the folder.
 
-    The folder itself may be a link. Addresses with local:// are folders too; other stores have no links, or separate
+    The folder itself may be a link. URLs with local:// are folders too; other stores have no links, or separate
     their users themselves.
     """
     if isinstance(folder, Path):

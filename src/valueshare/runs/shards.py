@@ -63,7 +63,7 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
         return None
     table = plan.agents.filter(pl.col("agent").is_in(agents))
     envs = table["env"].unique(maintain_order=True).to_list()
-    whole = replace(
+    unsplit = replace(
         plan,
         agents=table,
         settings={env: plan.settings[env] for env in envs},
@@ -73,7 +73,7 @@ def _only(plan: Plan, agents: list[int], shard: Shard, most: int) -> Plan | None
         chunks={},
         shard=str(shard),
     )
-    return split(whole, most) if plan.chunks else whole
+    return split(unsplit, most) if plan.chunks else unsplit
 
 
 def balanced(plan: Plan, workers: int) -> Plan:
@@ -82,10 +82,10 @@ def balanced(plan: Plan, workers: int) -> Plan:
     Large populations are faster per agent, so they are split only where that shortens the run: into chunks of at most
     one worker's share of all work, a fraction of it, or one for each worker.
     """
-    whole = plan.whole_populations
-    total = sum(spec.agent_steps for spec in whole.values())
-    limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in whole.items()} for finer in (1, 2, 3, 4)]
-    limits.append({name: _ceil(spec.agents.height, workers) for name, spec in whole.items()})
+    specs = plan.unsplit_populations
+    total = sum(spec.agent_steps for spec in specs.values())
+    limits = [{n: _ceil(total, workers * finer * s.settings.steps) for n, s in specs.items()} for finer in (1, 2, 3, 4)]
+    limits.append({name: _ceil(spec.agents.height, workers) for name, spec in specs.items()})
 
     def wall_time(candidate: Plan) -> float:
         lengths = {name: estimated_cost(spec) for name, spec in candidate.populations.items()}

@@ -75,7 +75,7 @@ def play(
     """
     place, path = resolve_location(folder), Path(video)
     if isinstance(place, Url):
-        raise InvalidInput(f"{place} is an address: copy the run from there, and give its folder")
+        raise InvalidInput(f"{place} is a URL: copy the run from there, and give its folder")
     if episodes < 1:
         raise InvalidInput(f"episodes = {episodes}: write at least 1")
     if epsilon is not None and not 0 <= epsilon <= 1:
@@ -129,7 +129,7 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
 
 
 def write_video(path: Path, frames: Iterable[Frame], rate: float) -> Video:
-    """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; whole or not at all.
+    """Frames [H, W, 3] as a video, H and W even: H.264 in .mp4, or .gif; written atomically.
 
     A frame is drawn when the one before it is written. A GIF counts in hundredths of a second: 15 frames per second
     become 14.3.

@@ -136,7 +136,7 @@ def test_a_clip_that_cannot_be_made_is_one_line(
         "No clip: evil:Env-v0 needs the module evil, which is not imported for a page; use valueshare play"
     )
     at_address = PageUpdater([run], resamples=50, clips=Clips(lambda text: text.replace(str(run), "s3://run")))
-    assert "at an address" in line(at_address)
+    assert "at a URL" in line(at_address)
     monkeypatch.setattr(clips, "NEEDED", ("torch", "no_such_module"))
     assert "install" in line(PageUpdater([run], resamples=50, clips=Clips()))
     assert renderer.requests == []

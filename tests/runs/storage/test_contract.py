@@ -1,4 +1,4 @@
-"""The contract of an address that can hold a run.
+"""The contract of a URL that can hold a run.
 
 Every address of `ADDRESSES` passes it. To check another one, with its driver and credentials:
 

@@ -1,4 +1,4 @@
-"""Leases: one driver per run at an address."""
+"""Leases: one driver per run at a URL."""
 
 import time
 from pathlib import Path

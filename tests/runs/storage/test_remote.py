@@ -1,4 +1,4 @@
-"""Copies of runs at addresses: which files are sent and fetched, and in which order."""
+"""Copies of runs at URLs: which files are sent and fetched, and in which order."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Stores: attempts, listings and errors of files at an address."""
+"""Stores: attempts, listings and errors of files at a URL."""
 
 import errno
 import os

@@ -68,7 +68,7 @@ def read_tidy(file: Path, limit: SizeLimit | None = None) -> Imported:
 
 
 def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
-    """A run folder of this package, finished or as far as its last whole phase."""
+    """A run folder of this package, finished or as far as its last finished phase."""
     config = read_config(folder)
     limit = SizeLimit() if limit is None else limit
     agents = read_agents(folder, limit)
@@ -81,14 +81,14 @@ def read_run_folder(folder: Path, limit: SizeLimit | None = None) -> Imported:
     unknown = records.join(agents, on="agent", how="anti").height
     if unknown:
         raise InvalidInput(f"{folder}: {unknown} records are of agents not in agents.parquet")
-    whole = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
+    table = typed(agents.join(records, on="agent", how="inner"), folder / RECORDS)
     # The same runs may be there with another optimiser.
     optimizers = {env: settings.get("optimizer") for env, settings in stored_settings(config).items()}
     known = {env: name for env, name in optimizers.items() if isinstance(name, str)}
     optimizer = pl.col("env").replace_strict(known, default=None, return_dtype=pl.String)
-    whole = whole.with_columns(optimizer.alias("optimizer"))
+    table = table.with_columns(optimizer.alias("optimizer"))
     notes = _run_notes(agents, records, config)
-    return Imported(whole, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
+    return Imported(table, "run", notes, config=config, provenance=_json(folder / "provenance.json"))
 
 
 def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
@@ -105,8 +105,8 @@ def read_scores_txt(file: Path, limit: SizeLimit | None = None) -> Imported:
     if len(identity) < 3:
         identity = _from_folders(file) | identity
     values = table.select(pl.col("steps").alias("step"), pl.col("mean").alias("score"))
-    whole, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
-    return Imported(whole, "pfrl", rules=rules)
+    table, rules = _on_schedule(typed(_labelled(values, identity), file), arguments)
+    return Imported(table, "pfrl", rules=rules)
 
 
 def read_evaluations(file: Path, limit: SizeLimit | None = None) -> Imported:

@@ -94,15 +94,15 @@ def read_results(
         about.append(Source(str(path), imported.kind, runs, imported.config, imported.provenance))
     _one_protocol(about)
     shards = _shards(about)
-    whole = pl.concat(tables, how="diagonal_relaxed")
-    _each_once(whole, repeated=repeated)
-    notes += [*_other_settings(about, apart=not repeats(whole).is_empty()), *_check_shards(shards)]
-    if whole[metric].is_null().all():
+    table = pl.concat(tables, how="diagonal_relaxed")
+    _each_once(table, repeated=repeated)
+    notes += [*_other_settings(about, apart=not repeats(table).is_empty()), *_check_shards(shards)]
+    if table[metric].is_null().all():
         names = str(sources[0]) if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
         raise InvalidInput(f"{names}: no evaluation has a {metric}, so there is no result")
-    order = [name for name in FIRST if name in whole.columns]
-    rest = [name for name in whole.columns if name not in order]
-    return Results(whole.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
+    order = [name for name in FIRST if name in table.columns]
+    rest = [name for name in table.columns if name not in order]
+    return Results(table.select(*order, *rest).sort("agent", "step"), tuple(notes), tuple(about))
 
 
 def _sources(path: Path) -> list[Path]:

@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 def draw_iqm_curves(
-    curves: pl.DataFrame, *, n: int | None = None, title: str = "", word: str = "human-normalised"
+    curves: pl.DataFrame, *, n: int | None = None, title: str = "", word: str = "human-normalized"
 ) -> Figure:
     """Interquartile means along training with 95 % intervals, dashed where the layer is on.
 
@@ -57,7 +57,7 @@ def draw_iqm_curves(
     return figure
 
 
-def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: str = "human-normalised") -> Figure:
+def performance_profiles(profiles: pl.DataFrame, *, n: int | None = None, word: str = "human-normalized") -> Figure:
     """The share of runs above every score, with 95 % intervals, dashed where the layer is on.
 
     A higher line is better everywhere; where two cross, neither is. The scale is linear up to 1, for example a human's

@@ -23,9 +23,9 @@ GAP_CLIP = 0.01  # of relative action gaps, as in the paper
 
 
 def score_change(
-    differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle, word: str = "human-normalised"
+    differences: pl.DataFrame, plain: SeriesStyle, other: SeriesStyle, word: str = "human-normalized"
 ) -> Figure:
-    """Change of the normalised AUC in each game from one algorithm to another, symlog."""
+    """Change of the normalized AUC in each game from one algorithm to another, symlog."""
     label = f"change of the {word} AUC\n{plain.label} → {other.label} (symlog)"
     changes = differences.select("env", *CI95, change="difference")
     figure, axes, rows = _bars(changes, plain, other, label, ("better", "worse"))

@@ -92,7 +92,7 @@ def _k_axis(axes: Axes, ks: list[float]) -> None:
     style.symlog_k_axis(axes, written, base=2, rotation=45 if len(written) > 6 else 0)
 
 
-def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalised") -> Figure:
+def sensitivity_by_game(auc: pl.DataFrame, word: str = "human-normalized") -> Figure:
     """AUC against k with a line per game; shaded: one standard deviation over seeds.
 
     One row per run: `env, k, seed, value`. A game with one seed has a line and no band.

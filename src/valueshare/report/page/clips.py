@@ -47,7 +47,7 @@ class Clips:
     """The clip of the newest best agent: `request` is called with new results, and `poll` every second or so."""
 
     def __init__(self, replace_paths: Callable[[str], str] = lambda text: text) -> None:
-        """`replace_paths` replaces a copy's folder by its address."""
+        """`replace_paths` replaces a copy's folder by its URL."""
         self.now: Clip | None = None
         self._replace_paths = replace_paths
         self._stack = ExitStack()
@@ -116,7 +116,7 @@ class Clips:
         if colon:
             return f"{best.env} needs the module {module}, which is not imported for a page; use valueshare play"
         if self._replace_paths(best.folder) != best.folder:
-            return "the weights of a run at an address are not copied"
+            return "the weights of a run at a URL are not copied"
         if any(find_spec(name) is None for name in NEEDED):
             return f"it needs PyTorch and PyAV; {install_command('train', 'video')}"
         return ""

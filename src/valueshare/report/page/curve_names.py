@@ -39,17 +39,17 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
         return keys, _choices(data, data.variants, first)
     of_run = set(data.main.select(*VARIANT, RUN_KEY).unique().iter_rows())
     if data.runs_apart:
-        names = pl.col("algorithm").map_elements(_whole, return_dtype=pl.String)
-        whole = find_variants(data.main.with_columns(names), data.n)
-        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(whole)}
+        names = pl.col("algorithm").map_elements(_without_run, return_dtype=pl.String)
+        bases = find_variants(data.main.with_columns(names), data.n)
+        places = {(v.algorithm, v.k): len(keys) + number for number, v in enumerate(bases)}
         run = {(algorithm, k): data.runs.index(name) for algorithm, k, name in of_run}
         curves = [
-            {**_line(v.style), "of": places[_whole(v.algorithm), v.k], "run": run[v.algorithm, v.k]}
+            {**_line(v.style), "of": places[_without_run(v.algorithm), v.k], "run": run[v.algorithm, v.k]}
             for v in data.variants
         ]
-        shown = [v for v in whole if any((v.algorithm, v.k) == (_whole(one.algorithm), one.k) for one in first)]
+        shown = [v for v in bases if any((v.algorithm, v.k) == (_without_run(one.algorithm), one.k) for one in first)]
         # Every run has its own colours: those of choices would be none of them.
-        choices = [choice | {"colour": ""} for choice in _choices(data, whole, shown)]
+        choices = [choice | {"colour": ""} for choice in _choices(data, bases, shown)]
         return keys, [*curves, *choices]
     singles, styles = list[dict[str, Any]](), list[SeriesStyle]()
     for number, name in enumerate(data.runs):
@@ -62,7 +62,7 @@ def curve_names(data: ReportData, first: Sequence[Variant]) -> tuple[list[Key], 
     return keys, [*_choices(data, data.variants, first), *singles]
 
 
-def _whole(algorithm: str) -> str:
+def _without_run(algorithm: str) -> str:
     """The name of an algorithm without that of a run."""
     return algorithm.partition(f" {RUN_KEY}=")[0]
 
@@ -73,7 +73,7 @@ def _line(style: SeriesStyle) -> dict[str, Any]:
 
 def _choices(data: ReportData, variants: Sequence[Variant], first: Sequence[Variant]) -> list[dict[str, Any]]:
     crowded = len(variants) > MAX_SHOWN
-    swept, chosen = _whole(data.swept), curves_shown(data.sweep)[:MAX_SHOWN]
+    swept, chosen = _without_run(data.swept), curves_shown(data.sweep)[:MAX_SHOWN]
     return [
         {
             **_line(variant.style),

@@ -45,7 +45,7 @@ def page(
     links: Mapping[str, str] | None = None,
     online: bool = False,
 ) -> str:
-    """A whole HTML page; `title` and `subtitle` are escaped, sections and `above` are HTML already.
+    """A complete HTML page; `title` and `subtitle` are escaped, sections and `above` are HTML already.
 
     `scripts` are names of assets, `data` the JSON that they read, by id. A policy in the page forbids the browser to
     load or run anything else. With `online` the page may send requests to its own server.

@@ -40,7 +40,7 @@ class View(NamedTuple):
 
 
 class PageUpdater:
-    """Keeps the page of runs up to date; `view` is always a whole page."""
+    """Keeps the page of runs up to date; `view` is always a complete page."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PageUpdater:
         limit: str | None = None,
         clips: Clips | None = None,
     ) -> None:
-        """`fetch` is called before every check; `replace_paths` replaces a copy's folder by its address.
+        """`fetch` is called before every check; `replace_paths` replaces a copy's folder by its URL.
 
         Results that take more memory than `limit` (None: 2 GB) are refused. `clips` renders those of the newest agents.
         """

@@ -55,5 +55,5 @@ def _files(folder: Path) -> list[tuple[Path, int, str]]:
     if place.is_symlink() or not place.is_dir():
         return []
     files = [(file, match) for file in place.iterdir() if (match := NAME.fullmatch(file.name))]
-    whole = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
-    return sorted(whole, key=lambda video: (video[1], video[2]))
+    videos = [(file, int(match[1]), match[2]) for file, match in files if file.is_file() and not file.is_symlink()]
+    return sorted(videos, key=lambda video: (video[1], video[2]))

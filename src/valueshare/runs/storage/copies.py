@@ -1,4 +1,4 @@
-"""Local copies of runs at addresses: made for a task, and removed with it.
+"""Local copies of runs at URLs: made for a task, and removed with it.
 
 They are folders in the system's folder for temporary files (TMPDIR). Those that a killed process has left there are
 removed when the next copy is made.
@@ -28,9 +28,9 @@ YOUNG_SECONDS = 60.0  # a copy that is this new may not be locked yet
 
 @contextmanager
 def working_copy(location: Location, *, keep: bool = False) -> Iterator[Copy]:
-    """A folder as it is; of an address an empty copy, removed when the context ends. Its folder does not exist yet.
+    """A folder as it is; of a URL an empty copy, removed when the context ends. Its folder does not exist yet.
 
-    Errors name the address in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
+    Errors name the URL in place of the folder. With `keep`, a copy whose finished phase could not be sent is kept,
     and the error names its folder.
     """
     if isinstance(location, Path):
@@ -59,7 +59,7 @@ class ReadingCopies:
         self._due = 0.0
 
     def fetch(self, every: float = 0.0) -> None:
-        """Download what is new at the addresses, at most once in `every` seconds."""
+        """Download what is new at the URLs, at most once in `every` seconds."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -68,7 +68,7 @@ class ReadingCopies:
             copy.pull(is_metadata)
 
     def replace_paths(self, text: str) -> str:
-        """A text with the addresses in place of the folders of their copies."""
+        """A text with the URLs in place of the folders of their copies."""
         for copy in self._copies:
             text = _renamed(text, copy)
         return text
@@ -116,7 +116,7 @@ def finished_phases(location: Location) -> str:
 
 
 def refuse_foreign_files(copy: Copy) -> None:
-    """Refuse an address with files that are not a run; download the small files of a run there.
+    """Refuse a URL with files that are not a run; download the small files of a run there.
 
     Files that a driver sends before the configuration are not a run yet: it may have been killed then.
     """
@@ -128,7 +128,7 @@ def refuse_foreign_files(copy: Copy) -> None:
 
 
 def refuse_new_run(copy: Copy) -> None:
-    """Refuse an address where another process has put a run since; call with its lease held."""
+    """Refuse a URL where another process has put a run since; call with its lease held."""
     if copy.url is not None and stored_config(copy.url) is not None:
         raise InvalidInput(f"{copy.url} was filled by another run meanwhile: it stays")
 

@@ -1,4 +1,4 @@
-"""Leases of runs at addresses: stores have no locks, so the one driver of a run renews a lease.
+"""Leases of runs at URLs: stores have no locks, so the one driver of a run renews a lease.
 
 The lease is a small file that its owner writes again every `RENEW_SECONDS`. A process that finds one waits. If the file
 changes, the process is refused; if it stays the same for `LEASE_SECONDS`, the owner has ended and the process takes the
@@ -58,7 +58,7 @@ class Lease:
 
 @contextmanager
 def leased(store: Store, on_note: Callable[[str], None]) -> Iterator[Lease]:
-    """Hold the run at an address while it is written to; refused where another process does."""
+    """Hold the run at a URL while it is written to; refused where another process does."""
     _wait_for(store, on_note)
     lease, ended = Lease(store), Event()
 

@@ -1,6 +1,6 @@
-"""A run at an address: a working copy on the local disk, kept in sync with the store.
+"""A run at a URL: a working copy on the local disk, kept in sync with the store.
 
-A phase is finished when its manifest is at the address, which is sent after the files it names. The process that runs a
+A phase is finished when its manifest is at the URL, which is sent after the files it names. The process that runs a
 population has a copy of it: the driver with the local launcher, and each worker of a cluster its own. The copy of a run
 in a folder is that folder: nothing is sent or fetched.
 """
@@ -49,17 +49,17 @@ def is_manifest(name: str) -> bool:
 
 
 class Copy:
-    """A folder, and the files of it that the store at an address has; without an address, the folder alone."""
+    """A folder, and the files of it that the store at a URL has; without a URL, the folder alone."""
 
     def __init__(self, folder: Path, url: Url | None) -> None:
         self.folder, self.url = folder, url
         self._sent: dict[str, tuple[int, int]] = {}  # files as they are at both places
-        self._seen: dict[str, tuple[int, str]] = {}  # versions of files at the address when they were downloaded
+        self._seen: dict[str, tuple[int, str]] = {}  # versions of files at the URL when they were downloaded
         self._due = 0.0
 
     @cached_property
     def store(self) -> Store:
-        """The files at the address, if there is one."""
+        """The files at the URL, if there is one."""
         assert self.url is not None
         return Store(self.url)
 
@@ -190,7 +190,7 @@ class Copy:
         return True
 
     def has_unsent(self) -> bool:
-        """Whether a finished phase is here and not at the address yet."""
+        """Whether a finished phase is here and not at the URL yet."""
         return any((self.folder / PROGRESS).glob("*.unsent"))
 
     def _is_new(self, name: str) -> bool:

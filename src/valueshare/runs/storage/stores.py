@@ -1,6 +1,6 @@
-"""The files below an address, through fsspec: S3, Google Cloud, Azure, SFTP and many more.
+"""The files below a URL, through fsspec: S3, Google Cloud, Azure, SFTP and many more.
 
-`tests/runs/storage/test_contract.py` is what an address must do to hold a run.
+`tests/runs/storage/test_contract.py` is what a URL must do to hold a run.
 """
 
 import errno
@@ -46,7 +46,7 @@ class _Missing(Unreachable):
 
 
 class Store:
-    """The files below an address, by their names below it."""
+    """The files below a URL, by their names below it."""
 
     def __init__(self, url: Url) -> None:
         self.url = url
@@ -89,7 +89,7 @@ class Store:
         self._write(name, lambda target: self._files.put_file(str(path), target))
 
     def get(self, name: str, path: Path) -> bool:
-        """Download a file, whole or not at all; False where there is none."""
+        """Download a file, atomically; False where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(_Missing), temporary_file(path, synced=False) as (partial, _):
             self._tried(f"read {name} of", lambda: self._files.get_file(self._path(name), str(partial)))
@@ -119,7 +119,7 @@ class Store:
         return self._of_thread.files
 
     def _refuse_links(self, name: str) -> None:
-        """An address local:// is a folder, which may be untrusted."""
+        """A URL local:// is a folder, which may be untrusted."""
         if self.url.scheme == "local":
             refuse_links(Path(self._root), name)
 

@@ -178,8 +178,8 @@ def check_shared_folder(ray: Any, folder: Path, available: Sequence[Node]) -> st
     return None
 
 
-def check_address(ray: Any, url: Url, available: Sequence[Node]) -> None:
-    """Refuse an address that a node cannot read from or write to."""
+def check_url(ray: Any, url: Url, available: Sequence[Node]) -> None:
+    """Refuse a URL that a node cannot read from or write to."""
     store, name = Store(url), f"{UNNAMED}{secrets.token_hex(8)}"
     try:
         store.write(name, b"seen", retry=False)

@@ -31,8 +31,8 @@ from valueshare.runs.workers.cluster import (
     REPLY_SECONDS,
     Node,
     Slot,
-    check_address,
     check_shared_folder,
+    check_url,
     connect,
     nodes,
     reason_of,
@@ -102,7 +102,7 @@ class RayLauncher(Launcher):
         host = int(max(node.memory for node in self._nodes if slot.fits(node)))
         room = self._gpu_room(slot.gpus) if slot.gpus else host
         limits = {}
-        for name, spec in plan.whole_populations.items():
+        for name, spec in plan.unsplit_populations.items():
             need = memory.need(spec)
             fit = memory.most_agents(need, device, room, host) if room else spec.agents.height
             if not fit:
@@ -115,7 +115,7 @@ class RayLauncher(Launcher):
 
     def check_location(self, location: Location) -> str | None:
         if isinstance(location, Url):
-            check_address(self._ray, location, self._nodes)
+            check_url(self._ray, location, self._nodes)
             return None
         return check_shared_folder(self._ray, location, self._nodes)
 
@@ -151,7 +151,7 @@ class RayLauncher(Launcher):
         remote = ray.remote(worker.work)
         device = "cuda" if slot.gpus else "cpu"  # Ray shows a worker its own GPU alone
         threads = execution.threads or slot.cpus
-        # At an address, each worker makes a copy of its own.
+        # At a URL, each worker makes a copy of its own.
         shared = "" if url else str(folder.resolve())
         tasks = {}
         for name in longest_first(seconds):
@@ -208,10 +208,10 @@ class RayLauncher(Launcher):
         """A population's share of a GPU's memory, of the first that replies; 0 where none does."""
         reply = self._ray.remote(worker.gpu_bytes).options(num_cpus=0, num_gpus=gpus).remote()
         try:
-            whole = self._ray.get(reply, timeout=REPLY_SECONDS)
+            total = self._ray.get(reply, timeout=REPLY_SECONDS)
         except (self._ray.exceptions.GetTimeoutError, self._ray.exceptions.RayError):
             return 0  # all are busy: whether it fits shows when it runs
-        return int(whole * min(1.0, gpus))
+        return int(total * min(1.0, gpus))
 
     def _measure(self, plan: Plan, unknown: Sequence[PopulationSpec], slot: Slot) -> None:
         """Run each kind of population for a few seconds, where it will run."""

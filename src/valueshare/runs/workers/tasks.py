@@ -45,10 +45,10 @@ class Task:
     device: str
     threads: int | None = None  # of the environments
     groups: int | None = None  # of agents that step independently; None: chosen automatically
-    url: Url | None = None  # the run's address, if the folder is a copy; no folder: make a copy
+    url: Url | None = None  # the run's URL, if the folder is a copy; no folder: make a copy
 
     def to_json(self) -> str:
-        """For the process that runs it alone: an address may have a password."""
+        """For the process that runs it alone: a URL may have a password."""
         return msgspec.json.encode(self).decode()
 
 
@@ -61,7 +61,7 @@ def run_population(
     """Train a population from its last checkpoint to its end; False where `should_stop` ended it.
 
     Its lock is held meanwhile: a worker that was given up for lost and still runs cannot write beside its replacement.
-    Addresses have no locks: both would write the same bytes there.
+    URLs have no locks: both would write the same bytes there.
     """
     in_place = nullcontext(Copy(Path(task.folder), task.url))
     with working_copy(task.url) if task.url and not task.folder else in_place as copy:

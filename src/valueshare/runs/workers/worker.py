@@ -50,7 +50,7 @@ def probe_storage(text: str) -> str:
 
 
 def _unreachable(url: str, name: str) -> str:
-    """Why this machine cannot use an address; empty where it can."""
+    """Why this machine cannot use a URL; empty where it can."""
     from valueshare.runs.storage.locations import Url
     from valueshare.runs.storage.stores import Store
 

@@ -1,6 +1,6 @@
-"""Runs at addresses: the same end as in a folder, whatever happens on the way.
+"""Runs at URLs: the same end as in a folder, whatever happens on the way.
 
-local:// is a folder for fsspec, and an address for this package: everything goes the way of s3://.
+local:// is a folder for fsspec, and a URL for this package: everything goes the way of s3://.
 """
 
 import json
@@ -293,7 +293,7 @@ def test_a_place_that_would_end_with_the_command(words: tuple[str, ...], cli: Cl
     assert (code, out) == (2, "")
     assert err == (
         "valueshare: memory://a/run is in this command's own memory, and would be gone with it: "
-        "write a folder, or an address that lasts\n"
+        "write a folder, or a URL that lasts\n"
     )
 
 
