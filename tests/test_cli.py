@@ -329,6 +329,7 @@ def test_the_plan_of_a_study_runs_nothing(
         ("full", "full holds something other than results"),
         (".", "holds the folder you are in"),
         ("new/" + "n" * 300, "file name too long"),
+        ("/".join(["new"] * 2_000), "file name too long"),
     ],
 )
 def test_places_that_cannot_be_written(

@@ -116,9 +116,13 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a file that cannot or must not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"{path}: write a name that ends in {' or '.join(SUFFIXES)}")
+    try:
+        is_there = path.exists()
+    except OSError as error:  # of a name that is too long, say
+        raise InvalidInput(f"cannot write {path}: {reason(error)}; choose another place") from error
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder: give the name of a file in it")
-    if path.exists() and not overwrite:
+    if is_there and not overwrite:
         raise InvalidInput(f"{path} is there already: choose another name, or add --overwrite")
     refuse_links_in_run(path)
     above = next(parent for parent in path.absolute().parents if parent.exists())
