@@ -162,7 +162,7 @@ def make_parents(target: Path) -> list[Path]:
     """Create the folders above the target; return those that were missing, innermost first."""
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
-        for folder in reversed(missing):  # `parents=True` would recurse once per level
+        for folder in reversed(missing or [target.parent]):  # `parents=True` would recurse once per level
             folder.mkdir(exist_ok=True)
     except BaseException:
         remove_empty(missing)

@@ -119,7 +119,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     """
     with ExitStack() as stack:
         with errors_name(target):
-            staging = stack.enter_context(staged(target, inside=True))
+            staging = stack.enter_context(staged(target, target / "report" if target.is_dir() else target))
         with errors_name(target, only_below=staging):  # the work may read other files
             yield staging
         with errors_name(target):

@@ -62,8 +62,8 @@ def results_folder(target: Path, config: dict[str, Any], *, overwrite: bool = Fa
 
 
 @contextmanager
-def staged(target: Path, *, inside: bool = False) -> Iterator[Path]:
-    """A staging folder beside the target, or `inside` of one that exists, for the caller to move there.
+def staged(target: Path, beside: Path | None = None) -> Iterator[Path]:
+    """A staging folder beside the target, or `beside` another path, for the caller to move to the target.
 
     If the work ends early, it is removed with the parents made for it.
     """
@@ -72,11 +72,9 @@ def staged(target: Path, *, inside: bool = False) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             remove_staging_folders(target)
-            place = target
-            if inside and target.is_dir():
-                place = target / "report"
-                remove_staging_folders(place, follow=False)
-            staging = stack.enter_context(staging_folder(place))
+            if beside is not None:
+                remove_staging_folders(beside, follow=False)
+            staging = stack.enter_context(staging_folder(beside or target))
             staging.chmod(0o755)
             yield staging
         except BaseException:

@@ -331,14 +331,14 @@ def test_a_page_that_is_still_being_built_does_not_abort_the_process(run: Path, 
     script = f"""
         import os, sys, threading, torch
         from valueshare.__main__ import run
-        from valueshare.report.page.live import Follower
+        from valueshare.report.page.live import PageUpdater
 
         def busy(self):
             threading.Timer(0.5, os.kill, (os.getpid(), {int(number)})).start()
             while True:
                 torch.ones(1_000, 1_000) @ torch.ones(1_000, 1_000)
 
-        Follower.refresh = busy
+        PageUpdater.refresh = busy
         sys.argv[1:] = ["watch", {str(run)!r}, "--port", "0", "--no-clips"]
         run()
         """

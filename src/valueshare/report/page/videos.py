@@ -15,10 +15,12 @@ from valueshare.text import pluralize
 FOLDER = "videos"
 NAME = re.compile(r"agent-(0|[1-9]\d{0,8})\.(mp4|gif)")
 TYPES = {"mp4": "video/mp4", "gif": "image/gif"}
-ROOM = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
+MAX_BYTES = 12_000_000  # bytes of all videos in a page; further ones are left out, and noted
 
 
-def find_videos(results: Results, data: ReportData, room: int = ROOM) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def find_videos(
+    results: Results, data: ReportData, room: int = MAX_BYTES
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The videos in the run folders of results, each with the environment and the curve of its agent; and notes."""
     numbers = {(v.algorithm, v.k): index for index, v in enumerate(data.variants)}
     videos, left = list[dict[str, Any]](), 0
