@@ -85,7 +85,7 @@ def reading_copies(locations: Sequence[Location]) -> Iterator[ReadingCopies]:
 
 @contextmanager
 def synced_folder(location: Location) -> Iterator[Path]:
-    """A folder with the small files of a run; new files are uploaded when the context ends well."""
+    """A folder with the metadata of a run; new files are uploaded when the context ends well."""
     with working_copy(location) as copy:
         copy.pull(is_metadata)
         yield copy.folder
@@ -116,7 +116,7 @@ def finished_phases(location: Location) -> str:
 
 
 def refuse_foreign_files(copy: Copy) -> None:
-    """Refuse a URL with files that are not a run; download the small files of a run there.
+    """Refuse a URL with files that are not a run; download the metadata of a run there.
 
     Files that a driver sends before the configuration are not a run yet: it may have been killed then.
     """

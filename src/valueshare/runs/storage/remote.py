@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 5.0  # between reads of remote progress
 # A store's names become paths: nothing may lead out of the folder.
 _PLAIN = re.compile(r"(?!\.\.?(/|$))[\w.+,=@ -]+(/(?!\.\.?(/|$))[\w.+,=@ -]+)*")
 # The files that reading a run needs, at any depth: all but states and replay.
-_SMALL = re.compile(
+_METADATA = re.compile(
     r"(.*/)?((config|provenance|summary)\.json|agents\.parquet|records/[^/]+\.parquet"
     rf"|checkpoints/[^/]+/checkpoint-\d+\.json|{PROGRESS}/[^/]+\.json)"
 )
@@ -41,7 +41,7 @@ _SCRATCH = (PARTIAL, ".lock", ".unsent")
 
 
 def is_metadata(name: str) -> bool:
-    return _SMALL.fullmatch(name) is not None
+    return _METADATA.fullmatch(name) is not None
 
 
 def is_manifest(name: str) -> bool:
