@@ -54,8 +54,9 @@ def agent_table(
     ((repeated, times),) = Counter(seeds).most_common(1)
     if times > 1:
         raise InvalidInput(f"seed {repeated} is given twice: give each once")
-    if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
-        raise InvalidInput(f"seeds to {max(seeds)}: write numbers of at most 64 bits, signed")
+    for seed in (min(seeds), max(seeds)):
+        if not -(2**63) <= seed < 2**63:
+            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed")
     coefficients = listed(k)
     if not coefficients:
         raise InvalidInput("no k is given: write at least one number")

@@ -92,20 +92,23 @@ class SerialExecutor:
         self._sync_actor()
 
     def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
-        settings, state = self.population.settings, self.state
         for t in steps:
             on_step(t)
-            state.step.fill_(t)
+            self.state.step.fill_(t)
             self.act()
             self.environments.send(self._step.action.numpy())
-            run_updates(settings, t, self.update_target, self._sync_actor, self.learn)
+            self.update(t)
             result = self.environments.receive()
             self._arrays.fill(result)
             self.store()
             if episodes is not None:
                 episodes.step(slice(None), result)
         if steps:
-            state.step.fill_(steps.stop)
+            self.state.step.fill_(steps.stop)
+
+    def update(self, t: int) -> None:
+        """The updates that are due at step t."""
+        run_updates(self.population.settings, t, self.update_target, self._sync_actor, self.learn)
 
     def close(self) -> None:
         self.environments.close()

@@ -102,8 +102,6 @@ def run_threaded(
     def update(t: int) -> None:
         with streams.joint():
             grouped.state.step.fill_(t)
-            if learner.sync_actor is not None and settings.learns_at(t):
-                learner.sync_actor()
             update_due(learner, settings, t, on_release=streams.release)
 
     barrier = UpdateBarrier(len(groups), update)
