@@ -101,7 +101,7 @@ def test_environments_on_the_device_are_measured_there() -> None:
 
 def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
     replay = transitions.empty(1, 10, (1,))
-    transitions.start(replay, torch.tensor([[0.0]]))
+    transitions.begin_episodes(replay, torch.tensor([[0.0]]))
     for t in (1.0, 2.0, 3.0):  # observations 0, 1, 2, 3; rewards 1, 2, 3
         seen, no = torch.tensor([[t]]), torch.tensor([False])
         number = torch.tensor([int(t)])
@@ -109,8 +109,8 @@ def test_a_filled_ring_holds_copies_of_real_steps_to_its_end() -> None:
     fill_with_copies(replay)
     assert int(transitions.size(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
-    # Rows repeat 0 1 2 3, transitions repeat 1 2 3; the oldest are spare ones, and forgotten.
-    kept = range(transitions.SPARE, transitions.SPARE + 10)
+    # Rows repeat 0 1 2 3, transitions repeat 1 2 3; the oldest are the slack, and evicted.
+    kept = range(transitions.SLACK, transitions.SLACK + 10)
     assert batch.obs_tm1.flatten().tolist() == [a % 4 for a in kept]
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in kept]
 

@@ -20,7 +20,7 @@ from valueshare.population.settings import (
     TrainingSettings,
 )
 from valueshare.runs.planning import make_plan
-from valueshare.setting import MOST, check_settings, setting
+from valueshare.setting import MAX_COUNT, check_settings, setting
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ class Example:
     ("name", "value", "message"),
     [
         ("count", 0, "count = 0: write a number >= 1"),
-        ("count", MOST + 1, f"count = {MOST + 1}: write a number <= 1,000,000,000,000"),
+        ("count", MAX_COUNT + 1, f"count = {MAX_COUNT + 1}: write a number <= 1,000,000,000,000"),
         ("count", 1.5, "count = 1.5: write a whole number"),
         ("count", "1", "count = '1': write a whole number"),
         ("count", None, "count = None: write a whole number"),

@@ -24,7 +24,7 @@ from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.replay.transitions import SPARE, Transitions
+from valueshare.replay.transitions import SLACK, Transitions
 
 
 def atari_population(agents: pl.DataFrame, settings: TrainingSettings, device: torch.device) -> Population:
@@ -127,7 +127,7 @@ def parts_of(engine: Engine) -> Parts:
     learn = partial(_learn, engine.state, partial(update_due, grouped.learner, settings))
 
     def act() -> None:
-        choose_actions(group)
+        choose_actions(group, stores=False)
         group.buffers.action.wait_filled()
 
     def store() -> None:
@@ -182,8 +182,8 @@ def fill_with_copies(replay: Transitions) -> None:
         replay.age.copy_(number.clamp(max=len(replay.frame_offsets) - 1).expand_as(replay.age))
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(SPARE)
-    replay.frame_age.fill_(max(len(replay.frame_offsets) - 1, 0))
+    replay.oldest.fill_(SLACK)
+    replay.frames_since_reset.fill_(max(len(replay.frame_offsets) - 1, 0))
 
 
 def _repeat(rings: Sequence[torch.Tensor], written: int) -> None:

@@ -16,7 +16,7 @@ from cyclopts import (
 )
 
 from valueshare.cli.training import train
-from valueshare.population.other_names import our_name
+from valueshare.population.other_names import canonical_name
 
 OF_TRAIN = inspect.signature(train).parameters
 
@@ -80,7 +80,7 @@ def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     option = option.partition("=")[0]
     if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
         return f"a run resumes with its own settings: leave out {option}"
-    ours = our_name(option.lstrip("-").replace("-", "_"))
+    ours = canonical_name(option.lstrip("-").replace("-", "_"))
     if ours is not None and (as_option := f"--{ours.replace('_', '-')}") in options:
         return f"{command} has no option {option}: it is called {as_option} here"
     near = get_close_matches(option, options, 2)

@@ -241,7 +241,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
         learning = target = measuring = playing = 0
     pairs = batch * counts.learn * counts.target * 4  # [B, N, N'] of float32
     # With 4,096 actions, 3.7 to 3.9 times the outputs [B, A] or [B, N, A] were measured for DQN and 4.8 for Double DQN.
-    one = population.algorithm.output_copies * population.env.actions * 4
+    one = population.algorithm.peak_output_tensors * population.env.actions * 4
     outputs = one * batch * max(1, counts.learn, counts.target + counts.act)  # the target's are of one pass
     update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights + outputs
     # A batch, and the indices that find it: both observations, and five numbers of 64 bits.

@@ -1,4 +1,4 @@
-"""Frames on their way to files and back: compressed in chunks, over threads, never all at once.
+"""Compression of replay frames for checkpoints: in chunks, over threads, never all at once.
 
 One frame of a game differs little from the one before it. A chunk is some rows of one agent that
 follow each other, each as its exclusive-or with the row before it (the first as it is), and that

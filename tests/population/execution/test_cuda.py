@@ -236,7 +236,7 @@ def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu(compiled: bool) 
     replay.rows.fill_(replay.observation.shape[1] - 3)
     frame = torch.full((2, 84, 84), 1, dtype=torch.uint8, device="cuda")
     number = torch.ones(2, dtype=torch.int64, device="cuda")
-    transitions.start(replay, frame)
+    transitions.begin_episodes(replay, frame)
 
     def store() -> None:
         transitions.add(replay, number, number.float(), number.float(), frame, number < 0, frame)

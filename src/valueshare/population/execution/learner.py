@@ -9,6 +9,7 @@ Everything here is launched on the current stream; the caller makes it the learn
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -116,24 +117,14 @@ def make_learner(
             for staged, values in zip(batch, drawn, strict=True):
                 staged.copy_(values)
 
-    def learn_step() -> None:
-        learn(population, state, batch, None if batch is None else step)
-
-    def update_target_step() -> None:
-        update_target(population, state, history, batch if on_host else None)
-
-    def sync_actor_step() -> None:
-        copy_weights(online, actor)
-
-    def graphed(function: Callable[[], None]) -> GraphedStep:
-        return GraphedStep(function, device, compiled=compiled)
-
+    graphed = partial(GraphedStep, device=device, compiled=compiled)
+    sync_actor = GraphedStep(partial(copy_weights, online, actor), device, compiled=False)
     return Learner(
         sample_on_host=sample_on_host,
         stage=None if batch is None else graphed(stage_step),
-        sync_actor=GraphedStep(sync_actor_step, device, compiled=False) if delayed and not asynchronous else None,
-        learn=graphed(learn_step),
-        update_target=graphed(update_target_step),
+        sync_actor=sync_actor if delayed and not asynchronous else None,
+        learn=graphed(partial(learn, population, state, batch, None if batch is None else step)),
+        update_target=graphed(partial(update_target, population, state, history, batch if on_host else None)),
         stream=new_stream(device) if delayed and device.type == "cuda" else None,
         online=online,
         actor=actor,

@@ -21,9 +21,9 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.step_arrays import step_fields
 from valueshare.population.act import act
-from valueshare.population.evaluate import StepOutcome, Tally, eval_env_count
+from valueshare.population.evaluate import EpisodeStats, StepOutcome, eval_env_count
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
-from valueshare.population.execution.evaluators import players
+from valueshare.population.execution.evaluators import make_eval_policy
 from valueshare.population.learn import copy_weights, learn, update_target
 from valueshare.population.loop import OnStep, run_updates
 from valueshare.population.state import Population, State, flat, load_, torch_dtype, with_delayed_actor
@@ -61,7 +61,7 @@ class DeviceExecutor:
     def reset(self, seeds: Sequence[int]) -> None:
         self._step.observation.copy_(_as_tensor(self.environments.reset_on_device(seeds)))
         self._running.zero_()
-        transitions.start(self.state.replay, self._step.observation)
+        transitions.begin_episodes(self.state.replay, self._step.observation)
         self._sync_actor()
 
     def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
@@ -132,7 +132,8 @@ class DeviceEvaluator:
     ) -> None:
         self.environments, device, env = environments, population.device, population.env
         shape = (population.size, eval_env_count(population.settings))
-        self.tally = Tally(population.settings, torch.tensor(population.agents["discount"].to_numpy(), device=device))
+        discount = torch.tensor(population.agents["discount"].to_numpy(), device=device)
+        self.stats = EpisodeStats(population.settings, discount)
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
 
         def zeros(dtype: torch.dtype, *rest: int) -> torch.Tensor:
@@ -144,16 +145,16 @@ class DeviceEvaluator:
         self._outcome = outcome = StepOutcome(*map(zeros, (number, number, flag, flag, number)))
         self._sent, self._active = zeros(torch.int32), zeros(torch.bool)  # as JAX takes them
         action = zeros(torch.int64)
-        choose, best_value = players(population, state, self.counter)
+        choose, best_value = make_eval_policy(population, state, self.counter)
 
         def play() -> None:
             choose(self._observation, action, outcome.value)
             self._sent.copy_(action)
-            self._active.copy_(self.tally.active)
+            self._active.copy_(self.stats.active)
 
         def count() -> None:
             outcome.final_value.copy_(best_value(self._final_observation))
-            self.tally.add(outcome)
+            self.stats.add(outcome)
 
         self._play, self._count = (GraphedStep(step, device, compiled=compiled) for step in (play, count))
         capture_all([self._play, self._count], device)
