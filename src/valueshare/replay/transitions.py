@@ -1,9 +1,9 @@
 """Replay for a population: every observation is stored once, every agent has its own cursors.
 
 Two rings per agent. *Rows* are observation slots, filled in the order of the steps: within an episode the next
-observation of a transition is the row after its own. When an episode ends, its final observation has a row, and the reset observation
-the next one; so a truncated step bootstraps from where its own episode stopped, never from where the next one began.
-*Transitions* hold action, reward, discount and the number of the row they start from.
+observation of a transition is the row after its own. When an episode ends, its final observation has a row, and the
+reset observation the next one; so a truncated step bootstraps from where its own episode stopped, never from where the
+next one began. *Transitions* hold action, reward, discount and the number of the row they start from.
 
     rows         o0  o1  o2  o3*  o0' o1' ...         * final observation: no transition starts here
     transitions  0→1 1→2 2→3      4→5     ...
