@@ -68,8 +68,8 @@ def make_engine(
         raise InvalidInput("environments in processes need a replay on the device: leave it there")
     threads = available_cores() if threads is None else threads
     if groups is None:
-        most = min(size, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
-        groups = most if asynchronous else 1
+        max_groups = min(size, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
+        groups = max_groups if asynchronous else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
     if compiled:

@@ -117,12 +117,12 @@ def working_bytes() -> int:
 def _chunks(replay: Transitions, since: Cursors) -> Iterator[Chunk]:
     """Rows written since then, split where the ring wraps."""
     length = replay.observation.shape[1]
-    most = max(1, CHUNK_BYTES // replay.observation[0, 0].nbytes)
+    max_rows = max(1, CHUNK_BYTES // replay.observation[0, 0].nbytes)
     firsts, counts = (tensor.tolist() for tensor in rows_since(replay, since))
     for agent, (first, count) in enumerate(zip(firsts, counts, strict=True)):
         row, end = first, first + count
         while row < end:
-            size = min(most, end - row, length - row % length)
+            size = min(max_rows, end - row, length - row % length)
             yield Chunk(agent, row, size)
             row += size
 

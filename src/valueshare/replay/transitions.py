@@ -97,9 +97,9 @@ def empty(
     from its shape, dtype and device.
     """
     rows = default_rows(capacity, stack) if rows is None else rows
-    least = max(4, stack + 3)
-    if capacity < 1 or rows < least:
-        raise InvalidInput(f"a replay of {capacity} transitions and {rows} rows: write at least 1 and {least}")
+    min_rows = max(4, stack + 3)
+    if capacity < 1 or rows < min_rows:
+        raise InvalidInput(f"a replay of {capacity} transitions and {rows} rows: write at least 1 and {min_rows}")
 
     def per_agent(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return zeros((agents, *shape), dtype, device)
