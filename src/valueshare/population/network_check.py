@@ -26,7 +26,6 @@ ATOL = 1e-6  # of outputs of order one in float32
 def check_network_shapes(spec: PopulationSpec, network: NetworkFactory) -> None:
     """Refuse a factory whose result is not a network or differs with k, without allocating memory."""
     shape = network_shape(spec.settings, spec.env_spec)
-
     ks = spec.agents["k"].unique(maintain_order=True).to_list()
     shared, *sizes = (_sizes(_make_module(network, shape, k, on_meta=True)) for k in (0.0, *ks))
     for k, sizes_at_k in zip(ks, sizes, strict=True):
