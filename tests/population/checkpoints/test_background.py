@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,11 +55,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a run whose checkpoints were written between its phases."""
-    folder = tmp_path_factory.mktemp("expected")
-    train(folder)
-    return contents(folder)
+def after_phases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
+    """The files after each phase of a run whose checkpoints were written between its phases."""
+    folder, files = tmp_path_factory.mktemp("expected"), []
+    train(folder, on_phase=lambda report: files.append(contents(folder)))
+    return files
+
+
+@pytest.fixture(scope="module")
+def expected(after_phases: list[dict[str, bytes]]) -> dict[str, bytes]:
+    return after_phases[-1]
 
 
 @pytest.fixture
@@ -91,27 +97,27 @@ class DelayedWrite:
 @pytest.mark.usefixtures("_in_background")
 @pytest.mark.parametrize("file", ["replay-000001", "state-000001", "checkpoint-000001"])
 def test_the_files_are_those_of_a_run_that_waits(
-    tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, file: str
+    tmp_path: Path, after_phases: list[dict[str, bytes]], monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     """Phase 1 is written when phase 2, steps 60 to 90, has changed weights and overwritten replay."""
-    delayed = DelayedWrite(monkeypatch, file, 80)
+    delayed, phases = DelayedWrite(monkeypatch, file, 80), []
     delayed.released.set()
-    published: list[list[int]] = []
 
     def on_phase(report: training_loop.PhaseReport) -> None:
-        own = CheckpointPaths(tmp_path, "population-0")
-        published.append([phase for phase in range(5) if own.manifest(phase).exists()])
+        """Reported when it is published, by the thread that trains, and before anything of the next one is written."""
         assert threading.current_thread() is threading.main_thread()
+        assert contents(tmp_path) == after_phases[report.phase]
+        phases.append(report.phase)
 
     trained = train(tmp_path, on_step=delayed.on_step, on_phase=on_phase)
-    assert contents(tmp_path) == expected
-    assert published == [[0], [0, 1], [1, 2], [2, 3], [3, 4]]  # reported when it is there, and before the next one is
+    assert phases == [0, 1, 2, 3, 4]
     assert trained.records["step"].unique().sort().to_list() == [0, 30, 60, 90, 120, 150]
 
 
 @pytest.mark.usefixtures("_in_background")
 def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is as large as the memory that was planned for it."""
+    """Also where phase 1 is not written when phase 2 ends; and it is as large as the memory that was planned for it."""
+    phase_2_ended = threading.Event()
     copies: list[weakref.ref[torch.Tensor]] = []
     sizes: list[int] = []
     alive: list[int] = []
@@ -126,11 +132,14 @@ def test_there_is_one_copy_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def save(paths: Any, phase: int, identity: Any, tensors: Any, records: Any, added: Any) -> None:
         columns = [] if added is None else added.columns.values()
         sizes.append(sum(tensor.nbytes for tensor in (*tensors.values(), *columns)))
+        if phase == 1:
+            assert phase_2_ended.wait(SECONDS)
+            time.sleep(0.2)
         saving.save(paths, phase, identity, tensors, records, added)
 
     monkeypatch.setattr(training_loop, "_host_copies", host_copies)
     monkeypatch.setattr(training_loop, "save", save)
-    train(tmp_path)
+    train(tmp_path, on_evaluation=lambda step: phase_2_ended.set() if step == 90 else None)
     assert alive == [0] * 5
     assert len(copies) > 5
     spec = PopulationSpec("population-0", AGENTS, SETTINGS, "envpool")
