@@ -78,6 +78,8 @@ def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> st
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     """The options that are probably meant."""
     option = option.partition("=")[0]
+    if option in options:
+        return f"{option} comes after --, where there are no options: write it before"
     if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
         return f"a run resumes with its own settings: leave out {option}"
     ours = canonical_name(option.lstrip("-").replace("-", "_"))

@@ -12,6 +12,7 @@ import torch
 
 from valueshare.envs import environment_spec
 from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.population import train as training_loop
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
 from valueshare.population.evaluate import evaluate
@@ -273,3 +274,17 @@ def test_resumed_is_uninterrupted_on_a_gpu(tmp_path: Path) -> None:
     tensors = flat(whole.state)
     for name, value in flat(resumed.state).items():
         assert torch.equal(value, tensors[name]), name
+
+
+def test_checkpoints_are_the_same_whether_training_waits_for_them_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
+    waited, background = tmp_path / "waited", tmp_path / "background"
+    train_population(table, SETTINGS, device="cuda", directory=background)
+    monkeypatch.setattr(training_loop, "writes_in_background", lambda population, replay: False)
+    train_population(table, SETTINGS, device="cuda", directory=waited)
+    files = [path.relative_to(waited) for path in waited.rglob("*") if path.is_file()]
+    assert len(files) > 6
+    for file in files:
+        assert (background / file).read_bytes() == (waited / file).read_bytes(), file
