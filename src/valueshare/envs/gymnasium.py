@@ -96,7 +96,7 @@ class CheckedEnvironment:
     def step(self, action: int) -> tuple[NDArray[Any], np.float32, bool, bool]:
         """Observation, reward, terminated, and truncated where it is not terminated."""
         try:
-            seen, reward, ended, cut = self._stepped(action)
+            seen, reward, terminated, truncated = self._stepped(action)
             observation, got = self._checked(seen, "step"), np.float32(float(reward))
         except EnvironmentFailed:
             raise
@@ -104,7 +104,7 @@ class CheckedEnvironment:
             raise _failed(self._spec.name, "step", error) from error
         if not math.isfinite(got):  # agents would be frozen for it
             raise self._invalid_return(f"reward {got} in its step: it must be finite")
-        return observation, got, ended, cut and not ended
+        return observation, got, terminated, truncated and not terminated
 
     def render(self) -> Any:
         try:
@@ -120,17 +120,17 @@ class CheckedEnvironment:
         # An array is a copy, which the environment may change.
         own_action = self._first_action + action if self._bins is None else self._bins[action].copy()
         try:
-            seen, reward, ended, cut, _ = self._env.step(own_action)
+            seen, reward, terminated, truncated, _ = self._env.step(own_action)
         except (TypeError, ValueError) as error:
             if (returned := _wrong_step_tuple(error)) is None:
                 raise
             raise self._invalid_return(f"{returned} in its step: return {STEP_VALUES}") from None
-        for name, value in (("terminated", ended), ("truncated", cut)):
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not _is_flag(value):
                 raise self._invalid_return(
                     f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}"
                 )
-        return seen, reward, bool(ended), bool(cut)
+        return seen, reward, bool(terminated), bool(truncated)
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
