@@ -19,7 +19,7 @@ that is still held.
 
 A command runs in a fork of this process, which has everything imported (`forks.py`); one in 25, and
 each on Ray, is `python -m valueshare` itself. At addresses, a lease runs out after 1.5 seconds
-instead of 60.
+instead of 60. In half of the forks, checkpoints are written while the next phase trains, as on CUDA.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from forks import Command, emptied, preload, session
-from soak_scenarios import RUN, SCENARIOS, RayCluster, Scenario, shorter_waits
+from soak_scenarios import RUN, SCENARIOS, RayCluster, Scenario, shorter_waits, write_in_background
 from soak_watch import Watch, differences, files_of, half_written, held_locks, left_files
 
 END_SECONDS = 15.0  # for what a driver started, once it has ended
@@ -99,7 +99,8 @@ class Killed:
         self.before = half_written(self.root)
         self.counts["commands"] += 1
         words = self.scenario.words(self.root, self.ray.address if self.ray else None)
-        return begin(words, self.output, self.root, real=self.is_real())
+        in_background = self.rng.random() < 0.5
+        return begin(words, self.output, self.root, real=self.is_real(), in_background=in_background)
 
     def is_real(self) -> bool:
         """Whether the next command is a new Python; Ray's threads are not for forks."""
@@ -202,13 +203,15 @@ def new_root(box: Path, scenario: Scenario) -> Path:
     return root
 
 
-def begin(words: list[str], output: Path, root: Path, *, real: bool) -> Command:
+def begin(words: list[str], output: Path, root: Path, *, real: bool, in_background: bool = False) -> Command:
     environment = {"TMPDIR": str(root / "temporary"), "COLUMNS": "80"}
 
     def prepare() -> None:
         if real and not any("local://" in word for word in words):
             os.execv(sys.executable, [sys.executable, "-P", "-m", "valueshare", *words])
         shorter_waits()
+        if in_background:
+            write_in_background()
 
     return Command(words, output, folder=root, environment=environment, prepare=prepare)
 

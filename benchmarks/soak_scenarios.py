@@ -90,6 +90,14 @@ def shorter_waits() -> None:
     copies.YOUNG_SECONDS = 0.0
 
 
+def write_in_background() -> None:
+    """In a fork, before its command: checkpoints are written while the next phase trains, as on CUDA."""
+    from valueshare.population import train
+    from valueshare.replay.transitions import holds_frames
+
+    train.writes_in_background = lambda population, replay: not holds_frames(replay)
+
+
 class RayCluster:
     """A head that runs nothing and two nodes of one CPU each, on this machine."""
 

@@ -22,6 +22,7 @@ def options(about: str | None, argv: Sequence[str] | None = None) -> argparse.Na
     parser.add_argument("--eval-interval", type=int, default=2_500)
     parser.add_argument("--eval-episodes", type=int, default=10)
     args = parser.parse_args(argv)
+    args.eval_interval = min(args.eval_interval, args.steps)  # a short run is evaluated once, at its end
     args.learning_starts = max(64, args.steps // 50)
     print("environment,algorithm,k,seed,step,score")
     return args

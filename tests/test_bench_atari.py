@@ -49,7 +49,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     replay = transitions.empty(1, 10, (1,), torch.uint8, stack=2)
-    transitions.start(replay, torch.tensor([[0]], dtype=torch.uint8))
+    transitions.begin_episodes(replay, torch.tensor([[0]], dtype=torch.uint8))
     no = torch.tensor([False])
     for t in (1, 2, 3):  # frames 0, 1, 2, 3; rewards 1, 2, 3
         seen = torch.tensor([[t]], dtype=torch.uint8)
@@ -59,8 +59,8 @@ def test_a_filled_ring_holds_copies_of_real_frames_to_its_end() -> None:
     assert int(transitions.size(replay)) == 10
     batch = transitions.gather(replay, torch.arange(10).unsqueeze(0))
     # Rows repeat 0 1 2 3 and transitions 1 2 3, twice as many at a time; a stack is a row and the
-    # one before it. The oldest are the spare ones, which are forgotten.
-    stacks, oldest = batch.obs_tm1.reshape(10, 2).tolist(), transitions.SPARE
+    # one before it. The oldest are the slack, which is evicted.
+    stacks, oldest = batch.obs_tm1.reshape(10, 2).tolist(), transitions.SLACK
     assert stacks == [[(a - 1) % 4, a % 4] for a in range(oldest, oldest + 10)]
     assert batch.obs_t.reshape(10, 2)[:, 1].tolist() == [(a + 1) % 4 for a in range(oldest, oldest + 10)]
     assert batch.r_t.flatten().tolist() == [1 + a % 3 for a in range(oldest, oldest + 10)]

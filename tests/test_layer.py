@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -265,6 +266,29 @@ def test_after_must_name_a_linear_layer() -> None:
     for wrong in ("body", "", "head.weight"):
         with pytest.raises(vs.InvalidInput, match=rf"^after = '{wrong}': .* are torso, head$"):
             append_mean_expansion(Attributes(), 3, after=wrong)
+
+
+def in_order(**layers: nn.Linear) -> nn.Module:
+    """A module with these layers, in this order of registration."""
+    network = nn.Module()
+    for name, layer in layers.items():
+        network.add_module(name, layer)
+    return network
+
+
+def test_a_hidden_layer_that_was_registered_last_is_refused() -> None:
+    network = in_order(out=nn.Linear(16, 4), first=nn.Linear(8, 32), second=nn.Linear(32, 16))
+    with pytest.raises(vs.InvalidInput, match=r"^'second' is the last .* but 'out' .* like after='out'$"):
+        append_mean_expansion(network, 3)
+    append_mean_expansion(network, 3, after="out")
+    assert [name for name, _ in network.named_buffers()] == ["out.1.scale"]
+
+
+@pytest.mark.parametrize("widths", [(4, 64, 4), (4, 64, 32, 4), (4, 4), (4, 4, 4)])
+def test_as_many_actions_as_observations_are_no_reason_to_refuse(widths: tuple[int, ...]) -> None:
+    network = in_order(**{f"layer{i}": nn.Linear(a, b) for i, (a, b) in enumerate(pairwise(widths))})
+    append_mean_expansion(network, 3)
+    assert [name for name, _ in network.named_buffers()] == [f"layer{len(widths) - 2}.1.scale"]
 
 
 class Squashed(nn.Module):

@@ -15,9 +15,17 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 # Messages of libraries that have no exception for it: PyTorch, the C++ library, the dynamic linker, and Python where no
 # thread can be started.
 _RAN_OUT = (
-    *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory"),
-    *("DefaultCPUAllocator", "bad_alloc", "failed to map segment", "unable to mmap"),
-    *("can't start new thread", "capacity overflow", "cannot reserve"),
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "DefaultCPUAllocator",
+    "bad_alloc",
+    "failed to map segment",
+    "unable to mmap",
+    "can't start new thread",
+    "capacity overflow",
+    "cannot reserve",
 )
 
 

@@ -12,7 +12,7 @@ import torch
 
 from valueshare.cores import available_cores
 from valueshare.errors import InvalidInput, first_line
-from valueshare.population.compilation import compiler_problem
+from valueshare.population.compilation import check_compiler, compiler_problem
 from valueshare.population.memory import DoesNotFit
 from valueshare.population.train import checked_device
 from valueshare.runs.execution import ExecutionOptions, Launcher
@@ -187,13 +187,17 @@ def _compilable(chosen: Resources, *, automatic: bool, begun: bool, compiles: bo
     """Not compiled where nothing can be compiled, if that was chosen here; else it is refused."""
     if not chosen.compiled.value or not (automatic or compiles):
         return chosen
-    problem = compiler_problem(checked_device(chosen.device.value), try_it=compiles)
-    if problem is None:
-        return chosen
+    device = checked_device(chosen.device.value)
     if not automatic:
         instead = "this run is compiled: resume it where there is a compiler" if begun else "leave compile out"
-        raise InvalidInput(f"nothing can be compiled here ({problem}): {instead}")
-    return chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
+        check_compiler(device, instead, try_it=compiles)
+        return chosen
+    problem = compiler_problem(device, try_it=compiles)
+    return (
+        chosen
+        if problem is None
+        else chosen._replace(compiled=Choice(False, f"nothing can be compiled here: {problem}"))
+    )
 
 
 def _has_cuda() -> bool:

@@ -87,7 +87,7 @@ def _checked(declared: Setting, value: Any) -> Any:
 def _checked_item(declared: Setting, value: Any) -> Any:
     name, kind = declared.name, declared.item
     if kind in (int, float):
-        value = whole(name, value) if kind is int else number(name, value)
+        value = as_int(name, value) if kind is int else as_float(name, value)
         _check_range(declared, value)
     elif kind is bool:
         if value not in (True, False):
@@ -115,8 +115,8 @@ def _check_range(declared: Setting, value: float) -> None:
     raise InvalidInput(f"{declared.name} = {value}: write a {wanted}")
 
 
-def whole(name: str, value: Any) -> int:
-    """A count as an integer: 1e3 from JSON is 1000, and 2.5 is none."""
+def as_int(name: str, value: Any) -> int:
+    """A count as an integer: 1e3 from JSON is 1000, and 2.5 is rejected."""
     try:
         count = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -126,17 +126,17 @@ def whole(name: str, value: Any) -> int:
     return count
 
 
-def number(name: str, value: Any) -> float:
-    """A number as a float, NumPy's too; a text is none."""
+def as_float(name: str, value: Any) -> float:
+    """A number as a float, NumPy's too; strings are rejected."""
     if not isinstance(value, Real):
         raise InvalidInput(f"{name} = {value!r}: write a number")
     return float(value)
 
 
-def counted(name: str, value: Any, least: int = 1) -> int:
-    """A whole number from `least` to the most that is counted."""
-    count = whole(name, value)
-    if not least <= count <= MAX_COUNT:
-        wanted = f">= {least}" if count < least else f"<= {MAX_COUNT:,}"
+def as_count(name: str, value: Any, minimum: int = 1) -> int:
+    """A whole number from `minimum` to MAX_COUNT."""
+    count = as_int(name, value)
+    if not minimum <= count <= MAX_COUNT:
+        wanted = f">= {minimum}" if count < minimum else f"<= {MAX_COUNT:,}"
         raise InvalidInput(f"{name} = {count}: write a number {wanted}")
     return count

@@ -109,7 +109,7 @@ def test_turns_masks_and_actions() -> None:
             environments.send(wrong)
     with pytest.raises(RuntimeError, match="3 environments"):
         environments.send([0, 0])
-    with pytest.raises(RuntimeError, match="stand still together"):
+    with pytest.raises(RuntimeError, match="are stepped together"):
         environments.send([0, 0, 0], np.array([True, False, True]))
     # Pong alone moves: 20 steps, in which Freeway stays at its first picture.
     for _ in range(20):

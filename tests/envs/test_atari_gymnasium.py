@@ -120,7 +120,7 @@ def test_the_same_transitions_as_plain_loops(limit: int) -> None:
     plain = [Plain(game, limit) for game in MIX]
     ends = np.zeros(2, int)
 
-    for draw, still in enumerate((0.0, 0.3)):  # the share of environments that stand still in a step
+    for draw, still in enumerate((0.0, 0.3)):  # the share of environments that are not stepped
         generator = np.random.default_rng(draw)
         seeds = [int(seed) for seed in generator.integers(0, 2**64, 3, np.uint64)]
         last = environments.reset(seeds)

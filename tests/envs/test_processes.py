@@ -17,7 +17,7 @@ import pytest
 from valueshare.envs import environment_spec, make_environments
 from valueshare.envs.base import Environments
 from valueshare.envs.processes import environments as parent
-from valueshare.envs.processes.environments import EnvironmentProcess, settle
+from valueshare.envs.processes.environments import EnvironmentProcess, drain
 from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.envs.step_arrays import StepArrays
 from valueshare.errors import EnvironmentFailed, InvalidInput
@@ -212,7 +212,7 @@ def test_those_that_do_not_answer_are_given_up_together(
     for process in three:
         process.send([0])
     began = time.perf_counter()
-    settle(three)
+    drain(three)
     assert time.perf_counter() - began < 60
     assert stepped(three) == [1, 1, 1]
     assert healthy.receive().reward.shape == (1,)
@@ -238,7 +238,7 @@ def test_a_step_that_waits_for_one_that_died_is_waited_for(
 
     thread = threading.Thread(target=act_when_all_have_stepped)
     thread.start()
-    settle(three)
+    drain(three)
     thread.join()
     assert stepped(three) == [1, 1, 1]
     assert first._child is not None
@@ -260,7 +260,7 @@ def test_who_no_longer_wants_to_wait_leaves_nothing_that_waits(
         process.requested += 1
     monkeypatch.setattr("valueshare.envs.processes.environments.time.sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        settle(three)
+        drain(three)
     assert stepped(three) == [1, 1, 1]
 
 
@@ -281,7 +281,7 @@ def test_it_ends_with_its_parent() -> None:
     script = """
 import sys, time
 from valueshare.envs import environment_spec
-from valueshare.envs.processes.environments import EnvironmentProcess, settle
+from valueshare.envs.processes.environments import EnvironmentProcess, drain
 made = EnvironmentProcess(["Pong"], environment_spec("Pong"), threads=1, protocol="machado-2018")
 made.reset([0])
 print(made._child._process.pid, flush=True)

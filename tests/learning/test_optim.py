@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from valueshare.learning import fused, optim
-from valueshare.learning.optim import OPTIMIZERS, Moments, adam_, rmsprop_, zero_moments
+from valueshare.learning.optim import Moments, adam_, rmsprop_, zero_moments
 
 P = 4
 SHAPES = {"weight": (3, 2), "bias": (3,), "scalar": ()}
 STEP_SIZE = torch.tensor([1e-3, 1e-2, 3e-4, 0.5])
 ALL = torch.ones(P, dtype=torch.bool)
+UPDATES: dict[str, Callable[..., None]] = {"adam": adam_, "rmsprop": rmsprop_}
 torch.set_num_threads(1)
 
 
@@ -127,7 +128,7 @@ def copies(*trees: Any) -> Any:
     return copy.deepcopy(trees)
 
 
-@pytest.mark.parametrize("update", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
 def test_frozen_agents_keep_everything_and_the_others_go_on(update: Callable[..., None], poison: float) -> None:
     parameters = stacked(2)
@@ -153,7 +154,7 @@ def test_frozen_agents_keep_everything_and_the_others_go_on(update: Callable[...
             assert torch.equal(parameters[name][i], before[name][i])
 
 
-@pytest.mark.parametrize("update", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
 def test_an_agent_frozen_from_the_start_stays_where_it_was(update: Callable[..., None]) -> None:
     parameters = stacked(3)
     before = copy.deepcopy(parameters)
@@ -164,7 +165,7 @@ def test_an_agent_frozen_from_the_start_stays_where_it_was(update: Callable[...,
         assert not torch.equal(parameters[name][1], before[name][1])
 
 
-@pytest.mark.parametrize("update", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
 def test_an_agent_alone_takes_the_same_steps(update: Callable[..., None]) -> None:
     parameters = stacked(5)
     alone = {name: p[2:3].clone() for name, p in parameters.items()}
@@ -178,7 +179,7 @@ def test_an_agent_alone_takes_the_same_steps(update: Callable[..., None]) -> Non
         assert torch.equal(parameters[name][2:3], alone[name])
 
 
-@pytest.mark.parametrize("update", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
 def test_compiled_whole_and_equal(update: Callable[..., None]) -> None:
     """Without a break in the graph: nothing is read on the host.
 
@@ -204,7 +205,7 @@ def test_moments_start_at_zero_and_share_nothing() -> None:
     assert moments.updates.tolist() == [0] * P
 
 
-@pytest.mark.parametrize("update", OPTIMIZERS.values())
+@pytest.mark.parametrize("update", UPDATES.values())
 def test_threads_and_the_order_of_memory_change_no_bit(
     update: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

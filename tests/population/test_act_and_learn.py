@@ -15,7 +15,7 @@ from valueshare import MeanExpansion
 from valueshare.envs import environment_spec
 from valueshare.learning.randomness import integers, uniform
 from valueshare.nn.torsos import NetworkShape
-from valueshare.population.act import act, epsilon_greedy, exploration_in_blocks
+from valueshare.population.act import act, epsilon_greedy, prefetched_exploration
 from valueshare.population.agents import agent_table
 from valueshare.population.evaluate import Scores
 from valueshare.population.learn import gradients_and_losses, learn, measure_values, sample
@@ -50,7 +50,7 @@ def filled(table: pl.DataFrame) -> tuple[Population, State]:
     generator = torch.Generator().manual_seed(0)
     p = population.size
     observation = torch.randn(p, 4, generator=generator)
-    transitions.start(state.replay, observation)
+    transitions.begin_episodes(state.replay, observation)
     for t in range(40):
         following = torch.randn(p, 4, generator=generator)
         transitions.add(
@@ -71,7 +71,7 @@ def test_exploration_in_blocks_draws_the_numbers_of_each_step(
 ) -> None:
     monkeypatch.setattr("valueshare.population.act.BLOCK", 10)  # of three agents: three steps
     population, state = filled(agent_table("CartPole-v1", "dqn", seeds=range(3)))
-    exploration = exploration_in_blocks(population, state.step)
+    exploration = prefetched_exploration(population, state.step)
     for t in (0, 1, 2, 3, 4, 7, 100, 2, 2**40):  # on, ahead, and back again
         state.step.fill_(t)
         draws, choices = exploration()

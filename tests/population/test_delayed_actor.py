@@ -44,7 +44,7 @@ def plain_loop(table: pl.DataFrame) -> State:
             phase = t // SETTINGS.checkpoint_interval
             seeds = [stream_key(seed, f"environment/{phase}") for seed in population.seeds]
             observation = torch.from_numpy(environments.reset(seeds))
-            transitions.start(state.replay, observation)
+            transitions.begin_episodes(state.replay, observation)
             older = clone(state)
         actions = act(population, state._replace(online=older), observation)
         if t >= SETTINGS.learning_starts and t % SETTINGS.update_interval == 0:

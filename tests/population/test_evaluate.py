@@ -11,7 +11,7 @@ from valueshare.envs import environment_spec, make_environments
 from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_key
 from valueshare.population.agents import agent_table
-from valueshare.population.evaluate import Scores, StepOutcome, Tally, eval_env_count, evaluate, first_counter
+from valueshare.population.evaluate import EpisodeStats, Scores, StepOutcome, eval_env_count, evaluate, first_counter
 from valueshare.population.execution.evaluators import HostEvaluator
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.population.state import initial_state, make_population
@@ -68,7 +68,7 @@ def test_the_tally_is_the_definition_of_overestimation() -> None:
     generator = np.random.default_rng(0)
     discount = np.array([[0.9], [0.5]])
     settings = dataclasses.replace(SETTINGS, eval_episodes=0, eval_timesteps=14, reward_scale=1.0)
-    tally = Tally(settings, torch.tensor(discount[:, 0]))
+    stats = EpisodeStats(settings, torch.tensor(discount[:, 0]))
     lengths = {(0, 0): [3, 4], (0, 1): [7], (1, 0): [1, 1, 5], (1, 1): [2, 5]}
     expected: dict[int, list[float]] = {0: [], 1: []}
     returns: dict[int, list[float]] = {0: [], 1: []}
@@ -90,12 +90,12 @@ def test_the_tally_is_the_definition_of_overestimation() -> None:
         for copy, column in columns.items():
             tick[(slice(None), *copy)] = column[t]
         steps.append(tick)
-    tally.reset()
+    stats.reset()
     for values, reward, terminated, truncated, beyond in map(torch.tensor, steps):
-        assert tally.active.all()
-        tally.add(StepOutcome(values, reward, terminated.bool(), truncated.bool(), beyond))
-    assert not tally.active.any()
-    found = tally.scores()
+        assert stats.active.all()
+        stats.add(StepOutcome(values, reward, terminated.bool(), truncated.bool(), beyond))
+    assert not stats.active.any()
+    found = stats.scores()
     assert found.episodes.tolist() == [3, 5]
     np.testing.assert_allclose(found.overestimation, [np.mean(expected[p]) for p in (0, 1)])
     np.testing.assert_allclose(found.score, [np.mean(returns[p]) for p in (0, 1)])

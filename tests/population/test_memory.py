@@ -259,6 +259,26 @@ def test_weights_are_those_of_a_network_drawn_by_hand(algorithm: str) -> None:
         assert torch.equal(state.online.parameters[name][0], value), name
 
 
+def test_on_a_gpu_the_host_has_room_for_the_copy_of_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    settings: dict[str, Any] = {"steps": 100_000, "checkpoint_interval": 10_000, "eval_interval": 10_000}
+    plan = make_plan("LunarLander-v3", "dqn", seeds=100, hidden=[256, 256], **settings)
+    need = memory.need(plan.populations["population-0"])
+    weights = 8 * 256 + 256 + 256 * 256 + 256 + 256 * 4 + 4
+    # Weights, targets and two moments in float32; 10,000 transitions of 24 bytes each, and 1.125 rows of 8 floats.
+    copy = 4 * 4 * weights + 10_000 * (24 + 1.125 * 32)
+    assert need.snapshot_per_agent == pytest.approx(copy, rel=0.01)
+    room = {"cuda": 10**12, "cpu": 100 * need.host_per_agent + int(0.9 * 100 * copy)}
+    monkeypatch.setattr(memory, "free_bytes", lambda device: room[device.type])
+    with pytest.raises(memory.DoesNotFit, match=r"100 agents need .* of host memory"):
+        memory.check(need, gpu)
+    assert memory.host_bytes(need) > 100 * (need.host_per_agent + 0.99 * copy)
+    room["cpu"] = int(1.1 * memory.host_bytes(need))
+    memory.check(need, gpu)
+    for_200 = memory.host_bytes(need._replace(agents=200)) / memory.USABLE
+    assert memory.most_agents(need, gpu, room["cuda"], int(for_200)) in (199, 200)
+
+
 def test_what_pytorch_keeps_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     # 30 GB of a GPU are nobody's; PyTorch holds 100 GB of it, and tensors are in 5 GB of those.
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 * 10**9, 140 * 10**9))

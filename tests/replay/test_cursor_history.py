@@ -5,12 +5,12 @@ import torch
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import (
     empty_history,
-    of_agents,
     record_step,
     replay_at,
+    slice_agents,
     start_history,
 )
-from valueshare.replay.transitions import SPARE, Transitions
+from valueshare.replay.transitions import SLACK, Transitions
 
 CAPACITY, AGENTS = 20, 2
 
@@ -19,7 +19,7 @@ def full_rings() -> tuple[Transitions, torch.Generator]:
     """Rings that have wrapped; episodes of five steps of one agent, of three of the other."""
     replay = transitions.empty(AGENTS, CAPACITY, (2, 2), torch.uint8, stack=3, rows=CAPACITY + 10)
     rng = torch.Generator().manual_seed(0)
-    transitions.start(replay, frames(rng))
+    transitions.begin_episodes(replay, frames(rng))
     for t in range(3 * CAPACITY):
         store(replay, rng, t)
     return replay, rng
@@ -50,7 +50,7 @@ def test_what_was_live_at_a_step_is_still_there_some_steps_later() -> None:
     history = empty_history(AGENTS, torch.device("cpu"))
     start_history(history, replay, 60)
     expected = {60: everything(replay)}
-    for t in range(60, 60 + SPARE - 1):
+    for t in range(60, 60 + SLACK - 1):
         store(replay, rng, t)
         record_step(history, replay)
         expected[t + 1] = everything(replay)
@@ -59,7 +59,7 @@ def test_what_was_live_at_a_step_is_still_there_some_steps_later() -> None:
         for own, own_found in zip(agents, found, strict=True):
             for value, value_found in zip(own, own_found, strict=True):
                 assert torch.equal(value_found, value), step
-    newest, oldest = expected[60 + SPARE - 1], expected[60]
+    newest, oldest = expected[60 + SLACK - 1], expected[60]
     assert not torch.equal(newest[0][2], oldest[0][2])
 
 
@@ -69,7 +69,7 @@ def test_agents_note_for_themselves() -> None:
     start_history(history, replay, 60)
     second = slice(1, 2)
     store(replay, rng, 60)
-    record_step(of_agents(history, second), transitions.of_agents(replay, second))
+    record_step(slice_agents(history, second), transitions.slice_agents(replay, second))
     assert history.step.tolist() == [60, 61]
-    assert history.written[:, 60 % SPARE].tolist() == [60, 60]
-    assert history.written[:, 61 % SPARE].tolist() == [0, 61]
+    assert history.written[:, 60 % SLACK].tolist() == [60, 60]
+    assert history.written[:, 61 % SLACK].tolist() == [0, 61]

@@ -86,7 +86,7 @@ def play(
 
     def start() -> None:
         first = new_frames()
-        transitions.start(replay, frames_of(first, shape))
+        transitions.begin_episodes(replay, frames_of(first, shape))
         for buffer, frame in zip(naive, first, strict=True):
             buffer.start(frame)
 
@@ -242,7 +242,7 @@ def test_rings_may_have_more_than_2_to_the_31_elements() -> None:
     rows = replay.observation.shape[1]
     assert replay.observation.numel() > 2**31
     replay.rows.fill_(rows - 3)
-    transitions.start(replay, torch.full((2, 84, 84), 1, dtype=torch.uint8))
+    transitions.begin_episodes(replay, torch.full((2, 84, 84), 1, dtype=torch.uint8))
     for frame in (2, 3, 4):  # 4 is after the wrap
         value = torch.full((2, 84, 84), frame, dtype=torch.uint8)
         number = torch.full((2,), frame)

@@ -65,7 +65,7 @@ def play(history: list[tuple[tuple[int, ...], int]], capacity: int, rows: int) -
         return [float(next(fresh)) for _ in range(AGENTS)]
 
     current = observations()
-    transitions.start(replay, torch.tensor(current))
+    transitions.begin_episodes(replay, torch.tensor(current))
     for buffer in naive:
         buffer.start()
     for t, (ends, new_phase) in enumerate(history):
@@ -88,7 +88,7 @@ def play(history: list[tuple[tuple[int, ...], int]], capacity: int, rows: int) -
         current = seen
         if new_phase == 0:
             current = observations()
-            transitions.start(replay, torch.tensor(current))
+            transitions.begin_episodes(replay, torch.tensor(current))
             for buffer in naive:
                 buffer.start()
     return replay, naive
@@ -147,7 +147,7 @@ def test_a_truncated_step_leads_to_its_own_final_observation() -> None:
     # One agent: 10 -> 11, truncated there; a new episode from 20 -> 21.
     replay = transitions.empty(1, 8, ())
     value = torch.tensor
-    transitions.start(replay, value([10.0]))
+    transitions.begin_episodes(replay, value([10.0]))
     for action, following, ended, seen in ((0, 11.0, True, 20.0), (1, 21.0, False, 21.0)):
         transitions.add(
             replay,

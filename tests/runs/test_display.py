@@ -73,6 +73,15 @@ def test_lines_where_there_is_no_terminal() -> None:
     )
 
 
+def test_a_phase_whose_checkpoint_was_written_during_the_next_one() -> None:
+    shown, file = display(Clock(), terminal=False)
+    shown.on_step(ONE, 300)
+    shown.on_step(ONE, 430)
+    shown.on_phase(ONE, 400, records(400, {0: 10.0, 1: 20.0}))
+    assert "4 agents at step 430 of 1,000" in file.getvalue()
+    assert "score ib-dqn k=0 15.0" in file.getvalue()
+
+
 def test_two_populations_at_once() -> None:
     clock = Clock()
     shown, file = display(clock, terminal=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from valueshare import open_run, resume, train
+from valueshare import open_run, resume, signals, train
 from valueshare.analysis.importers.results import read_results
 from valueshare.population import train as training_loop
 from valueshare.population.checkpoints import saving
@@ -244,6 +244,43 @@ def test_other_signals_end_it_too(
     assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
     assert finished_phases(folder) == 1
     assert not open_run(folder).finished
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "seconds"),
+    [(signal.SIGTERM, 75, 10.0), (signal.SIGINT, 130, 10.0), (signal.SIGTERM, 75, 0.1)],  # more and less than it takes
+)
+def test_asked_to_end_while_a_thread_writes_a_checkpoint(
+    number: signal.Signals,
+    code: int,
+    seconds: float,
+    small: list[str],
+    uninterrupted: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    assert_same_end: Same,
+) -> None:
+    """As on CUDA: the finished phase is published before the command ends."""
+    folder = tmp_path / "run"
+
+    def signal_and_save(paths: CheckpointPaths, phase: int, *args: Any) -> None:
+        if phase == 1:
+            os.kill(os.getpid(), number)
+            time.sleep(0.5)
+        saving.save(paths, phase, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signals, "GRACE_SECONDS", seconds)
+        patch.setattr(training_loop, "writes_in_background", lambda population, replay: True)
+        patch.setattr(training_loop, "save", signal_and_save)
+        found, _, err = cli(*small, "--out", folder)
+    assert (found, err.count("\n")) == (code, 1)
+    assert f"finished phases are safe; resume with: valueshare resume {folder}" in err
+    assert finished_phases(folder) == 2
+    assert not list(folder.rglob("*.partial"))
+    assert cli("resume", folder)[0] == 0
+    assert_same_end(folder, uninterrupted)
 
 
 @pytest.fixture(scope="module")

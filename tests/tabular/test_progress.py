@@ -37,6 +37,14 @@ def test_lines_by_hand() -> None:
     assert len(said) == 2  # the end is for the caller to tell
 
 
+def test_no_time_is_estimated_from_nothing_done() -> None:
+    clock, said = Clock(), list[str]()
+    advance = progress.lines(10, said.append, clock, "episodes")
+    clock.now = 112.0
+    advance(0)
+    assert said == ["0 of 10 episodes | 0 episodes/s | none in 12 s"]
+
+
 def test_a_sweep_says_them_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

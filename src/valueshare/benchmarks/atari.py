@@ -34,7 +34,7 @@ from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population import memory
-from valueshare.population.agents import agent_table, concatenated
+from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.compilation import check_compiler
 from valueshare.population.engine import Engine
 from valueshare.population.execution.executor import GroupExecutor
@@ -182,7 +182,7 @@ def _table(bench: AtariBench, size: int) -> pl.DataFrame:
         for game, share in zip(games, shares, strict=True)
         if share
     ]
-    return concatenated(tables)
+    return concat_agents(tables)
 
 
 @contextmanager

@@ -191,7 +191,7 @@ def _rates(engine: Engine) -> dict[str, Callable[[float], float]]:
     steps = count(population.settings.learning_starts)
 
     def step() -> None:
-        parts.environments.step(next(actions))
+        parts.step(next(actions))
 
     def learn() -> None:
         parts.learn(next(steps))

@@ -3,25 +3,28 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from valueshare.envs import environment_spec
-from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.learning.randomness import stream_key
 from valueshare.population.engine import Engine, make_engine
 from valueshare.population.execution.executor import GroupExecutor
 from valueshare.population.execution.groups import choose_actions
 from valueshare.population.execution.learner import update_due
+from valueshare.population.execution.on_device import DeviceExecutor
 from valueshare.population.loop import SerialExecutor
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device, release_memory
-from valueshare.replay.transitions import SPARE, Transitions
+from valueshare.replay.transitions import SLACK, Transitions
 
 
 def atari_population(agents: pl.DataFrame, settings: TrainingSettings, device: torch.device) -> Population:
@@ -105,7 +108,7 @@ class Parts(NamedTuple):
     """Parts of a training loop; on CUDA a call may return when its work is only launched."""
 
     agents: int  # that act and store; all of them learn
-    environments: Environments  # of these agents
+    step: Callable[[NDArray[np.int64]], object]  # their environments, by these actions [agents]
     learn: Callable[[int], None]  # the updates that are due at a step
     act: Callable[[], None]
     store: Callable[[], None]
@@ -114,28 +117,17 @@ class Parts(NamedTuple):
 def parts_of(engine: Engine) -> Parts:
     """The parts of an engine: learning of all agents; the others of all agents, or of the first group."""
     executor, settings = engine.executor, engine.population.settings
-    if isinstance(executor, SerialExecutor):
-        loop = executor
-
-        def learn(t: int) -> None:
-            if t % settings.target_update_interval == 0:
-                loop.update_target()
-            if t % settings.update_interval == 0:
-                for _ in range(settings.gradient_steps):
-                    loop.learn()
-            engine.state.step.add_(1)  # or every update would sample the same transitions
-
-        return Parts(engine.population.size, loop.environments, learn, loop.act, loop.store)
+    if isinstance(executor, SerialExecutor | DeviceExecutor):
+        step = executor.environments.step if isinstance(executor, SerialExecutor) else partial(_step_device, executor)
+        learn = partial(_learn, engine.state, executor.update)
+        return Parts(engine.population.size, step, learn, executor.act, executor.store)
     assert isinstance(executor, GroupExecutor)
     grouped = executor.grouped
     group = grouped.groups[0]
-
-    def learn_jointly(t: int) -> None:
-        update_due(grouped.learner, settings, t)
-        engine.state.step.add_(1)
+    learn = partial(_learn, engine.state, partial(update_due, grouped.learner, settings))
 
     def act() -> None:
-        choose_actions(group)
+        choose_actions(group, stores=False)
         group.buffers.action.wait_filled()
 
     def store() -> None:
@@ -144,7 +136,20 @@ def parts_of(engine: Engine) -> Parts:
         if engine.population.device.type == "cuda":  # only then may the buffers be filled again
             torch.cuda.synchronize(engine.population.device)
 
-    return Parts(group.population.size, group.environments, learn_jointly, act, store)
+    return Parts(group.population.size, group.environments.step, learn, act, store)
+
+
+def _learn(state: State, update: Callable[[int], None], t: int) -> None:
+    """The updates that are due at step t, which is also that of their random numbers."""
+    state.step.fill_(t)
+    update(t)
+
+
+def _step_device(executor: DeviceExecutor, actions: NDArray[np.int64]) -> None:
+    """Step environments on the device; the result stays there."""
+    executor.sent_action.copy_(torch.from_numpy(actions))
+    executor.send()
+    executor.receive()
 
 
 def calls_per_second(call: Callable[[], None], seconds: float, device: torch.device) -> float:
@@ -177,8 +182,8 @@ def fill_with_copies(replay: Transitions) -> None:
         replay.age.copy_(number.clamp(max=len(replay.frame_offsets) - 1).expand_as(replay.age))
     replay.written.fill_(capacity)
     replay.rows.fill_(capacity + 1)
-    replay.oldest.fill_(SPARE)
-    replay.frame_age.fill_(max(len(replay.frame_offsets) - 1, 0))
+    replay.oldest.fill_(SLACK)
+    replay.frames_since_reset.fill_(max(len(replay.frame_offsets) - 1, 0))
 
 
 def _repeat(rings: Sequence[torch.Tensor], written: int) -> None:

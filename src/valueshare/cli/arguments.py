@@ -23,8 +23,14 @@ from valueshare.setting import Setting
 GROUPS = {
     name: Group.create_ordered(name.capitalize())
     for name in (
-        *("environment", "algorithm", "exploration", "replay", "optimiser", "evaluation"),
-        *("execution", "cluster"),
+        "environment",
+        "algorithm",
+        "exploration",
+        "replay",
+        "optimiser",
+        "evaluation",
+        "execution",
+        "cluster",
     )
 }
 _execution: Callable[..., Parameter] = partial(Parameter, group=GROUPS["execution"])

@@ -16,7 +16,7 @@ from cyclopts import (
 
 from valueshare.cli.training import train
 from valueshare.errors import one_line
-from valueshare.population.other_names import our_name
+from valueshare.population.other_names import canonical_name
 from valueshare.text import suggestion
 
 OF_TRAIN = inspect.signature(train).parameters
@@ -79,9 +79,11 @@ def _no_command(group: str, words: Sequence[str], commands: Sequence[str]) -> st
 def _no_option(command: str, option: str, options: Sequence[str]) -> str:
     """The options that are probably meant."""
     option = option.partition("=")[0]
+    if option in options:
+        return f"{option} comes after --, where there are no options: write it before"
     if command == "resume" and option.lstrip("-").replace("-", "_") in OF_TRAIN:
         return f"a run resumes with its own settings: leave out {option}"
-    ours = our_name(option.lstrip("-").replace("-", "_"))
+    ours = canonical_name(option.lstrip("-").replace("-", "_"))
     if ours is not None and (as_option := f"--{ours.replace('_', '-')}") in options:
         return f"{command} has no option {option}: it is called {as_option} here"
     hint = suggestion(option, options, 2) or f"valueshare {command} --help has all"

@@ -60,10 +60,10 @@ def action_count(name: str, space: object) -> int:
     if isinstance(space, gymnasium.spaces.Discrete) and not bins:
         return int(space.n)
     if not isinstance(space, gymnasium.spaces.Box) or not bins:
-        raise InvalidInput(f"{name} has actions {brief(space)}: {_advice(name, space)}")
+        raise InvalidInput(f"{name} has actions {short_repr(space)}: {_advice(name, space)}")
     if space.shape != (len(bins),) or not _is_binnable(space):
         dimensions = pluralize(len(bins), "action dimension")
-        raise InvalidInput(f"{name} has bins of {dimensions} and actions {brief(space)}: {_advice(name, space)}")
+        raise InvalidInput(f"{name} has bins of {dimensions} and actions {short_repr(space)}: {_advice(name, space)}")
     return math.prod(bins)
 
 
@@ -100,7 +100,7 @@ def _advice(name: str, space: object) -> str:
     return f"choose an environment with Discrete actions, or bins of these, like {env_id}-bins{example}"
 
 
-def brief(space: object) -> str:
+def short_repr(space: object) -> str:
     """A space in one short line."""
     text = " ".join(str(space).split())
     return text if len(text) <= 60 else f"{type(space).__name__}(...)"

@@ -110,8 +110,8 @@ class AtariEnvironments(Environments):
         self._sent: list[_Group] | None = None  # groups under way
         self._observation = np.zeros((self.count, *self.spec.observation_shape), np.uint8)
         self._all = np.arange(self.count)
-        self._nobody = np.zeros(self.count, np.bool_)  # [E]
-        self._nobody.flags.writeable = False
+        self._none = np.zeros(self.count, np.bool_)  # [E]
+        self._none.flags.writeable = False
         self._steps: list[int] = []  # of each group
         self._begun = np.zeros(self.count, np.int64)  # [E] steps of its group when a game began
         self._longest = 0  # no game has more steps
@@ -146,11 +146,8 @@ class AtariEnvironments(Environments):
         return observation
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
-        if not self._groups or self._sent is not None:
-            raise RuntimeError("send follows reset or receive")
-        chosen = np.array(actions, dtype=np.int32)  # [E]
-        if chosen.shape != (self.count,):
-            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        is_ready = bool(self._groups) and self._sent is None
+        chosen = self._checked_actions(actions, np.int32, is_ready=is_ready)
         if chosen.view(np.uint32).max() >= self.spec.actions:  # which negative ones are as well
             raise RuntimeError(f"actions are from 0 to {self.spec.actions - 1}")
         moving = self._groups if active is None else self._moving(active)
@@ -160,37 +157,36 @@ class AtariEnvironments(Environments):
         self._sent = moving
 
     def receive(self) -> StepResult:
-        if self._sent is None:
-            raise RuntimeError("receive follows send")
-        groups, self._sent = self._sent, None
-        came = self._joined([(group, group.vector.recv()) for group in groups])
+        groups, self._sent = self._under_way(self._sent), None
+        results = self._joined([(group, group.vector.recv()) for group in groups])
         for group in groups:
             self._steps[group.number] += 1
         self._longest += 1
-        observation, over, lives = came.observation, came.over, came.lives
-        ends, cuts, cut = bool(came.last), False, self._nobody
+        observation, over, lives = results.observation, results.over, results.lives
+        any_over, any_truncated, truncated = bool(results.last), False, self._none
         if self._longest >= self._limit:  # or no game can have come to it
             elapsed = self._group_steps() - self._begun
             self._longest = int(elapsed.max())
-            # An environment that stands still was reset if it ended, so it is below its limit.
-            cut = ~over & (elapsed >= self._limit)
-            cuts = bool(cut.any())
+            # An environment that is not stepped was reset if it ended, so it is below its limit.
+            truncated = ~over & (elapsed >= self._limit)
+            any_truncated = bool(truncated.any())
         terminated = over
         if self.protocol.terminal_on_life_loss:
             terminated = over | (0 < lives) & (lives < self._lives)
-        final = observation.copy() if ends or cuts else observation
-        for rows, last in came.last:
+        final = observation.copy() if any_over or any_truncated else observation
+        for rows, last in results.last:
             final[rows] = last
-        for group in groups if cuts else []:
-            mask, rows = cut[group.rows], group.rows
+        for group in groups if any_truncated else []:
+            mask, rows = truncated[group.rows], group.rows
             if mask.any():
                 frames, info = group.vector.reset(options={"reset_mask": mask})
                 observation[rows[mask]], lives[rows[mask]] = frames[mask, 0], info["lives"][mask]
-        if ends or cuts:
-            self._begun = np.where(over | cut, self._group_steps(), self._begun)
+        if any_over or any_truncated:
+            self._begun = np.where(over | truncated, self._group_steps(), self._begun)
         self._observation, self._lives = observation, lives
-        truncated = cut & ~terminated if cuts else cut
-        return StepResult(observation, came.reward, terminated, truncated, final)
+        if any_truncated:
+            truncated = truncated & ~terminated
+        return StepResult(observation, results.reward, terminated, truncated, final)
 
     def emulator_actions(self, actions: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """The emulators' numbers of these actions, once they are reset. Shapes: [..., E] -> same."""
@@ -211,7 +207,7 @@ class AtariEnvironments(Environments):
         self._groups, self._sent = [], None
 
     def _joined(self, results: Sequence[tuple[_Group, Any]]) -> _Results:
-        """Results of all environments; those that stand still are as before.
+        """Results of all environments; those that were not stepped are as before.
 
         Nothing else refers to the arrays of a vector environment, so a single one's arrays are returned without a copy.
         """
@@ -242,7 +238,7 @@ class AtariEnvironments(Environments):
     def _moving(self, active: NDArray[np.bool_]) -> list[_Group]:
         moving = [group for group in self._groups if active[group.rows].any()]
         if not all(active[group.rows].all() for group in moving):
-            raise RuntimeError("environments in lockstep stand still together: lockstep=False")
+            raise RuntimeError("environments in lockstep are stepped together: lockstep=False")
         return moving
 
     def _make_groups(self) -> list[_Group]:

@@ -7,16 +7,17 @@ own final observation. And environment e depends on its own seed and actions alo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from valueshare.envs.action_bins import action_count, brief
+from valueshare.envs.action_bins import action_count, short_repr
 from valueshare.errors import InvalidInput
 
-MOST_STATES = 1_000_000  # of Discrete observations: each is an input of the network
+MAX_STATES = 1_000_000  # of Discrete observations: each is an input of the network
+T = TypeVar("T")
 Backend = Literal["envpool", "gymnasium", "ale", "numba", "jax"]
 Seeds = Sequence[int] | NDArray[np.integer[Any]]
 Actions = Sequence[int] | NDArray[np.integer[Any]]
@@ -73,8 +74,8 @@ class Environments(Protocol):
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         """Begin a step: actions [E]; what happens until `receive` overlaps it.
 
-        Environments outside `active` [E] stand still. Their row of the result has reward 0, no ending and their last
-        observation. Environments made in lockstep refuse it.
+        Environments outside `active` [E] are not stepped. Their row of the result has reward 0, no ending and
+        their last observation. Environments made in lockstep refuse it.
         """
 
     def receive(self) -> StepResult:
@@ -88,6 +89,21 @@ class Environments(Protocol):
     def close(self) -> None:
         """Free the environments; `reset` makes new ones."""
 
+    def _checked_actions(self, actions: Actions, dtype: Any, *, is_ready: bool) -> NDArray[Any]:
+        """For `send`: a copy of the actions [E]. `is_ready` means reset, and no result left to be received."""
+        if not is_ready:
+            raise RuntimeError("send follows reset or receive")
+        chosen = np.array(actions, dtype)
+        if chosen.shape != (self.count,):
+            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        return chosen
+
+    def _under_way(self, sent: T | None) -> T:
+        """For `receive`: the step that was sent."""
+        if sent is None:
+            raise RuntimeError("receive follows send")
+        return sent
+
 
 def spec_from_spaces(
     name: str, backend: Backend, observations: object, actions: object, episode_limit: int | None
@@ -99,14 +115,16 @@ def spec_from_spaces(
     count = action_count(name, actions)
     if isinstance(observations, gymnasium.spaces.Discrete):
         states, first = int(observations.n), int(observations.start)
-        if states > MOST_STATES:
-            raise InvalidInput(f"{name} has observations {brief(observations)}: choose at most {MOST_STATES:,} states")
+        if states > MAX_STATES:
+            raise InvalidInput(
+                f"{name} has observations {short_repr(observations)}: choose at most {MAX_STATES:,} states"
+            )
         return EnvironmentSpec(name, backend, (states,), np.dtype(np.bool_), count, episode_limit, first_state=first)
     if not isinstance(observations, gymnasium.spaces.Box):
         flat = isinstance(observations, gymnasium.Space) and observations.is_np_flattenable
         hint = ", or register it in gymnasium.wrappers.FlattenObservation (docs/training.md, environments of your own)"
         raise InvalidInput(
-            f"{name} has observations {brief(observations)}: choose one with Box or Discrete observations"
+            f"{name} has observations {short_repr(observations)}: choose one with Box or Discrete observations"
             f"{hint if flat else ''}"
         )
     dtype = np.dtype(observations.dtype)

@@ -103,11 +103,8 @@ class EnvPoolEnvironments(Environments):
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
         # A pool that is asked for a result that nothing was sent for waits for ever.
-        if self._pool is None or self._sent is not None:
-            raise RuntimeError("send follows reset or receive")
-        numbers = np.asarray(actions)
-        if numbers.shape != (self.count,):
-            raise RuntimeError(f"actions of shape {numbers.shape} for {self.count} environments")
+        is_ready = self._pool is not None and self._sent is None
+        numbers = self._checked_actions(actions, np.int64, is_ready=is_ready)
         chosen = self._actions[numbers]  # [E], or [E, d] where they are bins
         rows = self._all if active is None else np.flatnonzero(active).astype(np.int32)
         if rows.size:
@@ -115,25 +112,23 @@ class EnvPoolEnvironments(Environments):
         self._sent = rows
 
     def receive(self) -> StepResult:
-        if self._sent is None:
-            raise RuntimeError("receive follows send")
-        rows, self._sent = self._sent, None
+        rows, self._sent = self._under_way(self._sent), None
         if rows.size == self.count:
-            observation, reward, terminated, cut, _ = self._pool.recv()
+            observation, reward, terminated, truncated, _ = self._pool.recv()
             final = encoded(self.spec, observation)  # [E, ...]
             self._elapsed += 1
         else:
             final = self._observation.copy()
             reward = np.zeros(self.count, np.float32)
-            terminated, cut = np.zeros((2, self.count), np.bool_)
+            terminated, truncated = np.zeros((2, self.count), np.bool_)
             if rows.size:
-                seen, reward[rows], terminated[rows], cut[rows], _ = self._pool.recv()
+                seen, reward[rows], terminated[rows], truncated[rows], _ = self._pool.recv()
                 final[rows] = encoded(self.spec, seen)
             self._elapsed[rows] += 1
         if self.spec.episode_limit is not None:
-            # An environment that stands still was reset if it ended, so it is below its limit.
-            cut = cut | (self._elapsed >= self.spec.episode_limit)
-        ended = np.flatnonzero(terminated | cut).astype(np.int32)
+            # An environment that is not stepped was reset if it ended, so it is below its limit.
+            truncated = truncated | (self._elapsed >= self.spec.episode_limit)
+        ended = np.flatnonzero(terminated | truncated).astype(np.int32)
         next_observation = final
         if ended.size:
             next_observation = final.copy()
@@ -141,7 +136,7 @@ class EnvPoolEnvironments(Environments):
             self._elapsed[ended] = 0
         self._observation = next_observation
         reward = reward.astype(np.float32, copy=False)
-        return StepResult(next_observation, reward, terminated, cut & ~terminated, final)
+        return StepResult(next_observation, reward, terminated, truncated & ~terminated, final)
 
     def close(self) -> None:
         if self._pool is None:

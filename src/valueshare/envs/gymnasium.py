@@ -84,7 +84,9 @@ class CheckedEnvironment:
         try:
             returned: Any = self._env.reset(seed=seed)
             if not isinstance(returned, tuple) or len(returned) != 2:
-                raise self._gave(f"a {type(returned).__name__} in its reset, where (observation, info) is wanted")
+                raise self._invalid_return(
+                    f"a {type(returned).__name__} in its reset, where (observation, info) is wanted"
+                )
             return self._checked(returned[0], "reset")
         except EnvironmentFailed:
             raise
@@ -94,15 +96,15 @@ class CheckedEnvironment:
     def step(self, action: int) -> tuple[NDArray[Any], np.float32, bool, bool]:
         """Observation, reward, terminated, and truncated where it is not terminated."""
         try:
-            seen, reward, ended, cut = self._stepped(action)
+            seen, reward, terminated, truncated = self._stepped(action)
             observation, got = self._checked(seen, "step"), np.float32(float(reward))
         except EnvironmentFailed:
             raise
         except RAISED as error:
             raise _failed(self._spec.name, "step", error) from error
         if not math.isfinite(got):  # agents would be frozen for it
-            raise self._gave(f"reward {got} in its step: it must be finite")
-        return observation, got, ended, cut and not ended
+            raise self._invalid_return(f"reward {got} in its step: it must be finite")
+        return observation, got, terminated, truncated and not terminated
 
     def render(self) -> Any:
         try:
@@ -118,15 +120,17 @@ class CheckedEnvironment:
         # An array is a copy, which the environment may change.
         own_action = self._first_action + action if self._bins is None else self._bins[action].copy()
         try:
-            seen, reward, ended, cut, _ = self._env.step(own_action)
+            seen, reward, terminated, truncated, _ = self._env.step(own_action)
         except (TypeError, ValueError) as error:
-            if (returned := _other_than_five(error)) is None:
+            if (returned := _wrong_step_tuple(error)) is None:
                 raise
-            raise self._gave(f"{returned} in its step: return {STEP_VALUES}") from None
-        for name, value in (("terminated", ended), ("truncated", cut)):
+            raise self._invalid_return(f"{returned} in its step: return {STEP_VALUES}") from None
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
             if not _is_flag(value):
-                raise self._gave(f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}")
-        return seen, reward, bool(ended), bool(cut)
+                raise self._invalid_return(
+                    f"{name} {_shown(value)} in its step, neither True nor False: return {STEP_VALUES}"
+                )
+        return seen, reward, bool(terminated), bool(truncated)
 
     def _checked(self, observation: Any, doing: str) -> NDArray[Any]:
         """An observation of the space's shape: a smaller one would fill a row by being repeated."""
@@ -136,17 +140,17 @@ class CheckedEnvironment:
                     return one_hot(self._spec, observation)
             except InvalidInput:
                 pass
-            raise self._gave(
+            raise self._invalid_return(
                 f"observation {_shown(observation)} in its {doing}, which is not a state of its observation_space"
             )
         if (shape := np.shape(observation)) != self._spec.observation_shape:
-            raise self._gave(
+            raise self._invalid_return(
                 f"an observation of shape {shape} in its {doing}, and its observation_space has "
                 f"{self._spec.observation_shape}"
             )
         return np.asarray(observation, self._spec.observation_dtype)
 
-    def _gave(self, words: str) -> EnvironmentFailed:
+    def _invalid_return(self, words: str) -> EnvironmentFailed:
         return EnvironmentFailed(f"the environment {self._spec.name} gave {words}")
 
 
@@ -174,18 +178,13 @@ class GymnasiumEnvironments(Environments):
         return observation
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
-        if not self._envs or self._sent is not None:
-            raise RuntimeError("send follows reset or receive")
-        listed = np.asarray(actions).tolist()
-        if len(listed) != self.count:
-            raise RuntimeError(f"{len(listed)} actions for {self.count} environments")
+        is_ready = bool(self._envs) and self._sent is None
+        chosen = self._checked_actions(actions, np.int64, is_ready=is_ready).tolist()
         rows = range(self.count) if active is None else np.flatnonzero(active).tolist()
-        self._sent = listed, rows
+        self._sent = chosen, rows
 
     def receive(self) -> StepResult:
-        if self._sent is None:
-            raise RuntimeError("receive follows send")
-        (actions, rows), self._sent = self._sent, None
+        (actions, rows), self._sent = self._under_way(self._sent), None
         final, observation = self._observation.copy(), self._observation.copy()  # [E, ...]
         reward = np.zeros(self.count, np.float32)
         terminated = np.zeros(self.count, np.bool_)
@@ -241,14 +240,14 @@ def _is_flag(value: object) -> bool:
     return array.ndim == 0 and array.dtype.kind in "biu"
 
 
-def _other_than_five(error: Exception) -> str | None:
+def _wrong_step_tuple(error: Exception) -> str | None:
     """The value that a step returned, if the error is that it could not be unpacked into five values.
 
     Gymnasium's own wrappers, like the time limit, unpack it before we do.
     """
     (frame, _), *_ = reversed(list(traceback.walk_tb(error.__traceback__)))
-    room = str(frame.f_globals.get("__name__")).partition(".")[0]
-    if room not in ("gymnasium", "valueshare") or "unpack" not in str(error):
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    if package not in ("gymnasium", "valueshare") or "unpack" not in str(error):
         return None
     if "too many" in str(error):
         return "more than 5 values"

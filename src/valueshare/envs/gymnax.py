@@ -58,7 +58,7 @@ def gymnax_spec(env_ids: Sequence[str], episode_limit: int | None = None) -> Env
     )
 
 
-class Batch(NamedTuple):
+class BatchState(NamedTuple):
     """The environments between two steps; a pytree."""
 
     states: tuple[Tree, ...]  # of each game, [E of that game, ...]
@@ -77,7 +77,7 @@ class GymnaxEnvironments(Environments):
         self.program = make_program(tuple(env_ids), episode_limit)
         self._device = _jax_device(device)
         self._active = _jax().device_put(np.ones(self.count, np.bool_), self._device)
-        self._batch: Batch | None = None
+        self._batch: BatchState | None = None
         self._stepped: StepResult | None = None
 
     @property
@@ -89,9 +89,7 @@ class GymnaxEnvironments(Environments):
         return np.asarray(self.reset_on_device(seeds))
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
-        chosen = np.asarray(actions, dtype=np.int32)
-        if chosen.shape != (self.count,):
-            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        chosen = self._checked_actions(actions, np.int32, is_ready=True)  # or `send_on_device` refuses
         put = _jax().device_put
         self.send_on_device(put(chosen, self._device), None if active is None else put(active, self._device))
 
@@ -116,17 +114,15 @@ class GymnaxEnvironments(Environments):
 
     def receive_on_device(self) -> StepResult:
         """Like `receive`, with JAX arrays, which may still be being computed."""
-        if self._stepped is None:
-            raise RuntimeError("receive follows send")
-        stepped, self._stepped = self._stepped, None
+        stepped, self._stepped = self._under_way(self._stepped), None
         return stepped
 
 
 class Program(NamedTuple):
     """Compiled functions: keys [E, 2] -> batch; (batch, actions [E], active [E]) -> (batch, result of JAX arrays)."""
 
-    reset: Callable[[Any], Batch]
-    step: Callable[[Batch, Any, Any], tuple[Batch, StepResult]]
+    reset: Callable[[Any], BatchState]
+    step: Callable[[BatchState, Any, Any], tuple[BatchState, StepResult]]
 
 
 @cache
@@ -151,16 +147,18 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
         typed = jax.random.wrap_key_data(keys, impl="threefry2x32")
         return jax.vmap(lambda key, step: jax.random.split(jax.random.fold_in(key, step)))(typed, steps)  # [E, 2]
 
-    def reset(keys: Any) -> Batch:
+    def reset(keys: Any) -> BatchState:
         steps = jnp.zeros(len(env_ids), jnp.uint32)
         game_keys = new_keys(keys, steps)[:, 1]
         parts = [game.reset(game_keys[game.rows]) for game in games]
         observation = scattered(
             [game.image(seen) for game, (seen, _) in zip(games, parts, strict=True)], no_observation
         )
-        return Batch(tuple(state for _, state in parts), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation)
+        return BatchState(
+            tuple(state for _, state in parts), keys, steps, jnp.zeros(len(env_ids), jnp.int32), observation
+        )
 
-    def step(batch: Batch, actions: Any, active: Any) -> tuple[Batch, StepResult]:
+    def step(batch: BatchState, actions: Any, active: Any) -> tuple[BatchState, StepResult]:
         steps = batch.steps + active.astype(jnp.uint32)
         keys = new_keys(batch.keys, steps)
         repeated = jax.vmap(jax.random.uniform)(keys[:, 0]) < sticky
@@ -181,7 +179,7 @@ def make_program(env_ids: tuple[str, ...], episode_limit: int | None = None) -> 
             jnp.where(seen, scattered([r.final_observation for _, r in parts], batch.observation), batch.observation),
         )
         action = jnp.where(active, actions, batch.action)
-        return Batch(tuple(state for state, _ in parts), batch.keys, steps, action, stepped.observation), stepped
+        return BatchState(tuple(state for state, _ in parts), batch.keys, steps, action, stepped.observation), stepped
 
     return Program(jax.jit(reset), jax.jit(step))
 

@@ -15,12 +15,12 @@ from valueshare.experiments.atari_options import AtariOptions
 from valueshare.experiments.studies import by_scale
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Study, changed_settings, plan_of
 from valueshare.learning.algorithms import algorithm_named
-from valueshare.population.agents import agent_table, concatenated
+from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import Preset
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.plan import Plan, split
 from valueshare.runs.planning import families
-from valueshare.setting import counted
+from valueshare.setting import as_count
 from valueshare.text import pluralize
 
 
@@ -39,7 +39,7 @@ def atari_study(
         raise InvalidInput(f"agents-at-once = {options.agents_at_once}: write at least 1")
     for option in _COUNTS:
         if (count := getattr(options, option)) is not None:
-            counted(option.replace("_", "-"), count)
+            as_count(option.replace("_", "-"), count)
     chosen = StudyDesign(
         games=tuple(dict.fromkeys(atari_game(game).name for game in options.games or design.games)),
         algorithms=tuple(dict.fromkeys(algorithms or design.algorithms)),
@@ -132,7 +132,7 @@ def _plan(design: StudyDesign, preset: Preset, settings: TrainingSettings, optio
             unique = list(dict.fromkeys(ks))
             tables.append(agent_table(game, name, seeds=range(design.seeds), k=unique, agent_settings=all_settings))
     unsplit = plan_of(
-        concatenated(tables),
+        concat_agents(tables),
         settings,
         "ale",
         device=options.device,

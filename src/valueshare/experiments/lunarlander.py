@@ -10,7 +10,7 @@ import polars as pl
 
 from valueshare.envs import environment_spec
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
-from valueshare.population.agents import agent_table, concatenated
+from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import lunarlander_paper
 from valueshare.population.settings import TrainingSettings
 from valueshare.text import pluralize
@@ -100,7 +100,7 @@ def lunarlander_study(
         )
         for env in envs
     ]
-    agents = concatenated(tables)
+    agents = concat_agents(tables)
     sentences = deviations(agents, settings)
     if binned:
         counts = ", ".join(map(str, actions.values()))

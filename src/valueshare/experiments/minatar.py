@@ -14,7 +14,7 @@ from valueshare.envs import environment_spec
 from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_GAMES
 from valueshare.errors import InvalidInput
 from valueshare.experiments.study import OVERLAP, REPLACEMENT, Scale, Study, changed_settings, plan_of, scaled
-from valueshare.population.agents import agent_table, concatenated
+from valueshare.population.agents import agent_table, concat_agents
 from valueshare.population.presets import minatar
 from valueshare.population.settings import TrainingSettings
 from valueshare.runs.planning import families
@@ -94,7 +94,7 @@ def minatar_study(
     names = games or (SMOKE_GAMES if scale == "smoke" else GAMES)
     envs = list(dict.fromkeys(_env(name) for name in names))
     numbers = range(first_seed, first_seed + chosen.seeds)
-    agents = concatenated(
+    agents = concat_agents(
         [
             agent_table(
                 env,

@@ -12,7 +12,7 @@ from valueshare.experiments.studies import by_scale
 from valueshare.population.presets import Preset
 from valueshare.population.settings import AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
-from valueshare.setting import counted
+from valueshare.setting import as_count
 
 OVERLAP = "an update samples the transitions up to the step before, because learning overlaps the {}"
 REPLACEMENT = "batches are drawn with replacement"
@@ -54,7 +54,7 @@ def scaled(
     changes = dict(chosen.changes)
     for name, count in (("steps", steps), ("eval_episodes", eval_episodes)):
         if count is not None:
-            changes[name] = counted(name.replace("_", "-"), count)
+            changes[name] = as_count(name.replace("_", "-"), count)
     episodes = changes.get("eval_episodes", paper.eval_episodes)
     settings = replace(paper, tf32=tf32, **changes, eval_envs=min(paper.eval_envs, episodes))
     if chosen.epsilon_steps is not None:

@@ -26,14 +26,14 @@ from valueshare.nn.quantile import quantile_network
 from valueshare.nn.torsos import NetworkShape
 from valueshare.replay.transitions import Batch
 
-ERRORS: dict[str, Callable[[Tensor], Tensor]] = {"half-squared": half_squared, "huber": huber}
+TD_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"half-squared": half_squared, "huber": huber}
 
 
 class LossSettings(NamedTuple):
-    """Settings of a loss: beta per agent, error and kappa of the whole population."""
+    """Settings of a loss: beta per agent, TD loss and kappa of the whole population."""
 
     beta: Tensor  # [P] weight of RDQ's penalty; other losses do not read it
-    error: str = "half-squared"  # or "huber"; quantile losses have their own
+    td_loss: str = "half-squared"  # or "huber"; quantile losses have their own
     kappa: float = 1.0  # width of the quadratic part of quantile losses
 
 
@@ -70,12 +70,6 @@ class LossOutput(NamedTuple):
 Loss = Callable[[Forward, Forward, Batch, LossSettings, Taus | None], LossOutput]
 
 
-def contracted(q: Tensor, k: Tensor) -> Tensor:
-    """z = M_k^-1 q. Shapes: q [P, B, A], k [P, 1] -> [P, B, A]."""
-    z: Tensor = contract(q, k)
-    return z
-
-
 class Algorithm(NamedTuple):
     """An algorithm: one agent's network, the meaning of its outputs, and the loss.
 
@@ -89,11 +83,11 @@ class Algorithm(NamedTuple):
     uses_k: bool = False
     uses_beta: bool = False
     quantile_counts: QuantileCounts = QuantileCounts()
-    z_values: Callable[[Tensor, Tensor], Tensor] = contracted  # outputs, k [P, 1] -> z [..., A]
-    baseline: str = "b = k·mean(z) with k = {k:g}"  # as captions of videos name it
-    outputs: str = "[B, A], action-values"  # as errors name them
-    more_outputs: int = 0  # beside one per action
-    output_copies: int = 4  # tensors of the outputs' size that an update needs at once, measured
+    z_values: Callable[[Tensor, Tensor], Tensor] = contract  # outputs, k [P, 1] -> z [..., A]
+    baseline_caption: str = "b = k·mean(z) with k = {k:g}"  # in videos
+    outputs_description: str = "[B, A], action-values"  # in errors
+    extra_outputs: int = 0  # beside one per action
+    peak_output_tensors: int = 4  # tensors of the outputs' size that an update needs at once, measured
 
     @property
     def architecture(self) -> str:
@@ -117,15 +111,16 @@ def residual_stream(u: Tensor, k: Tensor) -> Tensor:
     return u[..., :-1]
 
 
-def centred(q: Tensor, k: Tensor) -> Tensor:
+def subtract_mean(q: Tensor, k: Tensor) -> Tensor:
     """z = q - B, where the baseline is the mean action-value. Shapes: [..., A] -> [..., A]."""
     del k
     return q - q.mean(-1, keepdim=True)
 
 
-def contracted_mean(quantiles: Tensor, k: Tensor) -> Tensor:
+def contract_mean(quantiles: Tensor, k: Tensor) -> Tensor:
     """z = M_k^-1 q of the mean return. Shapes: [P, B, N, A], k [P, 1] -> [P, B, A]."""
-    return contracted(mean_over_quantiles(quantiles), k)
+    z: Tensor = contract(mean_over_quantiles(quantiles), k)
+    return z
 
 
 def mean_over_quantiles(quantiles: Tensor) -> Tensor:
@@ -134,28 +129,28 @@ def mean_over_quantiles(quantiles: Tensor) -> Tensor:
 
 
 def q_learning_loss(
-    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, taus: Taus | None
 ) -> LossOutput:
     """DQN's loss; for k > 0 IB-DQN's, since the layer is in the network."""
     q_t = _without_gradient(target, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
-    return LossOutput(ERRORS[settings.error](error), q_tm1)
+    return LossOutput(TD_LOSSES[settings.td_loss](error), q_tm1)
 
 
 def double_q_learning_loss(
-    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, taus: Taus | None
 ) -> LossOutput:
     """Double DQN's loss: the online network chooses the next action, the target rates it."""
     q_t_value = _without_gradient(target, batch.obs_t, None)
     q_t_selector = _without_gradient(online, batch.obs_t, None)
     q_tm1 = online(batch.obs_tm1, None)
     error = double_q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t_value, q_t_selector)
-    return LossOutput(ERRORS[settings.error](error), q_tm1)
+    return LossOutput(TD_LOSSES[settings.td_loss](error), q_tm1)
 
 
 def regularized_dueling_loss(
-    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, taus: Taus | None
 ) -> LossOutput:
     """RDQ's loss: DQN's plus beta·(B² + sum_a Z(a)²)/2 at the state that is updated."""
     q_t = baseline_plus_residual(_without_gradient(target, batch.obs_t, None))
@@ -163,40 +158,40 @@ def regularized_dueling_loss(
     q_tm1 = baseline_plus_residual(u_tm1)
     error = q_learning_error(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t)
     penalty = settings.beta.unsqueeze(-1) * baseline_residual_penalty(u_tm1)
-    return LossOutput(ERRORS[settings.error](error) + penalty, u_tm1)
+    return LossOutput(TD_LOSSES[settings.td_loss](error) + penalty, u_tm1)
 
 
 def quantile_loss(
-    online: Forward, target: Forward, batch: Batch, settings: LossSettings, tau: Taus | None
+    online: Forward, target: Forward, batch: Batch, settings: LossSettings, taus: Taus | None
 ) -> LossOutput:
     """IQN's loss; for k > 0 IB-IQN's.
 
     The target network chooses the next action, by its mean over K quantiles of their own, and
     rates it at N' others: one pass over the observations serves both.
     """
-    if tau is None:
-        raise InvalidInput("quantile networks learn at random quantiles: give tau = draw_taus(...)")
-    both = torch.cat([tau.act, tau.target], -1)  # [P, B, K+N']
+    if taus is None:
+        raise InvalidInput("quantile networks learn at random quantiles: give taus = draw_taus(...)")
+    both = torch.cat([taus.act, taus.target], -1)  # [P, B, K+N']
     all_t = _without_gradient(target, batch.obs_t, both)  # [P, B, K+N', A]
-    acting_t, quantiles_t = all_t.tensor_split([tau.act.shape[-1]], dim=-2)
+    acting_t, quantiles_t = all_t.tensor_split([taus.act.shape[-1]], dim=-2)
     choice = mean_over_quantiles(acting_t).argmax(-1)  # [P, B]
-    value_t = _of_action(quantiles_t, choice)  # [P, B, N']
+    value_t = _select_action_quantiles(quantiles_t, choice)  # [P, B, N']
     targets = batch.r_t.unsqueeze(-1) + batch.discount_t.unsqueeze(-1) * value_t
-    quantiles_tm1 = online(batch.obs_tm1, tau.learn)  # [P, B, N, A]
-    value_tm1 = _of_action(quantiles_tm1, batch.a_tm1)  # [P, B, N]
-    loss = quantile_huber_loss(value_tm1, tau.learn, targets, settings.kappa)
+    quantiles_tm1 = online(batch.obs_tm1, taus.learn)  # [P, B, N, A]
+    value_tm1 = _select_action_quantiles(quantiles_tm1, batch.a_tm1)  # [P, B, N]
+    loss = quantile_huber_loss(value_tm1, taus.learn, targets, settings.kappa)
     return LossOutput(loss, quantiles_tm1)
 
 
 _PLAIN = Algorithm(plain_network, outputs_are_q, q_learning_loss)
-_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, output_copies=5)
+_DOUBLE = Algorithm(plain_network, outputs_are_q, double_q_learning_loss, peak_output_tensors=5)
 _QUANTILE = Algorithm(
     quantile_network,
     mean_over_quantiles,
     quantile_loss,
     quantile_counts=QuantileCounts(learn=64, target=64, act=32),
-    z_values=contracted_mean,
-    outputs="[B, N, A], action-values at each of N quantiles",
+    z_values=contract_mean,
+    outputs_description="[B, N, A], action-values at each of N quantiles",
 )
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -208,8 +203,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         dueling_network,
         outputs_are_q,
         q_learning_loss,
-        z_values=centred,
-        baseline="b = mean(q), the baseline stream",
+        z_values=subtract_mean,
+        baseline_caption="b = mean(q), the baseline stream",
     ),
     "rdq": Algorithm(
         baseline_residual_network,
@@ -217,10 +212,10 @@ ALGORITHMS: dict[str, Algorithm] = {
         regularized_dueling_loss,
         uses_beta=True,
         z_values=residual_stream,
-        baseline="b, the baseline stream",
-        outputs="[B, A + 1], the residuals and then the baseline",
-        more_outputs=1,
-        output_copies=5,
+        baseline_caption="b, the baseline stream",
+        outputs_description="[B, A + 1], the residuals and then the baseline",
+        extra_outputs=1,
+        peak_output_tensors=5,
     ),
     "iqn": _QUANTILE,
     "ib-iqn": _QUANTILE._replace(uses_k=True),
@@ -255,7 +250,7 @@ def _without_gradient(forward: Forward, obs: Tensor, tau: Tensor | None) -> Tens
         return forward(obs, tau)
 
 
-def _of_action(quantiles: Tensor, action: Tensor) -> Tensor:
+def _select_action_quantiles(quantiles: Tensor, action: Tensor) -> Tensor:
     """One action's quantiles. Shapes: quantiles [..., N, A], action [...] -> [..., N]."""
     index = action[..., None, None].expand(*quantiles.shape[:-1], 1)
     return quantiles.gather(-1, index).squeeze(-1)

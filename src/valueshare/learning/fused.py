@@ -74,13 +74,13 @@ def _adam(
     """Agents `first` to `last - 1` of [P, N]."""
     for agent in range(first, last):
         if active[agent]:
-            alpha, least = step_size[agent], epsilon[agent]
+            alpha, eps_hat = step_size[agent], epsilon[agent]
             for i in range(p.shape[1]):
                 gradient = g[agent, i]
                 mean = m[agent, i] + one_minus_beta1 * (gradient - m[agent, i])
                 square = beta2 * v[agent, i] + one_minus_beta2 * (gradient * gradient)
                 m[agent, i], v[agent, i] = mean, square
-                p[agent, i] -= alpha * mean / (np.sqrt(square) + least)
+                p[agent, i] -= alpha * mean / (np.sqrt(square) + eps_hat)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -17,7 +17,7 @@ def q_learning_error(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tens
     DQN: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     Shapes: q_tm1, q_t [..., A], the others [...] -> [...].
     """
-    _assert_ranks(q_tm1, q_t, below=(a_tm1, r_t, discount_t))
+    _assert_ranks(q_tm1, q_t, one_axis_less=(a_tm1, r_t, discount_t))
     target = r_t + discount_t * q_t.amax(-1)
     return target.detach() - select_action_values(q_tm1, a_tm1)
 
@@ -31,7 +31,7 @@ def double_q_learning_error(
     Van Hasselt et al. 2016, "Deep Reinforcement Learning with Double Q-learning".
     Shapes: q_tm1, q_t_value, q_t_selector [..., A], the others [...] -> [...].
     """
-    _assert_ranks(q_tm1, q_t_value, q_t_selector, below=(a_tm1, r_t, discount_t))
+    _assert_ranks(q_tm1, q_t_value, q_t_selector, one_axis_less=(a_tm1, r_t, discount_t))
     target = r_t + discount_t * select_action_values(q_t_value, q_t_selector.argmax(-1))
     return target.detach() - select_action_values(q_tm1, a_tm1)
 
@@ -74,12 +74,12 @@ def baseline_residual_penalty(u: Tensor) -> Tensor:
 
 def select_action_values(q: Tensor, action: Tensor) -> Tensor:
     """The value of one action per state. Shapes: q [..., A], action [...] -> [...]."""
-    _assert_ranks(q, below=(action,))
+    _assert_ranks(q, one_axis_less=(action,))
     return torch.gather(q, -1, action.unsqueeze(-1)).squeeze(-1)
 
 
-def _assert_ranks(*tensors: Tensor, below: tuple[Tensor, ...] = ()) -> None:
-    """Equal ranks, and one axis less for those `below`: broadcasting would hide a mistake."""
+def _assert_ranks(*tensors: Tensor, one_axis_less: tuple[Tensor, ...] = ()) -> None:
+    """Equal ranks, and one axis less for those `one_axis_less`: broadcasting would hide a mistake."""
     rank = tensors[0].ndim
     assert all(t.ndim == rank for t in tensors), [t.shape for t in tensors]
-    assert all(t.ndim == rank - 1 for t in below), [t.shape for t in (*tensors, *below)]
+    assert all(t.ndim == rank - 1 for t in one_axis_less), [t.shape for t in (*tensors, *one_axis_less)]

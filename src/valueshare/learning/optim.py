@@ -8,13 +8,14 @@ place. Without compilation on a CPU, `fused` makes it one pass too.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from valueshare.learning import fused
+from valueshare.nn.stacking import per_agent
 
 Tensors = Mapping[str, Tensor]
 
@@ -58,14 +59,14 @@ def adam_(
     root = _one_minus_exp(t * _log(beta2)).sqrt()  # [P]
     # The same with numerator and denominator times the root of 1 - beta2^t, which takes fewer passes.
     rate = (step_size * root / _one_minus_exp(t * _log(beta1))).masked_fill(~active, 0.0)  # [P]
-    least = (epsilon * root).masked_fill(~active, 1.0)  # [P]
+    eps_hat = (epsilon * root).masked_fill(~active, 1.0)  # [P]
     for name, p in parameters.items():
         g, m, v = gradients[name], moments.first[name], moments.second[name]
         if _in_one_pass(p, m, v):
-            fused.adam(p, g, m, v, active, rate, least, beta1=beta1, beta2=beta2)
+            fused.adam(p, g, m, v, active, rate, eps_hat, beta1=beta1, beta2=beta2)
             continue
         _accumulate_(m, v, g, active, beta1, beta2)
-        p.addcdiv_(m * _rows(rate, p), v.sqrt().add_(_rows(least, p)), value=-1.0)
+        p.addcdiv_(m * per_agent(rate, p), v.sqrt().add_(per_agent(eps_hat, p)), value=-1.0)
 
 
 @torch.no_grad()
@@ -92,11 +93,8 @@ def rmsprop_(
             continue
         _accumulate_(m, v, g, active, decay, decay)
         variance = torch.addcmul(v, m, m, value=-1.0).clamp_(min=0.0)  # rounding may end below 0
-        change = variance.add_(epsilon).rsqrt_().mul_(g).mul_(_rows(step_size, p))
-        p.sub_(change.masked_fill_(_rows(~active, p), 0.0))
-
-
-OPTIMIZERS: dict[str, Callable[..., None]] = {"adam": adam_, "rmsprop": rmsprop_}
+        change = variance.add_(epsilon).rsqrt_().mul_(g).mul_(per_agent(step_size, p))
+        p.sub_(change.masked_fill_(per_agent(~active, p), 0.0))
 
 
 def _in_one_pass(p: Tensor, m: Tensor, v: Tensor) -> bool:
@@ -109,10 +107,10 @@ def _accumulate_(m: Tensor, v: Tensor, gradient: Tensor, active: Tensor, decay1:
 
     For the other agents the decay is 1 and g counts as 0: multiplying a NaN by 0 would keep it.
     """
-    g = gradient.masked_fill(_rows(~active, m), 0.0)
+    g = gradient.masked_fill(per_agent(~active, m), 0.0)
     one = torch.ones_like(active, dtype=m.dtype)  # [P]
-    m.lerp_(g, _rows(one.mul(1 - decay1).masked_fill(~active, 0.0), m))
-    v.mul_(_rows(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
+    m.lerp_(g, per_agent(one.mul(1 - decay1).masked_fill(~active, 0.0), m))
+    v.mul_(per_agent(one.masked_fill(active, decay2), v)).addcmul_(g, g, value=1 - decay2)
 
 
 def _one_minus_exp(x: Tensor) -> Tensor:
@@ -127,8 +125,3 @@ def _one_minus_exp(x: Tensor) -> Tensor:
 def _log(beta: float) -> float:
     """log beta, and -inf of 0: the correction is then 1."""
     return math.log(beta) if beta else -math.inf
-
-
-def _rows(values: Tensor, like: Tensor) -> Tensor:
-    """One value per agent, shaped to broadcast over its parameters. Shapes: [P] -> [P, 1, ...]."""
-    return values.reshape(-1, *(1,) * (like.ndim - 1))

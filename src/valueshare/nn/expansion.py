@@ -94,6 +94,7 @@ def append_mean_expansion(module: nn.Module, k: Coefficient, *, after: str | Non
     if after is None:
         after = next(reversed(linears))
         _refuse_dueling(linears, after)
+        _refuse_hidden_layer(linears, after)
         following = list(modules.values())[list(modules).index(after) + 1 :]
         for other in following:
             if next(other.parameters(recurse=False), None) is not None:
@@ -135,6 +136,26 @@ def _refuse_dueling(linears: dict[str, nn.Linear], last: str) -> None:
             f"this network has a value stream too ({values[0]!r}, one output), and after centred advantages, as in "
             f"Dueling DQN, the layer does nothing: if they are not centred, write after={last!r}"
         )
+
+
+def _refuse_hidden_layer(linears: dict[str, nn.Linear], last: str) -> None:
+    """Refuse a last layer whose outputs another layer seems to read: modules come in the order of registration.
+
+    By its width, that layer can read the outputs of the last one. It could also be the first layer of a network that
+    has as many actions as observations; but then a chain of layers leads from it to the last one.
+    """
+    readers = [path for path, linear in linears.items() if linear.in_features == linears[last].out_features]
+    for path in readers:
+        reached = {path}
+        while (
+            more := {b for a in reached for b in linears if linears[a].out_features == linears[b].in_features} - reached
+        ):
+            reached |= more
+        if last not in reached:
+            raise InvalidInput(
+                f"{last!r} is the last linear layer in the order of registration, but {path!r} takes as many inputs as "
+                f"it has outputs and seems to follow it: name the layer of the action-values, like after={path!r}"
+            )
 
 
 def _refuse_stable_baselines3(module: object) -> None:

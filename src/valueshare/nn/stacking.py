@@ -40,7 +40,7 @@ class Linear(nn.Linear):
 
 
 def per_agent(values: Tensor, like: Tensor) -> Tensor:
-    """A buffer of one number, shaped to broadcast over `like` where it is stacked over agents.
+    """One number per agent, shaped to broadcast over `like`; a number that is not stacked over agents, as it is.
 
     Shapes: [] -> []; [P] -> [P, 1, ...], with as many axes as `like`.
     """
@@ -60,12 +60,12 @@ class StackedNetwork:
         ]
 
     def __call__(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *inputs: Tensor) -> Tensor:
-        with self._holding({**parameters, **buffers}):
+        with self._swap_tensors({**parameters, **buffers}):
             outputs: Tensor = self._module(*inputs)
         return outputs
 
     @contextmanager
-    def _holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    def _swap_tensors(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
         """Like `torch.func.functional_call`, for modules whose layers are known."""
         before = [owner[key] for owner, key, _ in self._slots]
         try:

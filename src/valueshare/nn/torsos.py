@@ -11,7 +11,7 @@ from valueshare.errors import InvalidInput
 from valueshare.nn.convolution import Convolution
 from valueshare.nn.stacking import Linear, per_agent, stackable
 
-NATURE_LEAST = 36  # pixels: smaller images have MinAtar's network
+MIN_NATURE_PIXELS = 36  # pixels: smaller images have MinAtar's network
 
 
 class NetworkShape(NamedTuple):
@@ -45,7 +45,7 @@ def torso(shape: NetworkShape) -> Torso:
         size, *widths = (*observation, *hidden[:-1])
         return Torso(mlp_torso(size, widths, shape.observation_scale), (size, *widths)[-1])
     if len(observation) == 3:
-        small = max(observation[1:]) < NATURE_LEAST
+        small = max(observation[1:]) < MIN_NATURE_PIXELS
         if len(hidden) != 1 or shape.observation_scale != 1:
             raise InvalidInput(
                 f"hidden = {list(hidden)}, observation_scale = {shape.observation_scale}: images"
@@ -100,9 +100,9 @@ class NatureTorso(nn.Module):
     def __init__(self, shape: Sequence[int] = (4, 84, 84)) -> None:
         super().__init__()
         channels, height, width = shape
-        if min(height, width) < NATURE_LEAST:
+        if min(height, width) < MIN_NATURE_PIXELS:
             raise InvalidInput(
-                f"images of {height}x{width}: these convolutions need at least {NATURE_LEAST}x{NATURE_LEAST}"
+                f"images of {height}x{width}: these convolutions need at least {MIN_NATURE_PIXELS}x{MIN_NATURE_PIXELS}"
             )
         self.convolutions = nn.Sequential(
             Convolution(channels, 32, kernel=8, stride=4, scale=1 / 255),

@@ -50,7 +50,7 @@ def draw_exploration(population: Population, t: Tensor) -> Exploration:
     return Exploration(draws.reshape(shape), choices.reshape(shape))
 
 
-def exploration_in_blocks(population: Population, step: Tensor) -> Callable[[], Exploration]:
+def prefetched_exploration(population: Population, step: Tensor) -> Callable[[], Exploration]:
     """A function that returns the random numbers of the current `step` [], drawn in blocks.
 
     For a CPU without compilation: there, the operations that make a few random numbers cost as much

@@ -17,13 +17,13 @@ import polars as pl
 from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import algorithm_named
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings
-from valueshare.setting import number
+from valueshare.setting import as_float
 
 T = TypeVar("T")
 
 MAX_SEEDS = 100_000
 MAX_AGENTS = 1_000_000  # of a table
-LARGEST_K = 1e30  # times a value it is still finite in float32
+MAX_K = 1e30  # times a value it is still finite in float32
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "agent": pl.Int64,
@@ -48,25 +48,26 @@ def agent_table(
     Algorithms without a k have it 0, once, whatever other algorithms of the table are given; those
     without beta have the first one.
     """
-    seeds = listed(seeds, "seeds")
+    seeds = as_list(seeds, "seeds")
     if not seeds:
         raise InvalidInput("no seeds: give at least 1")
     ((repeated, times),) = Counter(seeds).most_common(1)
     if times > 1:
         raise InvalidInput(f"seed {repeated} is given twice: give each once")
-    if not -(2**63) <= min(seeds) <= max(seeds) < 2**63:
-        raise InvalidInput(f"seeds to {max(seeds)}: write numbers of at most 64 bits, signed")
-    coefficients = listed(k)
+    for seed in (min(seeds), max(seeds)):
+        if not -(2**63) <= seed < 2**63:
+            raise InvalidInput(f"seed {seed}: write numbers of at most 64 bits, signed")
+    coefficients = as_list(k)
     if not coefficients:
         raise InvalidInput("no k is given: write at least one number")
     for value in coefficients:
         _check_k(value)
-    all_settings: list[AgentSettings] = listed(agent_settings)
+    all_settings: list[AgentSettings] = as_list(agent_settings)
     # What differs in beta alone is there once for algorithms without it.
     first_beta = [replace(settings, beta=all_settings[0].beta) for settings in all_settings]
     without_beta = list(dict.fromkeys(first_beta))
-    envs: list[str] = listed(env)
-    algorithms: list[str] = listed(algorithm)
+    envs: list[str] = as_list(env)
+    algorithms: list[str] = as_list(algorithm)
     groups = [
         {"env": e, "algorithm": a, "k": value, **asdict(settings)}
         for e, a in product(envs, algorithms)
@@ -116,7 +117,7 @@ def check_agents(count: int) -> None:
         raise InvalidInput(f"{count:,} agents: at most {MAX_AGENTS:,} in one table; give fewer seeds or values")
 
 
-def concatenated(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def concat_agents(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Tables of agents as one, with consecutive numbers."""
     return pl.concat(tables).with_columns(agent=pl.int_range(pl.len(), dtype=pl.Int64))
 
@@ -135,7 +136,7 @@ def check_table(table: pl.DataFrame) -> None:
 
 
 def _check_k(k: float) -> None:
-    if not (0 <= number("k", k) <= LARGEST_K):
+    if not (0 <= as_float("k", k) <= MAX_K):
         raise InvalidInput(f"k = {k}: write a finite number >= 0, at most 1e30")
 
 
@@ -149,7 +150,7 @@ def table_digest(table: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-def listed(value: T | Iterable[T], name: str = "a list") -> list[T]:
+def as_list(value: T | Iterable[T], name: str = "a list") -> list[T]:
     """One value, or several, as a list; a string is one. Messages call it `name`."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         several = list(islice(value, MAX_SEEDS + 1))  # from Python, it may have no end

@@ -30,10 +30,10 @@ def compiled_if(compiled: bool, function: Callable[[], None], *, tuned: bool = T
     return step
 
 
-def check_compiler(device: torch.device) -> None:
-    """Refuse where nothing can be compiled."""
-    if (problem := compiler_problem(device)) is not None:
-        raise InvalidInput(f"nothing can be compiled here ({problem}): leave compile out")
+def check_compiler(device: torch.device, instead: str = "leave compile out", *, try_it: bool = True) -> None:
+    """Refuse where nothing can be compiled, and say what to do `instead`."""
+    if (problem := compiler_problem(device, try_it=try_it)) is not None:
+        raise InvalidInput(f"nothing can be compiled here ({problem}): {instead}")
 
 
 def is_compiler_error(error: BaseException) -> bool:

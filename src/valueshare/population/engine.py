@@ -68,8 +68,8 @@ def make_engine(
         raise InvalidInput("environments in processes need a replay on the device: leave it there")
     threads = available_cores() if threads is None else threads
     if groups is None:
-        most = min(size, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
-        groups = most if asynchronous else 1
+        max_groups = min(size, max(1, threads // THREADS_PER_GROUP), ASYNCHRONOUS_GROUPS)
+        groups = max_groups if asynchronous else 1
     if not 1 <= groups <= size:
         raise InvalidInput(f"groups = {groups}: write a number from 1 to {size}, the agents")
     if compiled:
@@ -81,17 +81,17 @@ def make_engine(
     names = population.agents["env"].to_list()
     with ExitStack() as on_failure:  # or processes of environments would keep running
 
-        def started(environments: Environments) -> Environments:
+        def close_on_failure(environments: Environments) -> Environments:
             on_failure.callback(environments.close)
             return environments
 
-        playing = None
+        eval_envs = None
         if evaluates:
-            playing = started(evaluation_environments(population, threads))
-            check_evaluation(settings, playing.spec)
+            eval_envs = close_on_failure(evaluation_environments(population, threads))
+            check_evaluation(settings, eval_envs.spec)
         make = _environment_process if asynchronous else _environments
         shares = [share.tolist() for share in np.array_split(names, groups)]
-        training = [started(make(population, share, max(1, threads // groups))) for share in shares]
+        training = [close_on_failure(make(population, share, max(1, threads // groups))) for share in shares]
         executor: Executor
         if groups == 1 and _stays_on_device(training[0], population):
             executor = DeviceExecutor(population, state, training[0], compiled=compiled)
@@ -99,7 +99,7 @@ def make_engine(
             executor = SerialExecutor(population, state, training[0], compiled=compiled)
         else:
             executor = GroupExecutor(make_grouped(population, state, training, compiled=compiled))
-        evaluator = None if playing is None else make_evaluator(population, state, playing, compiled=compiled)
+        evaluator = None if eval_envs is None else make_evaluator(population, state, eval_envs, compiled=compiled)
         on_failure.pop_all()
     return Engine(population, state, executor, evaluator)
 

@@ -1,7 +1,7 @@
 """Evaluation: how well the agents play, on environments and random numbers of their own.
 
 Every agent has E environments side by side. By episodes, each of them plays its share to the end
-and then stands still: an agent's score is over exactly its N episodes, and short ones are not
+and is then not stepped: an agent's score is over exactly its N episodes, and short ones are not
 favoured because they finish first. By timesteps, each plays its share of steps, and the episode
 that the end cuts off is discarded. An agent without a finished episode has no score.
 """
@@ -36,7 +36,7 @@ class Scores(NamedTuple):
 class Evaluator(Protocol):
     """The environments of an evaluation, and the agents that play in them."""
 
-    tally: "Tally"
+    stats: "EpisodeStats"
     steps_per_check: int  # steps between two checks of whether all have finished
 
     @property
@@ -46,7 +46,7 @@ class Evaluator(Protocol):
         """Start new episodes everywhere; `counter` is that of the random streams at the first step."""
 
     def step(self) -> None:
-        """One step of the environments that have not finished, added to the tally."""
+        """One step of the environments that have not finished, added to the stats."""
 
 
 def eval_env_count(settings: TrainingSettings) -> int:
@@ -58,13 +58,13 @@ def evaluate(population: Population, evaluator: Evaluator, step: int, on_step: O
     """Let every agent play as it is after `step` steps; `on_step` gets that number at every evaluation step."""
     stream, count = f"evaluation-environment/{step}", eval_env_count(population.settings)
     seeds = np.array([stream_key(seed, f"{stream}/{e}") for seed in population.seeds for e in range(count)])
-    evaluator.tally.reset()
+    evaluator.stats.reset()
     evaluator.reset(seeds, first_counter(step))
-    while evaluator.tally.left.any():
+    while evaluator.stats.remaining.any():
         for _ in range(evaluator.steps_per_check):
             on_step(step)
             evaluator.step()
-    return evaluator.tally.scores()
+    return evaluator.stats.scores()
 
 
 def play_seeds(
@@ -76,21 +76,21 @@ def play_seeds(
     environment. Blocks of seeds begin at multiples of that number, so that the random numbers of a seed's episode do
     not depend on the range. `on_step` gets the number of episodes that have ended, at every step or every few.
     """
-    at_once, tally = eval_env_count(population.settings), evaluator.tally
+    at_once, stats = eval_env_count(population.settings), evaluator.stats
     score, overestimation = (np.zeros((population.size, len(seeds))) for _ in range(2))
     for first in range(seeds.start - seeds.start % at_once, seeds.stop, at_once):
         block = np.arange(first, first + at_once)
         wanted = (block >= seeds.start) & (block < seeds.stop)
         columns = block[wanted] - seeds.start
-        tally.reset()
-        tally.left[:, ~wanted] = 0  # the other environments stand still
+        stats.reset()
+        stats.remaining[:, ~wanted] = 0  # the other environments are not stepped
         evaluator.reset(np.tile(block, population.size), first_counter(first))
-        while tally.left.any():
-            on_step(population.size * int(columns[0]) + int(tally.episodes.sum()))
+        while stats.remaining.any():
+            on_step(population.size * int(columns[0]) + int(stats.episodes.sum()))
             for _ in range(evaluator.steps_per_check):
                 evaluator.step()
-        score[:, columns] = tally.scores_done.cpu().numpy()[:, wanted]
-        overestimation[:, columns] = tally.over_done.cpu().numpy()[:, wanted]
+        score[:, columns] = stats.return_sum.cpu().numpy()[:, wanted]
+        overestimation[:, columns] = stats.overestimation_sum.cpu().numpy()[:, wanted]
     return score, overestimation
 
 
@@ -117,7 +117,7 @@ class StepOutcome(NamedTuple):
     final_value: Tensor  # of the best action in the final observation; used where an episode is truncated
 
 
-class Tally:
+class EpisodeStats:
     """Running sums of the episodes under way and of those finished, [P, E] each, changed in place.
 
     Overestimation needs no history. The sum over an episode's steps of its discounted returns is
@@ -131,20 +131,20 @@ class Tally:
         total, count = settings.eval_episodes or settings.eval_timesteps, eval_env_count(settings)
         share = total // count + (torch.arange(count, device=discount.device) < total % count)
         self._shares = share.expand(len(discount), count)  # episodes, or timesteps, that each environment has to play
-        self.left = self._shares.clone()
-        self.score, self.values, self.returns, self.weight, self.length, self.scores_done, self.over_done = (
-            torch.zeros_like(self.left, dtype=torch.float64) for _ in range(7)
+        self.remaining = self._shares.clone()
+        self.score, self.values, self.returns, self.weight, self.length, self.return_sum, self.overestimation_sum = (
+            torch.zeros_like(self.remaining, dtype=torch.float64) for _ in range(7)
         )
-        self.episodes = torch.zeros_like(self.left)
+        self.episodes = torch.zeros_like(self.remaining)
 
     @property
     def active(self) -> Tensor:
         """Environments that have not finished, [P, E]."""
-        return self.left > 0
+        return self.remaining > 0
 
     def reset(self) -> None:
-        self.left.copy_(self._shares)
-        for sums in (*self._running, self.scores_done, self.over_done, self.episodes):
+        self.remaining.copy_(self._shares)
+        for sums in (*self._running, self.return_sum, self.overestimation_sum, self.episodes):
             sums.zero_()
 
     def add(self, step: StepOutcome) -> None:
@@ -159,15 +159,15 @@ class Tally:
         beyond = step.final_value.double() * self.discount * self.weight
         self.returns.add_(torch.where(step.truncated, beyond, 0.0))
         ended = step.terminated | step.truncated
-        self.scores_done.add_(torch.where(ended, self.score, 0.0))
-        self.over_done.add_(torch.where(ended, (self.values - self.returns) / self.length, 0.0))
+        self.return_sum.add_(torch.where(ended, self.score, 0.0))
+        self.overestimation_sum.add_(torch.where(ended, (self.values - self.returns) / self.length, 0.0))
         self.episodes.add_(ended)
         for sums in self._running:
             sums.masked_fill_(ended, 0.0)
-        self.left.sub_((ended if self.settings.eval_episodes else active).to(self.left.dtype))
+        self.remaining.sub_((ended if self.settings.eval_episodes else active).to(self.remaining.dtype))
 
     def scores(self) -> Scores:
-        sums = self.episodes, self.scores_done, self.over_done
+        sums = self.episodes, self.return_sum, self.overestimation_sum
         episodes, score, over = (each.cpu().numpy().sum(1) for each in sums)
         count = np.where(episodes > 0, episodes, np.nan)
         return Scores(score / count, episodes, over / count)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad
 
 from valueshare.learning.algorithms import LossSettings, Taus, draw_taus
-from valueshare.learning.optim import OPTIMIZERS
+from valueshare.learning.optim import adam_, rmsprop_
 from valueshare.learning.randomness import integers
 from valueshare.population.act import acting_taus
 from valueshare.population.networks import Tensors, Weights
@@ -43,19 +43,13 @@ def learn(population: Population, state: State, batch: Batch | None = None, step
     finite = torch.isfinite(losses) & torch.isfinite(sum((norm.square() for norm in norms), torch.zeros_like(losses)))
     active = learning & finite  # [P]
     state.diverged_at.copy_(torch.where(learning & ~active, step, state.diverged_at))
-    OPTIMIZERS[settings.optimizer](
-        state.online.parameters,
-        gradients,
-        state.moments,
-        step_size(population, step),
-        active,
-        epsilon=settings.optimizer_epsilon,
-        **(
-            {"beta1": settings.adam_betas[0], "beta2": settings.adam_betas[1]}
-            if settings.optimizer == "adam"
-            else {"decay": settings.rmsprop_decay}
-        ),
-    )
+    parameters, alpha, epsilon = state.online.parameters, step_size(population, step), settings.optimizer_epsilon
+    if settings.optimizer == "adam":
+        beta1, beta2 = settings.adam_betas
+        adam_(parameters, gradients, state.moments, alpha, active, beta1=beta1, beta2=beta2, epsilon=epsilon)
+    else:
+        decay = settings.rmsprop_decay
+        rmsprop_(parameters, gradients, state.moments, alpha, active, decay=decay, epsilon=epsilon)
     slot = (state.updates % state.recent_action_values.shape[1]).unsqueeze(0)
     state.recent_action_values.index_copy_(1, slot, values.unsqueeze(-1))
     state.updates.add_(1)

@@ -1,6 +1,6 @@
 """The training loop: act, step the environments, update the target network, learn, store.
 
-`SerialExecutor` is the plain form: one agent axis, one thread, no copies between devices. It trains on a CPU,
+`SerialExecutor` is the plain form: all agents as one batch, one thread, no copies between devices. It trains on a CPU,
 and every faster executor in `execution/` has the same three methods and returns the same numbers.
 
 The environments of step t run while the agents learn, so an update samples the transitions up to
@@ -18,7 +18,7 @@ import torch
 from valueshare.envs.base import Environments
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.step_arrays import StepArrays, step_fields
-from valueshare.population.act import act, exploration_in_blocks, stack_frames
+from valueshare.population.act import act, prefetched_exploration, stack_frames
 from valueshare.population.compilation import compiled_if
 from valueshare.population.learn import copy_weights, learn, update_target
 from valueshare.population.settings import TrainingSettings
@@ -79,7 +79,7 @@ class SerialExecutor:
             shape = (population.size, *population.env.network_shape)
             self._obs = torch.zeros(shape, dtype=self._obs.dtype)
         # Random numbers are drawn in blocks, except by compiled code, which fuses them.
-        self._exploration = (lambda: None) if compiled else exploration_in_blocks(population, state.step)
+        self._exploration = (lambda: None) if compiled else prefetched_exploration(population, state.step)
         self.act = compiled_if(compiled, self._choose_actions)
         self.store = compiled_if(compiled, self._add_to_replay)
         self.update_target = compiled_if(compiled, partial(update_target, population, state))
@@ -88,24 +88,27 @@ class SerialExecutor:
     def reset(self, seeds: Sequence[int]) -> None:
         np.copyto(self._arrays.observation, self.environments.reset(seeds))
         self._arrays.ended.fill(True)  # so that a stack of frames starts with the first one
-        transitions.start(self.state.replay, self._step.observation)
+        transitions.begin_episodes(self.state.replay, self._step.observation)
         self._sync_actor()
 
     def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
-        settings, state = self.population.settings, self.state
         for t in steps:
             on_step(t)
-            state.step.fill_(t)
+            self.state.step.fill_(t)
             self.act()
             self.environments.send(self._step.action.numpy())
-            run_updates(settings, t, self.update_target, self._sync_actor, self.learn)
+            self.update(t)
             result = self.environments.receive()
             self._arrays.fill(result)
             self.store()
             if episodes is not None:
                 episodes.step(slice(None), result)
         if steps:
-            state.step.fill_(steps.stop)
+            self.state.step.fill_(steps.stop)
+
+    def update(self, t: int) -> None:
+        """The updates that are due at step t."""
+        run_updates(self.population.settings, t, self.update_target, self._sync_actor, self.learn)
 
     def close(self) -> None:
         self.environments.close()

@@ -67,12 +67,18 @@ class Need(NamedTuple):
     replay_device: str | None = None
     largest: Largest = "replay"  # what needs most of an agent's memory
     graphs_per_agent: int = 0  # more than `per_agent`, on CUDA
+    snapshot_per_agent: int = 0  # more than `host_per_agent`, on CUDA: the copy from which a checkpoint is written
     held: int = 0  # by this process, before anything of the population is made
 
     @property
     def host_fixed(self) -> int:
         """For packing frames: with many of them, whatever their number."""
         return min(packing.working_bytes(), 2 * self.agents * self.frames_per_agent)
+
+    @property
+    def host_per_agent_of_gpu(self) -> int:
+        """Bytes in the host's memory where the device is a GPU."""
+        return self.host_per_agent + self.snapshot_per_agent
 
     def total(self, device: torch.device) -> int:
         """Bytes on the device; on a CPU with the host's, and those that the process holds."""
@@ -114,7 +120,8 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
     environments = (1 + eval_env_count(spec.settings)) * one
     records = spec.settings.evaluations * RECORD_BYTES
     learning, on_cuda = _learning_bytes(population, state)
-    saving = _checkpoint_bytes(population, state)
+    columns, indices = _checkpoint_bytes(population, state)
+    saving = columns + indices
     if spec.settings.replay_device == "disk":
         rings -= state.replay.observation.nbytes
     on_host = population.replay_on_host
@@ -132,6 +139,7 @@ def _need_by_shapes(spec: PopulationSpec, network: NetworkFactory | None) -> Nee
         replay_device=spec.settings.replay_device,
         largest=max(sizes, key=lambda name: sizes[name]),
         graphs_per_agent=max(0, on_cuda - learning),
+        snapshot_per_agent=0 if transitions.holds_frames(state.replay) else others + (0 if on_host else columns),
         held=host_memory.resident_bytes(),
     )
 
@@ -144,10 +152,10 @@ def check(needs: Need, device: torch.device, advice: str | None = None) -> str:
     _refuse_excess(needs, needs.each(device), needs.fixed(device), free, kind, advice)
     if device.type == "cuda":
         host_free, fixed = free_bytes(torch.device("cpu")), needs.host_fixed
-        on_device = ("network", "quantiles")
-        largest: Largest = "replay" if needs.largest in on_device else needs.largest
+        on_device = needs.largest in ("network", "quantiles") and not needs.snapshot_per_agent
+        largest: Largest = "replay" if on_device else needs.largest
         on_host = needs._replace(largest=largest)
-        _refuse_excess(on_host, needs.host_per_agent, fixed, host_free, "host memory", advice)
+        _refuse_excess(on_host, needs.host_per_agent_of_gpu, fixed, host_free, "host memory", advice)
     return f"{_terms(needs, device)}, {'unknown' if free is None else format_bytes(free)} free"
 
 
@@ -165,16 +173,16 @@ def most_agents(needs: Need, device: torch.device, room: int, host_room: int) ->
     fixed = needs.fixed(device) + (PROCESS_BYTES if device.type == "cpu" else 0)
     fit = int((USABLE * room - fixed) // needs.each(device))
     if device.type == "cuda":
-        held = host_bytes(needs) - needs.agents * needs.host_per_agent
-        host = int(USABLE * host_room - held)
-        fit = min(fit, int(host // needs.host_per_agent))
+        each = needs.host_per_agent_of_gpu
+        host = int(USABLE * host_room - (host_bytes(needs) - needs.agents * each))
+        fit = min(fit, int(host // each))
     return max(0, fit)
 
 
 def host_bytes(needs: Need) -> int:
     """The host memory of a population on a GPU, in a process of its own."""
     fixed = FIXED_BYTES["cpu"] + PROCESS_BYTES
-    return needs.agents * needs.host_per_agent + needs.host_fixed + fixed
+    return needs.agents * needs.host_per_agent_of_gpu + needs.host_fixed + fixed
 
 
 def process_bytes(needs: Need) -> int:
@@ -240,7 +248,7 @@ def _learning_bytes(population: Population, state: State) -> tuple[int, int]:
         learning = target = measuring = playing = 0
     pairs = batch * counts.learn * counts.target * 4  # [B, N, N'] of float32
     # With 4,096 actions, 3.7 to 3.9 times the outputs [B, A] or [B, N, A] were measured for DQN and 4.8 for Double DQN.
-    one = population.algorithm.output_copies * population.env.actions * 4
+    one = population.algorithm.peak_output_tensors * population.env.actions * 4
     outputs = one * batch * max(1, counts.learn, counts.target + counts.act)  # the target's are of one pass
     update = ACTIVATIONS * learning + max(0, target - learning) + PAIRS * pairs + WEIGHTS * weights + outputs
     # A batch, and the indices that find it: both observations, and five numbers of 64 bits.
@@ -281,7 +289,7 @@ def _frame_bytes(population: Population, state: State) -> int:
     return replay.observation.nbytes * min(population.settings.checkpoint_interval, capacity) // capacity
 
 
-def _checkpoint_bytes(population: Population, state: State) -> int:
+def _checkpoint_bytes(population: Population, state: State) -> tuple[int, int]:
     """The rows of replay that a checkpoint copies out, and the indices that find them.
 
     Frames are written in chunks of `packing.working_bytes`.
@@ -292,4 +300,4 @@ def _checkpoint_bytes(population: Population, state: State) -> int:
         rings.append(replay.observation)
     capacity = replay.action.shape[1]
     rows = min(settings.checkpoint_interval, capacity)
-    return rows * sum(ring.nbytes for ring in rings) // capacity + rows * 5 * 8
+    return rows * sum(ring.nbytes for ring in rings) // capacity, rows * 5 * 8

@@ -19,19 +19,15 @@ from valueshare.population.state import torch_dtype
 Sizes = dict[str, tuple[int, ...]]  # of parameters and buffers, by name
 
 BATCH = 2  # of the check
-TOLERANCE = 1e-3  # between one agent's own pass and its pass in a population, of the largest output
-ROUNDING = 1e-6  # of outputs of order one in float32
+RTOL = 1e-3  # between one agent's own pass and its pass in a population, of the largest output
+ATOL = 1e-6  # of outputs of order one in float32
 
 
 def check_network_shapes(spec: PopulationSpec, network: NetworkFactory) -> None:
     """Refuse a factory whose result is not a network or differs with k, without allocating memory."""
     shape = network_shape(spec.settings, spec.env_spec)
-
-    def on_meta(shape: NetworkShape, k: float) -> nn.Module:
-        return network_on_meta(network, shape, k)
-
     ks = spec.agents["k"].unique(maintain_order=True).to_list()
-    shared, *sizes = (_sizes(_make_module(on_meta, shape, k)) for k in (0.0, *ks))
+    shared, *sizes = (_sizes(_make_module(network, shape, k, on_meta=True)) for k in (0.0, *ks))
     for k, sizes_at_k in zip(ks, sizes, strict=True):
         _check_same(k, sizes_at_k, shared)
 
@@ -47,7 +43,7 @@ def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
     ks = spec.agents["k"].unique(maintain_order=True).to_list()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # the same weights every time
-        shared, *modules = (_with_values(_make_module(network, shape, k)) for k in (0.0, *ks))
+        shared, *modules = (_make_module(network, shape, k) for k in (0.0, *ks))
     inputs = _inputs(spec)
     for k, module in zip(ks, modules, strict=True):
         _check_same(k, _sizes(module), _sizes(shared))
@@ -55,12 +51,12 @@ def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
         _check_outputs(spec, outputs)
         alone = module(*inputs)
         # Rounding of a mean that k multiplies is multiplied too.
-        if (outputs - alone).abs().max() > TOLERANCE * alone.abs().max() + ROUNDING * (1 + k):
+        if (outputs - alone).abs().max() > RTOL * alone.abs().max() + ATOL * (1 + k):
             raise InvalidInput(
                 f"the network does something for k = {k:g} that is in none of its buffers: keep k "
                 "in a buffer, as MeanExpansion does"
             )
-        if k and torch.equal(_shaken(module, inputs), _shaken(shared, inputs)):
+        if k and torch.equal(_with_random_weights(module, inputs), _with_random_weights(shared, inputs)):
             raise InvalidInput(
                 f"the network does the same for k = {k:g} as for k = 0: end it with "
                 "MeanExpansion(k), or give k = 0 alone"
@@ -68,41 +64,34 @@ def check_network(spec: PopulationSpec, network: NetworkFactory) -> None:
 
 
 @contextmanager
-def _one_line(doing: str, way: str) -> Iterator[None]:
+def _refuse(action: str, hint: str) -> Iterator[None]:
     """Turn any exception of a third-party network into one line."""
     try:
         yield
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise InvalidInput(f"the network cannot be {doing} ({type(error).__name__}: {reason}): {way}") from error
+        raise InvalidInput(f"the network cannot be {action} ({type(error).__name__}: {reason}): {hint}") from error
 
 
-def _make_module(network: NetworkFactory, shape: NetworkShape, k: float) -> nn.Module:
-    """One agent's module, if it is one, with all of its weights."""
-    way = "write a function of (shape, k) that returns one agent's module"
-    with _one_line(f"made for k = {k:g}", way):
-        module: object = network(shape, k)
+def _make_module(network: NetworkFactory, shape: NetworkShape, k: float, *, on_meta: bool = False) -> nn.Module:
+    """One agent's module, if it is one; its tensors have shapes, and values unless it is built on the meta device.
+
+    A module that a factory keeps between calls has no values: shapes are found on the meta device first.
+    """
+    with _refuse(f"made for k = {k:g}", "write a function of (shape, k) that returns one agent's module"):
+        module: object = network_on_meta(network, shape, k) if on_meta else network(shape, k)
     if not isinstance(module, nn.Module):
         raise InvalidInput(
             f"the network's function returns {type(module).__name__} for k = {k:g}: return one "
             "agent's module, an nn.Module"
         )
-    for name, value in (*module.named_parameters(), *module.named_buffers()):
+    for name, value in _tensors(module):
         if is_lazy(value):
             raise InvalidInput(
                 f"the network's {name} has no shape yet, as in LazyLinear: write the sizes, like "
                 "nn.Linear(shape.observation[0], 64)"
             )
-    return module
-
-
-def _with_values(module: nn.Module) -> nn.Module:
-    """The same module, if its tensors have values.
-
-    A module that a factory keeps between calls is on the meta device, without values.
-    """
-    for name, value in (*module.named_parameters(), *module.named_buffers()):
-        if value.is_meta:
+        if value.is_meta and not on_meta:
             raise InvalidInput(
                 f"the network's {name} has no values: sizes are found on PyTorch's meta device "
                 "first, so build every module and tensor anew in each call"
@@ -111,7 +100,7 @@ def _with_values(module: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def _shaken(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+def _with_random_weights(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """Outputs with random weights, the same for every module: a last layer may begin with zeros."""
     generator = torch.Generator().manual_seed(0)
     weights = {
@@ -131,8 +120,11 @@ def _check_same(k: float, sizes: Sizes, shared: Sizes) -> None:
 
 
 def _sizes(module: nn.Module) -> Sizes:
-    named = (*module.named_parameters(), *module.named_buffers())
-    return {name: tuple(value.shape) for name, value in named}
+    return {name: tuple(value.shape) for name, value in _tensors(module)}
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
 
 
 def _inputs(spec: PopulationSpec) -> tuple[Tensor, ...]:
@@ -151,8 +143,7 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
     weights = Weights(*stack_module_state([module]))
     before = {name: value.clone() for name, value in weights.buffers.items()}
     observation, *taus = (value.unsqueeze(0) for value in inputs)
-    way = "see docs/training.md, networks of your own"
-    with _one_line("run as a population", way), torch.no_grad():
+    with _refuse("run as a population", "see docs/training.md, networks of your own"), torch.no_grad():
         try:
             outputs = forward(shared, weights, observation, taus[0] if taus else None)[0]
         except RuntimeError as error:
@@ -173,11 +164,11 @@ def _in_population(shared: nn.Module, module: nn.Module, inputs: tuple[Tensor, .
 def _check_outputs(spec: PopulationSpec, outputs: Tensor) -> None:
     actions, algorithm = spec.env_spec.actions, algorithm_named(spec.algorithm)
     quantiles = (_quantiles(spec),) if algorithm.quantile_counts.learn else ()
-    wanted = (BATCH, *quantiles, actions + algorithm.more_outputs)
+    wanted = (BATCH, *quantiles, actions + algorithm.extra_outputs)
     if tuple(outputs.shape) != wanted:
         raise InvalidInput(
             f"the network's outputs have shape {list(outputs.shape)} where {list(wanted)} is "
-            f"wanted: {spec.algorithm} reads {algorithm.outputs}"
+            f"wanted: {spec.algorithm} reads {algorithm.outputs_description}"
         )
 
 

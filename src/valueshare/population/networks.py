@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from valueshare.envs.base import EnvironmentSpec
+from valueshare.errors import InvalidInput
 from valueshare.learning.algorithms import ALGORITHMS
 from valueshare.learning.randomness import stream_key
 from valueshare.nn.torsos import NetworkShape
@@ -24,6 +25,14 @@ class Weights(NamedTuple):
 
     parameters: Tensors
     buffers: Tensors
+
+
+def load_weights(weights: Tensors, stored: Tensors, which: str) -> None:
+    """Copy stored tensors into those of a network, in place; others than its own are refused."""
+    if {name: value.shape for name, value in weights.items()} != {name: value.shape for name, value in stored.items()}:
+        raise InvalidInput(f"the weights {which} are of another network than the one given")
+    for name, value in weights.items():
+        value.copy_(stored[name])
 
 
 def forward(network: nn.Module, weights: Weights, observation: Tensor, tau: Tensor | None) -> Tensor:
@@ -59,11 +68,11 @@ def network_on_meta(factory: NetworkFactory, shape: NetworkShape, k: float) -> n
     try:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore")  # PyTorch warns of stored weights that are not copied
-            return drawn_network(factory, shape, k, seed=0)
+            return init_network(factory, shape, k, seed=0)
     except Exception:
         if is_built_in(factory):
             raise
-        return drawn_network(factory, shape, k, seed=0)
+        return init_network(factory, shape, k, seed=0)
 
 
 def shared_network(factory: NetworkFactory, shape: NetworkShape, device: torch.device) -> nn.Module:
@@ -74,10 +83,10 @@ def shared_network(factory: NetworkFactory, shape: NetworkShape, device: torch.d
     """
     if device.type == "meta" or is_built_in(factory):
         return network_on_meta(factory, shape, 0.0).to("meta")
-    return drawn_network(factory, shape, 0.0, seed=0).to("meta")
+    return init_network(factory, shape, 0.0, seed=0).to("meta")
 
 
-def drawn_network(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
+def init_network(factory: NetworkFactory, shape: NetworkShape, k: float, seed: int) -> nn.Module:
     """One agent's network, its weights a function of its seed for any factory.
 
     The CPU's global generator is seeded, and left as it was found: a module that knows nothing of

@@ -25,6 +25,6 @@ OTHER_NAMES = {
 }
 
 
-def our_name(other: str) -> str | None:
+def canonical_name(other: str) -> str | None:
     """The setting that another library calls so."""
     return next((ours for ours, others in OTHER_NAMES.items() if other in others), None)

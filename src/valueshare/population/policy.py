@@ -1,4 +1,4 @@
-"""A trained agent as an object: a function from observations to actions, and a plain network to take along."""
+"""A trained agent as an object: a function from observations to actions, and an exportable network."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from valueshare.envs.one_hot import one_hot
 from valueshare.errors import InvalidInput, first_line
 from valueshare.learning.algorithms import Algorithm
-from valueshare.population.networks import Tensors, drawn_network, network_shape
+from valueshare.population.networks import Tensors, init_network, load_weights, network_shape
 from valueshare.population.state import Population, torch_dtype
 
 FORMATS = {".onnx": "ONNX", ".pt2": "torch.export", ".pt": "TorchScript"}
@@ -51,13 +51,10 @@ class Policy:
         self.steps = steps  # that it has learned for
         self.population = population
         settings, env = population.settings, population.env
-        self.network = drawn_network(population.factory, network_shape(settings, env), self.k, seed=0)
+        self.network = init_network(population.factory, network_shape(settings, env), self.k, seed=0)
         self.network.eval().requires_grad_(False)
         weights = {**dict(self.network.named_parameters()), **dict(self.network.named_buffers())}
-        if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in tensors.items()}:
-            raise InvalidInput(f"the weights of agent {self.number} are of another network than the one given")
-        for name, tensor in weights.items():
-            tensor.copy_(tensors[name])
+        load_weights(weights, tensors, f"of agent {self.number}")
         self._values = ActionValues(self.network, population.algorithm, population.algorithm.quantile_counts.act)
 
     def __repr__(self) -> str:

@@ -188,10 +188,11 @@ def atari(algorithm: str = "dqn") -> Preset:
             step_size=6.25e-5, discount=0.99, epsilon_start=1.0, epsilon_end=0.01, epsilon_steps=1_000_000, beta=0.001
         ),
     )
-    if algorithm_named(algorithm).quantile_counts.learn:  # IQN and IB-IQN
+    kind = algorithm_named(algorithm)
+    if kind.quantile_counts.learn:  # IQN and IB-IQN
         settings = replace(base.settings, reduction="mean", optimizer_epsilon=3.125e-4)
         return Preset(settings, replace(base.agent_settings, step_size=5e-5))
-    if algorithm == "rdq":
+    if kind.uses_beta:  # RDQ
         return base._replace(settings=replace(base.settings, reduction="mean"))
     return base
 
@@ -250,6 +251,8 @@ def preset_for(env: str, algorithms: Sequence[str] = ("dqn",)) -> Preset:
     if not is_atari(env):
         plain = split_bins(env).env_id
         return PRESETS.get(ALIKE.get(plain, plain), generic)()
+    if not algorithms:
+        raise InvalidInput("no algorithm is given: write at least one name")
     presets = {name: atari(name) for name in algorithms}
     if len(set(presets.values())) > 1:
         raise InvalidInput(

@@ -14,9 +14,9 @@ from valueshare.errors import InvalidInput
 from valueshare.setting import Setting, check_settings, setting, settings_of
 
 MAX_LAYER_WIDTH = 1_000_000  # units of a layer
-MOST_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
-SMALLEST_KAPPA = 1e-30  # an error divided by it is still finite in float32
-SETTINGS_OF_PLACEMENT = ("replay_device",)  # settings that change where things are, and no number
+MAX_GRADIENT_STEPS = 10_000  # times the step it is the counter of a random stream
+MIN_KAPPA = 1e-30  # an error divided by it is still finite in float32
+SETTINGS_WITHOUT_EFFECT_ON_RESULTS = ("replay_device",)  # settings that change where things are, and no number
 
 ReplayDevice = Literal["cpu", "cuda", "disk"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -82,7 +82,7 @@ class TrainingSettings:
     )
 
     update_interval: int = _optimiser(4, "Steps between updates.", minimum=1)
-    gradient_steps: int = _optimiser(1, "Updates per update interval.", minimum=1, maximum=MOST_GRADIENT_STEPS)
+    gradient_steps: int = _optimiser(1, "Updates per update interval.", minimum=1, maximum=MAX_GRADIENT_STEPS)
     target_update_interval: int = _algorithm(
         500, "Steps between copies of the online weights into the target network.", minimum=1
     )
@@ -108,7 +108,7 @@ class TrainingSettings:
     quantiles: int = _algorithm(64, "IQN: quantile samples per state, online network.", minimum=1)
     target_quantiles: int = _algorithm(64, "IQN: quantile samples per state, target network.", minimum=1)
     acting_quantiles: int = _algorithm(32, "IQN: quantile samples per state when acting.", minimum=1)
-    kappa: float = _algorithm(1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=SMALLEST_KAPPA)
+    kappa: float = _algorithm(1.0, "IQN: error up to which the Huber loss is quadratic.", minimum=MIN_KAPPA)
 
     eval_interval: int = _evaluation(10_000, "Steps between evaluations.", minimum=1)
     eval_episodes: int = _evaluation(10, "Episodes per evaluation of one agent.", minimum=0)

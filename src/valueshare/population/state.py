@@ -26,8 +26,8 @@ from valueshare.population.networks import (
     NetworkFactory,
     Tensors,
     Weights,
-    drawn_network,
     forward,
+    init_network,
     network_on_meta,
     network_shape,
     shared_network,
@@ -192,11 +192,11 @@ def initial_state(population: Population, scratch: Path | None = None) -> State:
     modules = [
         network_on_meta(factory, shape, k).to("meta")
         if device.type == "meta"
-        else drawn_network(factory, shape, k, seed)
+        else init_network(factory, shape, k, seed)
         for k, seed in zip(population.agents["k"].to_list(), population.seeds, strict=True)
     ]
     stacked, buffers = stack_module_state(modules)
-    parameters = {name: _laid_out(value.detach().to(device)) for name, value in stacked.items()}
+    parameters = {name: _transposed_layout(value.detach().to(device)) for name, value in stacked.items()}
 
     def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=device)
@@ -261,7 +261,7 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def _laid_out(weight: Tensor) -> Tensor:
+def _transposed_layout(weight: Tensor) -> Tensor:
     """The same weights; on a CPU, matrices lie in memory as their gradients will: transposed.
 
     The gradient of x Wᵀ comes as the transpose of a product. In the weights' own layout it is read

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from valueshare.nn.stacking import per_agent
 from valueshare.population.settings import TrainingSettings
 from valueshare.replay import transitions
 from valueshare.replay.transitions import Transitions
@@ -24,13 +25,12 @@ class StepTensors(NamedTuple):
 @torch.no_grad()
 def store(replay: Transitions, step: StepTensors, discount: Tensor, settings: TrainingSettings) -> None:
     """Add a step to replay, all of it on the device of the replay. Shapes: discount [P]."""
-    ended = step.ended.reshape(-1, *(1,) * (step.observation.ndim - 1))
     transitions.add(
         replay,
         step.action,
         training_reward(settings, step.reward),
         discount.masked_fill(step.terminated, 0.0),
-        torch.where(ended, step.final_observation, step.observation),
+        torch.where(per_agent(step.ended, step.observation), step.final_observation, step.observation),
         step.ended,
         step.observation,
     )

@@ -3,7 +3,7 @@
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from valueshare.envs import environment_spec
 from valueshare.envs.base import Backend
@@ -20,9 +21,10 @@ from valueshare.population.checkpoints.files import CheckpointPaths
 from valueshare.population.checkpoints.fingerprint import fingerprint
 from valueshare.population.checkpoints.loading import latest_checkpoint
 from valueshare.population.checkpoints.saving import Added, prepare, save
+from valueshare.population.checkpoints.writer import CheckpointWriter
 from valueshare.population.compilation import is_compiler_error
 from valueshare.population.engine import Engine, make_engine
-from valueshare.population.networks import NetworkFactory
+from valueshare.population.networks import NetworkFactory, Tensors
 from valueshare.population.phase import records_schema, run_phase
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, flat, initial_state, load_, make_population
@@ -128,31 +130,66 @@ def _trained(
 ) -> Trained:
     """From the last checkpoint to the end; the engine is closed then."""
     population, state, settings = engine.population, engine.state, engine.population.settings
+    tables: list[pl.DataFrame] = []
     finished = True
+
+    def report(phase: int, records: pl.DataFrame) -> None:
+        tables.append(records)
+        on_phase(PhaseReport(phase, settings.phase_end(phase), records))
+
+    def on_step(step: int) -> None:
+        writer.poll()
+        poll(step)
+
+    in_background = writes_in_background(population, state.replay)
     try:
-        identity = fingerprint(population, state)
-        first, tables = _resume(paths, identity, state, extended_from)
-        for phase in range(first, settings.phases):
-            since = segments.cursors(state.replay)
-            records = run_phase(engine, phase, poll)
-            if not records.is_empty():
-                on_evaluation(settings.phase_end(phase))
-            if paths is not None:
-                added = None if phase + 1 == settings.phases else _added(state.replay, since)
-                save(paths, phase, identity, flat(state), records, added)
-            tables.append(records)
-            on_phase(PhaseReport(phase, settings.phase_end(phase), records))
+        with closing(engine), CheckpointWriter(in_background=in_background) as writer:
+            identity = fingerprint(population, state)
+            first, earlier = _resume(paths, identity, state, extended_from)
+            tables += earlier
+            for phase in range(first, settings.phases):
+                since = segments.cursors(state.replay)
+                records = run_phase(engine, phase, on_step)
+                if not records.is_empty():
+                    on_evaluation(settings.phase_end(phase))
+                if paths is None:
+                    report(phase, records)
+                    continue
+                writer.wait()  # before the next copy, which has no other name here: there is memory for one
+                writer.write(
+                    partial(
+                        save,
+                        paths,
+                        phase,
+                        identity,
+                        _host_copies(flat(state)) if in_background else flat(state),
+                        records,
+                        None if phase + 1 == settings.phases else _added(state.replay, since),
+                    ),
+                    on_written=partial(report, phase, records),
+                )
     except _Stop:
         finished = False
-    finally:
-        engine.close()
     return Trained(pl.concat([records_schema().to_frame(), *tables]), finished, population, state)
 
 
+def writes_in_background(population: Population, replay: Transitions) -> bool:
+    """Whether a checkpoint is a copy of the state, written while the next phase trains.
+
+    Not on a CPU: there it is a small part of a run, and the cores that would write it are busy with training. Nor with
+    frames: they are too large to copy, and are packed from the replay itself.
+    """
+    return population.device.type == "cuda" and not transitions.holds_frames(replay)
+
+
+def _host_copies(tensors: Mapping[str, Tensor]) -> Tensors:
+    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
 def _added(replay: Transitions, since: segments.Cursors) -> Added:
-    """The transitions written to replay since then."""
+    """The transitions written to replay since then, in memory of the host; frames are read later."""
     return Added(
-        columns=segments.added_since(replay, since)._asdict(),
+        columns={name: column.cpu() for name, column in segments.added_since(replay, since)._asdict().items()},
         end=int(replay.written.max()),
         oldest=int(replay.oldest.min()),
         frames=packing.frame_files_since(replay, since) if transitions.holds_frames(replay) else (),

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from valueshare.replay.transitions import SPARE, Transitions
+from valueshare.replay.transitions import SLACK, Transitions
 
 
 class CursorHistory(NamedTuple):
-    """Cursors by step, modulo `SPARE`; replay keeps the transitions themselves for as long."""
+    """Cursors by step, modulo `SLACK`; replay keeps the transitions themselves for as long."""
 
-    oldest: Tensor  # [P, SPARE]
-    written: Tensor  # [P, SPARE]
+    oldest: Tensor  # [P, SLACK]
+    written: Tensor  # [P, SLACK]
     step: Tensor  # [P]  the last recorded one
 
 
@@ -24,10 +24,10 @@ def empty_history(agents: int, device: torch.device) -> CursorHistory:
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.int64, device=device)
 
-    return CursorHistory(zeros(agents, SPARE), zeros(agents, SPARE), zeros(agents))
+    return CursorHistory(zeros(agents, SLACK), zeros(agents, SLACK), zeros(agents))
 
 
-def of_agents(history: CursorHistory, agents: slice) -> CursorHistory:
+def slice_agents(history: CursorHistory, agents: slice) -> CursorHistory:
     """Views for some agents."""
     return CursorHistory(*(values[agents] for values in history))
 
@@ -46,7 +46,7 @@ def record_step(history: CursorHistory, replay: Transitions) -> None:
 
 def replay_at(history: CursorHistory, replay: Transitions, step: Tensor) -> Transitions:
     """Replay as it was at step `step` [], at most a few steps ago."""
-    column = (step % SPARE).reshape(1)
+    column = (step % SLACK).reshape(1)
     return replay._replace(
         oldest=history.oldest.index_select(1, column).squeeze(1),
         written=history.written.index_select(1, column).squeeze(1),
@@ -54,6 +54,6 @@ def replay_at(history: CursorHistory, replay: Transitions, step: Tensor) -> Tran
 
 
 def _record(history: CursorHistory, replay: Transitions) -> None:
-    index = torch.arange(len(history.step), device=history.step.device), history.step % SPARE
+    index = torch.arange(len(history.step), device=history.step.device), history.step % SLACK
     history.oldest[index] = replay.oldest
     history.written[index] = replay.written

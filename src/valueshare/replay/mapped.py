@@ -1,4 +1,4 @@
-"""Rings on a disk: scratch, whose truth is in the checkpoints.
+"""Rings on a disk: memory-mapped scratch; checkpoints are authoritative.
 
 The file never has a name, so it is gone when the process is, however that ends.
 """
@@ -36,7 +36,7 @@ def mapped_zeros(folder: Path | None) -> Callable[[tuple[int, ...], torch.dtype,
                 "smaller replay-capacity or another replay-device"
             )
         with tempfile.TemporaryFile(dir=place) as file:
-            # All of it now: a disk that fills up later would end the process without a word.
+            # All of it now: a disk that fills up later would end the process with SIGBUS.
             os.posix_fallocate(file.fileno(), 0, size)
             mapping = mmap.mmap(file.fileno(), size)
         mapping.madvise(mmap.MADV_RANDOM)  # batches come from anywhere: read nothing ahead

@@ -1,4 +1,4 @@
-"""Frames on their way to files and back: compressed in chunks, over threads, never all at once.
+"""Compression of replay frames for checkpoints: in chunks, over threads, never all at once.
 
 One frame of a game differs little from the one before it. A chunk is some rows of one agent that
 follow each other, each as its exclusive-or with the row before it (the first as it is), and that
@@ -117,12 +117,12 @@ def working_bytes() -> int:
 def _chunks(replay: Transitions, since: Cursors) -> Iterator[Chunk]:
     """Rows written since then, split where the ring wraps."""
     length = replay.observation.shape[1]
-    most = max(1, CHUNK_BYTES // replay.observation[0, 0].nbytes)
+    max_rows = max(1, CHUNK_BYTES // replay.observation[0, 0].nbytes)
     firsts, counts = (tensor.tolist() for tensor in rows_since(replay, since))
     for agent, (first, count) in enumerate(zip(firsts, counts, strict=True)):
         row, end = first, first + count
         while row < end:
-            size = min(most, end - row, length - row % length)
+            size = min(max_rows, end - row, length - row % length)
             yield Chunk(agent, row, size)
             row += size
 

@@ -1,9 +1,9 @@
 """Replay for a population: every observation is stored once, every agent has its own cursors.
 
-Two rings per agent. *Rows* hold observations in the order in which they came: within an episode the next observation of
-a transition is the row after its own. When an episode ends, its final observation has a row, and the reset observation
-the next one; so a truncated step bootstraps from where its own episode stopped, never from where the next one began.
-*Transitions* hold action, reward, discount and the number of the row they start from.
+Two rings per agent. *Rows* are observation slots, filled in the order of the steps: within an episode the next
+observation of a transition is the row after its own. When an episode ends, its final observation has a row, and the
+reset observation the next one; so a truncated step bootstraps from where its own episode stopped, never from where the
+next one began. *Transitions* hold action, reward, discount and the number of the row they start from.
 
     rows         o0  o1  o2  o3*  o0' o1' ...         * final observation: no transition starts here
     transitions  0→1 1→2 2→3      4→5     ...
@@ -17,8 +17,8 @@ than they have transitions, so a ring of rows may overwrite a row while its tran
 `oldest` is the first transition that still has all its rows. A stack is taken to reach back S-1 rows whatever its age,
 so that a row which is overwritten takes one transition at most.
 
-Both rings are longer than they say by some *spare* places, which hold evicted transitions:
-a batch can be sampled as of a step shortly before the last one.
+Both rings are longer than they say by some *slack*, which holds evicted transitions: a batch can be sampled
+as of a step shortly before the last one.
 
 Everything is a tensor on one device and is updated in place without reading it on the host, so that
 `add` and `gather` can be part of a CUDA graph. A ring may have more than 2^31 elements: all
@@ -34,8 +34,8 @@ from torch import Tensor
 
 from valueshare.errors import InvalidInput
 
-SPARE = 16  # most transitions that may be added between the step of an update and its sampling
-_SPARE_ROWS = 2 * SPARE  # two for a step that ends an episode
+SLACK = 16  # most transitions that may be added between the step of an update and its sampling
+_SLACK_ROWS = 2 * SLACK  # two for a step that ends an episode
 
 
 class Batch(NamedTuple):
@@ -60,7 +60,7 @@ class Transitions(NamedTuple):
     rows: Tensor  # [P]  rows written so far
     written: Tensor  # [P]  transitions written so far
     oldest: Tensor  # [P]  number of the oldest transition that can be sampled
-    frame_age: Tensor  # [P]  int64, the age of the next transition
+    frames_since_reset: Tensor  # [P]  int64, the age of the next transition
     frame_offsets: Tensor  # [S]  int64: S-1, ..., 0, how far behind the newest the frames of a stack are
 
 
@@ -93,18 +93,18 @@ def empty(
 ) -> Transitions:
     """Rings without a transition in them; `stack` is S.
 
-    C is `capacity` and R is `rows`, both with the spare places. `make_rows` allocates the ring of rows,
+    C is `capacity` and R is `rows`, both with the slack. `make_rows` allocates the ring of rows,
     from its shape, dtype and device.
     """
     rows = default_rows(capacity, stack) if rows is None else rows
-    least = max(4, stack + 3)
-    if capacity < 1 or rows < least:
-        raise InvalidInput(f"a replay of {capacity} transitions and {rows} rows: write at least 1 and {least}")
+    min_rows = max(4, stack + 3)
+    if capacity < 1 or rows < min_rows:
+        raise InvalidInput(f"a replay of {capacity} transitions and {rows} rows: write at least 1 and {min_rows}")
 
     def per_agent(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return zeros((agents, *shape), dtype, device)
 
-    slots, all_rows = capacity + SPARE, rows + _SPARE_ROWS
+    slots, all_rows = capacity + SLACK, rows + _SLACK_ROWS
     return Transitions(
         observation=make_rows((agents, all_rows, *observation_shape), observation_dtype, device),
         action=per_agent(slots),
@@ -115,18 +115,18 @@ def empty(
         rows=per_agent(),
         written=per_agent(),
         oldest=per_agent(),
-        frame_age=per_agent(),
+        frames_since_reset=per_agent(),
         frame_offsets=torch.arange(stack - 1, -1, -1, device=device),
     )
 
 
-def of_agents(replay: Transitions, agents: slice) -> Transitions:
+def slice_agents(replay: Transitions, agents: slice) -> Transitions:
     """Views of the rings of some agents."""
     rings = {name: tensor[agents] for name, tensor in replay._asdict().items()}
     return Transitions(**{**rings, "frame_offsets": replay.frame_offsets})
 
 
-def start(replay: Transitions, observation: Tensor) -> None:
+def begin_episodes(replay: Transitions, observation: Tensor) -> None:
     """Write the first observation [P, ...] of new episodes, for every agent.
 
     An episode under way is thereby cut: its last transition keeps its own next observation and its
@@ -134,7 +134,7 @@ def start(replay: Transitions, observation: Tensor) -> None:
     """
     _write_row(replay, replay.rows, observation)
     replay.rows.add_(1)
-    replay.frame_age.zero_()
+    replay.frames_since_reset.zero_()
     _evict(replay, rounds=1)
 
 
@@ -160,8 +160,8 @@ def add(
     replay.discount[agents, slot] = discount
     replay.row[agents, slot] = replay.rows - 1
     if stack:
-        replay.age[agents, slot] = replay.frame_age.to(torch.uint8)
-        replay.frame_age.add_(1).clamp_(max=stack - 1).masked_fill_(ended, 0)
+        replay.age[agents, slot] = replay.frames_since_reset.to(torch.uint8)
+        replay.frames_since_reset.add_(1).clamp_(max=stack - 1).masked_fill_(ended, 0)
     replay.written.add_(1)
     _write_row(replay, replay.rows, next_observation)
     # Where no episode ended this writes the same row again: no branch, so the host reads nothing.
@@ -181,27 +181,27 @@ def gather(replay: Transitions, index: Tensor, out: Batch | None = None) -> Batc
     Shapes of the observations: [P, B, ...], of stacks [P, B, S, ...].
     """
     slot = (replay.oldest[:, None] + index) % replay.action.shape[1]  # [P, B]
-    row, length = _pick(replay.row, slot), replay.observation.shape[1]
+    row, length = _gather_ring(replay.row, slot), replay.observation.shape[1]
     into: Batch | tuple[None, ...] = (None,) * len(Batch._fields) if out is None else out
     if not len(replay.frame_offsets):
-        obs = _pick(replay.observation, row % length, into[0])
-        next_obs = _pick(replay.observation, (row + 1) % length, into[4])
+        obs = _gather_ring(replay.observation, row % length, into[0])
+        next_obs = _gather_ring(replay.observation, (row + 1) % length, into[4])
     else:
-        age = _pick(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
+        age = _gather_ring(replay.age, slot).to(torch.int64)[..., None]  # [P, B, 1]
         stack = row[..., None] - torch.minimum(age, replay.frame_offsets)  # [P, B, S]
         # A step on, a stack has lost its oldest frame, and one more row is its newest.
         rows = torch.cat([stack, row[..., None] + 1], -1) % length  # [P, B, S + 1]
         if out is None:
-            frames = _pick_frames(replay.observation, rows)
+            frames = _gather_frames(replay.observation, rows)
             obs, next_obs = frames[:, :, :-1], frames[:, :, 1:]
         else:
-            obs = _pick(replay.observation, rows[..., :-1], into[0])
-            next_obs = _pick(replay.observation, rows[..., 1:], into[4])
+            obs = _gather_ring(replay.observation, rows[..., :-1], into[0])
+            next_obs = _gather_ring(replay.observation, rows[..., 1:], into[4])
     return Batch(
         obs_tm1=obs,
-        a_tm1=_pick(replay.action, slot, into[1]),
-        r_t=_pick(replay.reward, slot, into[2]),
-        discount_t=_pick(replay.discount, slot, into[3]),
+        a_tm1=_gather_ring(replay.action, slot, into[1]),
+        r_t=_gather_ring(replay.reward, slot, into[2]),
+        discount_t=_gather_ring(replay.discount, slot, into[3]),
         obs_t=next_obs,
     )
 
@@ -215,7 +215,7 @@ def _agents(replay: Transitions) -> Tensor:
     return torch.arange(replay.written.shape[0], device=replay.written.device)
 
 
-def _pick(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
+def _gather_ring(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
     """Entries of each agent's ring. Agents and slots are flattened to one axis: copying whole rows of it is several
     times faster than indexing by pairs. Shapes: ring [P, L, ...], slot [P, B, ...] -> [P, B, ..., ...]."""
     agents = torch.arange(ring.shape[0], device=ring.device).reshape(-1, *(1,) * (slot.ndim - 1))
@@ -227,8 +227,8 @@ def _pick(ring: Tensor, slot: Tensor, out: Tensor | None = None) -> Tensor:
     return out
 
 
-def _pick_frames(ring: Tensor, slot: Tensor) -> Tensor:
-    """`_pick` for frames, in words of eight bytes where they are made of such.
+def _gather_frames(ring: Tensor, slot: Tensor) -> Tensor:
+    """`_gather_ring` for frames, in words of eight bytes where they are made of such.
 
     A ring of a million frames is far larger than a GPU's TLB covers. So every row is read once, in a few wide loads,
     into a new tensor: compiled code would otherwise fuse the gather into the convolution, and read single bytes of
@@ -236,9 +236,9 @@ def _pick_frames(ring: Tensor, slot: Tensor) -> Tensor:
     """
     size = math.prod(ring.shape[2:]) * ring.itemsize
     if size % 8:
-        return _pick(ring, slot)
+        return _gather_ring(ring, slot)
     rows = ring.reshape(*ring.shape[:2], -1).view(torch.int64)  # [P, R, size / 8]
-    words = _pick(rows, slot)
+    words = _gather_ring(rows, slot)
     return words.view(ring.dtype).reshape(*slot.shape, *ring.shape[2:])
 
 
@@ -254,8 +254,8 @@ def _evict(replay: Transitions, rounds: int) -> None:
     starts S-1 rows after it. So there are at most as many rounds as rows were written.
     """
     agents, slots = _agents(replay), replay.action.shape[1]
-    replay.oldest.clamp_(min=replay.written - (slots - SPARE))
-    rows = replay.observation.shape[1] - _SPARE_ROWS
+    replay.oldest.clamp_(min=replay.written - (slots - SLACK))
+    rows = replay.observation.shape[1] - _SLACK_ROWS
     first_row = replay.rows - rows + max(len(replay.frame_offsets) - 1, 0)
     for _ in range(rounds):
         lost = replay.row[agents, replay.oldest % slots] < first_row

@@ -39,8 +39,17 @@ ENGINES = (
 
 _RUN = ("env", "algorithm", "k", "step_size", "seed")  # all in which the runs may differ
 _COLUMNS = (
-    *("env", "actions", "algorithm", "k", "best_step_size", *CHOICES[1:], *MEAN, *DIFFERENCE),
-    *("runs", "failed_step_sizes", "end"),
+    "env",
+    "actions",
+    "algorithm",
+    "k",
+    "best_step_size",
+    *CHOICES[1:],
+    *MEAN,
+    *DIFFERENCE,
+    "runs",
+    "failed_step_sizes",
+    "end",
 )
 # Algorithms without the step sizes that a report writes after their names; other settings stay.
 _BASE_NAME = pl.col("algorithm").str.replace(r" step_size=\S+$", "")

@@ -13,8 +13,18 @@ from valueshare.report.swept_settings import HeldOutChoice, settings_map
 
 METRICS = ("score", "overestimation", "relative_action_gap")
 EVALUATION = (
-    *("env", "algorithm", "k", *AGENT_SETTINGS, "optimizer", "seed", "agent", "step", "seconds", "episodes"),
-    *(*METRICS, "diverged_at"),
+    "env",
+    "algorithm",
+    "k",
+    *AGENT_SETTINGS,
+    "optimizer",
+    "seed",
+    "agent",
+    "step",
+    "seconds",
+    "episodes",
+    *METRICS,
+    "diverged_at",
 )
 
 

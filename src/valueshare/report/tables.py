@@ -138,8 +138,14 @@ def beside_published(means: pl.DataFrame, n: int | None = None) -> pl.DataFrame:
             algorithm=pl.Series([labels[who] for who in atari_means.select(VARIANT).iter_rows()]),
         )
         .select(
-            *("game", "algorithm", "seeds", "score", "published", "percent"),
-            *("human_normalized", "published_human_normalized"),
+            "game",
+            "algorithm",
+            "seeds",
+            "score",
+            "published",
+            "percent",
+            "human_normalized",
+            "published_human_normalized",
         )
         .sort("game", pl.col("algorithm").replace_strict(order, return_dtype=pl.Int64))
     )

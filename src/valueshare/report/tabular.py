@@ -182,9 +182,18 @@ def _page(result: TabularResult, origin: dict[str, Any], pictures: Sequence[Pict
         held_out, on=key, nulls_equal=True, maintain_order="left", suffix="_held_out"
     )
     headings = (
-        *("per step", *(["actions"] if "actions" in key else []), "timesteps", "k"),
-        *("best step size", f"mean {study.measured}"),
-        *("increase %", "low", "high", "held out %", "low", "high"),
+        "per step",
+        *(["actions"] if "actions" in key else []),
+        "timesteps",
+        "k",
+        "best step size",
+        f"mean {study.measured}",
+        "increase %",
+        "low",
+        "high",
+        "held out %",
+        "low",
+        "high",
     )
     settings = study.settings() | {"step_reward": list(dict.fromkeys(each.gridworld_reward for each in result.studies))}
     if several_action_sets(result.studies):

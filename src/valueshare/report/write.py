@@ -102,8 +102,12 @@ def _report(results: Results, data: ReportData, names: Sequence[str], compare: S
     chosen = find_tuned(data)
     warning = [SYNTHETIC] if is_synthetic(results) else []
     all_notes = (
-        *(warning, results.notes, table_notes, *(one.notes for one in drawn)),
-        *(verdict.missing, *(one.notes for one in verdict.comparisons)),
+        warning,
+        results.notes,
+        table_notes,
+        *(one.notes for one in drawn),
+        verdict.missing,
+        *(one.notes for one in verdict.comparisons),
     )
     each_once = dict.fromkeys(note for some in all_notes for note in some)
     notes = tuple(merged_notes(each_once, data.variants))

@@ -75,7 +75,8 @@ class Display:
 
     def on_phase(self, name: str, step: int, records: pl.DataFrame) -> None:
         self._note_compiled(name, step)
-        self._shown, self._steps[name], self._refreshed = name, step, self._clock()
+        # The next phase may have begun before the checkpoint of this one was written.
+        self._shown, self._steps[name], self._refreshed = name, max(step, self._steps[name]), self._clock()
         self._records = pl.concat([self._records, records])
         if not self._console.is_terminal:
             print_lines(self._console, self.line() + (self.scores() if records.height else ""))

@@ -16,7 +16,7 @@ from valueshare.errors import InvalidInput
 from valueshare.learning.randomness import stream_keys
 from valueshare.population.engine import evaluation_environments, make_evaluator
 from valueshare.population.evaluate import play_seeds
-from valueshare.population.networks import NetworkFactory
+from valueshare.population.networks import NetworkFactory, load_weights
 from valueshare.population.spec import PopulationSpec
 from valueshare.population.state import Population, State, initial_state, make_population
 from valueshare.population.train import checked_device, on_device
@@ -28,7 +28,7 @@ from valueshare.runs.run_folder import check_links, open_plan
 from valueshare.runs.storage.copies import working_copy
 from valueshare.runs.storage.locations import Location
 from valueshare.runs.storage.remote import PLAN_FILES
-from valueshare.setting import counted, number, whole
+from valueshare.setting import as_count, as_float, as_int
 from valueshare.tabular.progress import shown_progress
 
 MAX_EPISODES = 1_000_000  # of one agent
@@ -83,17 +83,17 @@ def evaluate_run(location: Location, options: EvaluationOptions) -> Evaluated:
 
 def _play(folder: Path, plan: Plan, chosen: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
     """The episodes of the chosen agents, one row each."""
-    episodes, first = counted("episodes", options.episodes), counted("seeds_from", options.seeds_from, 0)
+    episodes, first = as_count("episodes", options.episodes), as_count("seeds_from", options.seeds_from, 0)
     if episodes > MAX_EPISODES:
         raise InvalidInput(f"episodes = {episodes:,}: write a number <= {MAX_EPISODES:,}")
-    counted("seeds_from + episodes", first + episodes)
-    if options.epsilon is not None and not 0 <= number("epsilon", options.epsilon) <= 1:
+    as_count("seeds_from + episodes", first + episodes)
+    if options.epsilon is not None and not 0 <= as_float("epsilon", options.epsilon) <= 1:
         raise InvalidInput(f"epsilon = {options.epsilon}: write a number from 0 to 1")
     if options.episode_limit is not None:
-        counted("episode_limit", options.episode_limit)
+        as_count("episode_limit", options.episode_limit)
     check_network_factory(folder, plan, options.network)
     if options.threads is not None:
-        counted("threads", options.threads)
+        as_count("threads", options.threads)
     device = _device(plan, options.device)
     announce_imports(chosen["env"])
     playing = []
@@ -162,10 +162,7 @@ def _trained_state(chosen: _ChosenAgents, file: Path) -> tuple[State, int]:
     state = initial_state(chosen.population)
     tensors = {**state.online.parameters, **state.online.buffers}
     stored, step = stored_weights(file, chosen.rows)
-    if stored.keys() != tensors.keys() or any(stored[name].shape != one.shape for name, one in tensors.items()):
-        raise InvalidInput(f"the weights in {file.name} are of another network than the one given")
-    for name, tensor in tensors.items():
-        tensor.copy_(stored[name])
+    load_weights(tensors, stored, f"in {file.name}")
     return state, step
 
 
@@ -198,7 +195,7 @@ def _played(
 def _chosen_agents(folder: Path, plan: Plan, agents: int | Iterable[int] | None) -> pl.DataFrame:
     if agents is None:
         return plan.agents
-    wanted = {whole("agents", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
+    wanted = {as_int("agents", agent) for agent in ([agents] if isinstance(agents, int) else agents)}
     numbers = plan.agents["agent"].to_list()
     if unknown := sorted(wanted - set(numbers)):
         raise InvalidInput(

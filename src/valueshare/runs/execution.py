@@ -21,7 +21,7 @@ from valueshare.runs.callbacks import Callback, Function
 from valueshare.runs.launcher_options import LOCAL, LauncherOptions
 from valueshare.runs.plan import Plan
 from valueshare.runs.storage.locations import Location, Url
-from valueshare.setting import whole
+from valueshare.setting import as_int
 
 LogTarget = Literal["tensorboard", "wandb"]
 
@@ -120,7 +120,7 @@ def checked_needs(plan: Plan, execution: ExecutionOptions) -> dict[str, memory.N
     shapes are known here; `check_network` runs it once memory is checked.
     """
     for name, count in (("threads", execution.threads), ("groups", execution.groups)):
-        if count is not None and whole(name, count) < 1:
+        if count is not None and as_int(name, count) < 1:
             raise InvalidInput(f"{name} = {count}: write at least 1, or leave it out")
     kinds: dict[tuple[TrainingSettings, EnvironmentSpec, str], memory.Need] = {}
     needs = {}

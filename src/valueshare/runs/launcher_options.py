@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from valueshare.errors import InvalidInput
 from valueshare.files import refuse_link
 from valueshare.runs.storage.locations import Location
-from valueshare.setting import counted, number
+from valueshare.setting import as_count, as_float
 
 _MAX_SHARDS = 100_000
 
@@ -52,7 +52,7 @@ class LauncherOptions:
         if self.launcher not in ("local", "ray"):
             raise InvalidInput(f"launcher = {self.launcher!r}: write local or ray")
         for name in ("workers", "ray_cpus", "ray_retries", "population_agents"):
-            counted(name.replace("_", "-"), getattr(self, name), least=0)
+            as_count(name.replace("_", "-"), getattr(self, name), minimum=0)
         if not isinstance(self.shard, str):
             raise InvalidInput(f"shard = {self.shard!r}: write a text like '2/8', or leave it out")
         if self.workers > 1 and self.launcher != "local":
@@ -60,7 +60,7 @@ class LauncherOptions:
                 f"workers = {self.workers} is for the local launcher: on Ray, a population is a "
                 "task already; leave it out"
             )
-        if not (0 < number("ray-gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
+        if not (0 < as_float("ray-gpus", self.ray_gpus) < math.inf) or (self.ray_gpus > 1 and self.ray_gpus % 1):
             raise InvalidInput(f"ray-gpus = {self.ray_gpus:g}: write a whole number, or a fraction below 1")
         for field in fields(self) if self.launcher == "local" else ():
             if field.name.startswith("ray_") and getattr(self, field.name) != field.default:

@@ -16,10 +16,10 @@ from valueshare.envs import atari_protocol
 from valueshare.envs.base import Backend
 from valueshare.errors import OTHER_OUT, InvalidInput
 from valueshare.population.agents import check_table, populations, table_digest
-from valueshare.population.settings import SETTINGS_OF_PLACEMENT, TrainingSettings
+from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.spec import PopulationSpec
 from valueshare.schema import FORMAT, Invalid, TrainingConfig, validate_as
-from valueshare.setting import counted
+from valueshare.setting import as_count
 
 KIND = "training"
 AUTO = "auto"  # a device that is chosen when the run starts
@@ -143,7 +143,7 @@ def split(plan: Plan, limit: int | Mapping[str, int]) -> Plan:
 
 def extended(plan: Plan, steps: int) -> Plan:
     """The plan with `steps` steps in total; its schedules, of epsilon and of the step size, stay as they were."""
-    steps = counted("steps", steps)
+    steps = as_count("steps", steps)
     longest = max(settings.steps for settings in plan.settings.values())
     if steps <= longest:
         raise InvalidInput(f"steps = {steps:,}: this run has {longest:,} already; write a larger number, the new total")
@@ -185,7 +185,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     defaults = json.loads(json.dumps(TrainingSettings().to_json()))
     for env, settings in values.get("settings", {}).items():
         complete = (defaults | settings).items()
-        plain |= {f"{name} of {env}": v for name, v in complete if name not in SETTINGS_OF_PLACEMENT}
+        plain |= {f"{name} of {env}": v for name, v in complete if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
     return plain
 
 

@@ -15,14 +15,14 @@ from valueshare.envs.minatar import is_minatar
 from valueshare.errors import InvalidInput
 from valueshare.expansion import Coefficient, is_n, resolve_k
 from valueshare.learning.algorithms import ALGORITHMS, algorithm_name
-from valueshare.population.agents import agent_table, check_agents, check_seeds, concatenated, listed
+from valueshare.population.agents import agent_table, as_list, check_agents, check_seeds, concat_agents
 from valueshare.population.evaluate import check_evaluation
 from valueshare.population.networks import NetworkFactory
-from valueshare.population.other_names import our_name
+from valueshare.population.other_names import canonical_name
 from valueshare.population.presets import Preset, preset_for
 from valueshare.population.settings import PER_AGENT, SETTINGS, AgentSettings, TrainingSettings
 from valueshare.runs.plan import Plan
-from valueshare.setting import whole
+from valueshare.setting import as_int
 from valueshare.text import suggestion
 
 
@@ -49,14 +49,14 @@ def make_plan(
     for name in algorithms:
         _check_known("algorithm", name, ALGORITHMS)
     # Listed once: from Python, a list of values may be an iterator.
-    k_values: list[Coefficient] = listed(k)
+    k_values: list[Coefficient] = as_list(k)
     coefficients: list[Coefficient] = ["n" if is_n(one) else one for one in k_values]
-    settings |= {name: listed(settings[name]) for name in PER_AGENT if name in settings}
+    settings |= {name: as_list(settings[name]) for name in PER_AGENT if name in settings}
     _check_is_read(algorithms, coefficients, settings)
     network_name = None if network is None else _factory_name(network)
-    first_seed = whole("first_seed", first_seed)
+    first_seed = as_int("first_seed", first_seed)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        seeds = whole("seeds", seeds)
+        seeds = as_int("seeds", seeds)
         if seeds < 1:
             raise InvalidInput(f"seeds = {seeds}: write how many, at least 1")
         check_seeds(seeds)
@@ -65,8 +65,8 @@ def make_plan(
         seeds = range(first_seed, first_seed + seeds)
     elif first_seed:
         raise InvalidInput("first_seed goes with a number of seeds: leave it out beside a list")
-    numbers: list[Any] = listed(seeds, "seeds")
-    seeds = [whole("seeds", number) for number in numbers]  # NumPy's too
+    numbers: list[Any] = as_list(seeds, "seeds")
+    seeds = [as_int("seeds", number) for number in numbers]  # NumPy's too
     chosen = [_environment(env, algorithms, backend, settings) for env in envs]
     presets = {spec.name: preset for preset, spec in chosen}
     if len(presets) < len(chosen):  # Pong and ALE/Pong-v5 are one
@@ -84,7 +84,7 @@ def make_plan(
         for name, preset in presets.items()
     ]
     return Plan(
-        agents=concatenated(tables),
+        agents=concat_agents(tables),
         settings=shared,
         backends={name: spec.backend for name, spec in specs.items()},
         device=str(device),  # PyTorch's own too
@@ -165,7 +165,7 @@ def _combinations(preset: Preset, settings: dict[str, Any]) -> list[AgentSetting
 
 def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
     if name not in (known := list(known)):
-        if kind == "setting" and (ours := our_name(name)) is not None:
+        if kind == "setting" and (ours := canonical_name(name)) is not None:
             raise InvalidInput(f"there is no setting {name!r}: it is called {ours!r} here")
         hint = suggestion(name.lower(), known, 2) or f"write one of {', '.join(known)}"
         raise InvalidInput(f"there is no {kind} {name!r}: {hint}")
@@ -173,7 +173,7 @@ def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
 
 def _names(kind: str, value: str | Sequence[str]) -> list[str]:
     """One name or several, as a list."""
-    names: list[Any] = listed(value)
+    names: list[Any] = as_list(value)
     if not names:
         raise InvalidInput(f"no {kind} is given: write at least one name")
     for name in names:
@@ -188,7 +188,7 @@ def _check_is_read(algorithms: Sequence[str], k: Sequence[Coefficient], settings
     """Refuse settings that none of the algorithms reads; k = 0 changes none of them."""
     values = settings | {"k": [one for one in k if one != 0]}
     for name, readers in setting_readers().items():
-        shown = ", ".join(f"{one}" for one in listed(values.get(name, ())))
+        shown = ", ".join(f"{one}" for one in as_list(values.get(name, ())))
         if shown and not set(readers) & set(algorithms):
             have, them = ("has", "it") if len(readers) == 1 else ("have", "one of them")
             raise InvalidInput(

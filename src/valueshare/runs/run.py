@@ -25,7 +25,7 @@ from valueshare.runs.storage.copies import reading_copies, working_copy
 from valueshare.runs.storage.locations import Location, resolve_location
 from valueshare.runs.storage.remote import PLAN_FILES
 from valueshare.runs.variants import label, shown_score, variant_scores
-from valueshare.setting import number, whole
+from valueshare.setting import as_float, as_int
 from valueshare.text import LAST_SCORE, other_name_at_zero, pluralize
 
 _log = logging.getLogger(__name__)
@@ -57,13 +57,13 @@ class Run:
 
     def weights(self, agent: int) -> dict[str, Tensor]:
         """The state dictionary of one agent's network, as of the last finished phase."""
-        agent = whole("agent", agent)
+        agent = as_int("agent", agent)
         with self._with_weights(agent) as folder:
             return read_weights(folder, agent)[0]
 
     def agent(self, agent: int, *, network: NetworkFactory | None = None) -> Policy:
         """A trained agent as a policy, as of the last finished phase; `network` is the run's own factory, if any."""
-        agent = whole("agent", agent)
+        agent = as_int("agent", agent)
         with self._with_weights(agent) as folder:
             return read_policy(folder, agent, network)
 
@@ -163,7 +163,7 @@ def _only(agents: pl.DataFrame, column: str, value: object) -> pl.DataFrame:
 
 def _algorithm_and_k(agents: pl.DataFrame, algorithm: str | None, k: Coefficient | None) -> dict[str, Any]:
     """Both as the table has them: dqn may be there as ib-dqn with k = 0, or the other way round."""
-    wanted = {"k": None if k is None else number("k", k)}
+    wanted = {"k": None if k is None else as_float("k", k)}
     if algorithm is None:
         return wanted
     name = algorithm_name(algorithm)

@@ -39,7 +39,7 @@ def lines(total: int, say: Callable[[str], None], clock: Callable[[], float], un
         if now - said < LINE_SECONDS or done == total:
             return
         said, rate = now, done / (now - began)
-        left = timedelta(seconds=round((total - done) / rate))
-        say(f"{done:,} of {total:,} {unit} | {rate:,.0f} {unit}/s | {left} left")
+        left = f"{timedelta(seconds=round((total - done) / rate))} left" if done else f"none in {now - began:.0f} s"
+        say(f"{done:,} of {total:,} {unit} | {rate:,.0f} {unit}/s | {left}")
 
     return advance

@@ -207,7 +207,7 @@ def _av() -> Any:
 
 def _captions(agent: Policy, actions: tuple[str, ...]) -> Captions:
     env, algorithm = agent.population.env, agent.population.algorithm
-    baseline = algorithm.baseline.format(k=agent.k)
+    baseline = algorithm.baseline_caption.format(k=agent.k)
     low, high = (100 * share for share in BAND)
     values = f"q = b + z, {low:.0f}–{high:.0f} % of the return" if algorithm.quantile_counts.act else "q = b + z"
     name, label = env.name.removeprefix("ALE/"), algorithm_label(agent.algorithm, agent.k)

@@ -291,7 +291,7 @@ def test_streams_wait_where_the_machine_lets_them(monkeypatch: pytest.MonkeyPatc
         return lambda: tried.append("unlocked")
 
     monkeypatch.setattr(cuda_driver, "pin_memory", lock)
-    monkeypatch.setattr(cuda_driver, "wait_for_word", lambda word, value: None)
+    monkeypatch.setattr(cuda_driver, "stream_wait_value", lambda word, value: None)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     for value, there in (("0", True), ("", True), ("1", False)):
         monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
@@ -325,7 +325,7 @@ def test_work_behind_a_word_waits_until_it_is_written() -> None:
     word[0] = 2**32 - 3  # counts in a circle
     for number in range(1, 8):
         seen[0] = 100
-        cuda_driver.wait_for_word(word, 2**32 - 3 + number)
+        cuda_driver.stream_wait_value(word, 2**32 - 3 + number)
         tensor.copy_(seen, non_blocking=True)
         done.record()
         assert not done.query()  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ import torch
 
 from valueshare.envs import environment_spec
 from valueshare.envs.episodes import TrainingEpisodes
+from valueshare.population import train as training_loop
 from valueshare.population.agents import agent_table
 from valueshare.population.compilation import compiled_if
 from valueshare.population.evaluate import evaluate
@@ -236,7 +237,7 @@ def test_rings_may_have_more_than_2_to_the_31_elements_on_a_gpu(compiled: bool) 
     replay.rows.fill_(replay.observation.shape[1] - 3)
     frame = torch.full((2, 84, 84), 1, dtype=torch.uint8, device="cuda")
     number = torch.ones(2, dtype=torch.int64, device="cuda")
-    transitions.start(replay, frame)
+    transitions.begin_episodes(replay, frame)
 
     def store() -> None:
         transitions.add(replay, number, number.float(), number.float(), frame, number < 0, frame)
@@ -273,3 +274,17 @@ def test_resumed_is_uninterrupted_on_a_gpu(tmp_path: Path) -> None:
     tensors = flat(whole.state)
     for name, value in flat(resumed.state).items():
         assert torch.equal(value, tensors[name]), name
+
+
+def test_checkpoints_are_the_same_whether_training_waits_for_them_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = agent_table("CartPole-v1", "ib-dqn", seeds=[0, 1], k=[0.0, 2.0])
+    waited, background = tmp_path / "waited", tmp_path / "background"
+    train_population(table, SETTINGS, device="cuda", directory=background)
+    monkeypatch.setattr(training_loop, "writes_in_background", lambda population, replay: False)
+    train_population(table, SETTINGS, device="cuda", directory=waited)
+    files = [path.relative_to(waited) for path in waited.rglob("*") if path.is_file()]
+    assert len(files) > 6
+    for file in files:
+        assert (background / file).read_bytes() == (waited / file).read_bytes(), file

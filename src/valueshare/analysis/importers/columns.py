@@ -17,8 +17,16 @@ from valueshare.result_files import SizeLimit, read_csv, read_parquet
 
 REQUIRED = {"env": pl.String, "algorithm": pl.String, "seed": pl.Int64, "step": pl.Int64}
 METRICS = (
-    *("score", "overestimation", "action_gap", "relative_action_gap", "mean_action_value"),
-    *("q_mean", "z_mean", "q_norm", "z_norm", "train_score"),
+    "score",
+    "overestimation",
+    "action_gap",
+    "relative_action_gap",
+    "mean_action_value",
+    "q_mean",
+    "z_mean",
+    "q_norm",
+    "z_norm",
+    "train_score",
 )
 SEPARATORS = {".csv": ",", ".txt": "\t"}
 MAX_SCORE = 1e100  # of a score: sums and squares of larger ones overflow

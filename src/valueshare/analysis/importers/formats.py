@@ -22,8 +22,16 @@ from valueshare.schema import Invalid, read_config, read_object
 
 ALIASES = {"environment": "env", "game": "env"}
 OPTIONAL = (
-    *("k", *AGENT_SETTINGS, "optimizer", *METRICS),
-    *("agent", "episodes", "train_episodes", "diverged_at", "seconds", "source"),
+    "k",
+    *AGENT_SETTINGS,
+    "optimizer",
+    *METRICS,
+    "agent",
+    "episodes",
+    "train_episodes",
+    "diverged_at",
+    "seconds",
+    "source",
 )
 PFRL_STEPS = (
     "PFRL evaluates when the episode under way has ended: its steps are counted as the evaluation "

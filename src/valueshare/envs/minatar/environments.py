@@ -1,5 +1,6 @@
 """MinAtar's games on the CPU: their rules compiled with Numba, about a microsecond per step."""
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
@@ -14,13 +15,6 @@ from valueshare.envs.minatar import MINATAR_ACTIONS, MINATAR_SHAPE, STICKY, game
 from valueshare.envs.minatar.rows import NOT_STARTED, StepInput, StepOutput
 from valueshare.splitmix import ODD, mix
 
-MODULES = {
-    "Asterix-MinAtar": "asterix",
-    "Breakout-MinAtar": "breakout",
-    "Freeway-MinAtar": "freeway",
-    "Seaquest-MinAtar": "seaquest",
-    "SpaceInvaders-MinAtar": "space_invaders",
-}
 ENVIRONMENTS_PER_THREAD = 64  # at least: to hand work to a thread costs as much as 20 to 50 steps
 
 
@@ -68,11 +62,8 @@ class MinAtarEnvironments(Environments):
         return self.step(np.zeros(self.count, np.int64)).observation
 
     def send(self, actions: Actions, active: NDArray[np.bool_] | None = None) -> None:
-        if not self._is_reset or self._result is not None:
-            raise RuntimeError("send follows reset or receive")
-        chosen = np.array(actions, np.int64)  # a copy: it is read while the caller continues
-        if chosen.shape != (self.count,):
-            raise RuntimeError(f"actions of shape {chosen.shape} for {self.count} environments")
+        is_ready = self._is_reset and self._result is None
+        chosen = self._checked_actions(actions, np.int64, is_ready=is_ready)  # read while the caller continues
         if (chosen.view(np.uint64) >= MINATAR_ACTIONS).any():  # as an unsigned number, one below 0 is too large as well
             raise RuntimeError(f"actions are from 0 to {MINATAR_ACTIONS - 1}")
         mask = self._all if active is None else np.array(active, np.bool_)
@@ -89,10 +80,8 @@ class MinAtarEnvironments(Environments):
         self._futures = [self._pool.submit(self._advance, share, chosen, mask, self._result) for share in self._shares]
 
     def receive(self) -> StepResult:
-        if self._result is None:
-            raise RuntimeError("receive follows send")
+        observation, reward, terminated, truncated, last = self._under_way(self._result)
         self._wait(keep=True)
-        observation, reward, terminated, truncated, last = self._result
         self._result = None
         final, ended = observation, terminated | truncated
         if ended.any():
@@ -122,5 +111,6 @@ class MinAtarEnvironments(Environments):
 
 
 def _group(name: str, rows: NDArray[np.int64], episode_limit: int | None) -> Group:
-    game = import_module(f"valueshare.envs.minatar.{MODULES[name]}")
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("-MinAtar")).lower()  # SpaceInvaders: space_invaders
+    game = import_module(f"valueshare.envs.minatar.{module}")
     return Group(game.step_environments, np.zeros(len(rows), game.STATE), rows, game_limit(name, episode_limit))

@@ -1,11 +1,8 @@
-(
-    """Steps of several environments of one game, one after the other; compiled with the rules of each game.
+"""Steps of several environments of one game, one after the other; compiled with the rules of each game.
 
 Random numbers are a function of (the environment's key, its number of steps, the draw within the step). So an
 environment depends on its own seed and actions alone, never on its neighbours or on the thread that steps it.
 """
-    ""
-)
 
 import hashlib
 from collections.abc import Callable
@@ -58,8 +55,8 @@ def record(**fields: Any) -> np.dtype[Any]:
     """
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:12]
     shared = [("key", np.uint64), ("steps", np.int64), ("elapsed", np.int32), ("action", np.int8)]
-    own = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
-    return np.dtype([*shared, *own, (f"sources_{digest}", np.int8)], align=True)
+    of_game = [(name, *field) if isinstance(field, tuple) else (name, field) for name, field in fields.items()]
+    return np.dtype([*shared, *of_game, (f"sources_{digest}", np.int8)], align=True)
 
 
 @njit(inline="always")

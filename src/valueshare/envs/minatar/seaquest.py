@@ -30,9 +30,9 @@ from valueshare.splitmix import uniform
 
 FRONT, BACK, BULLET, TRAIL, ENEMY_BULLET, FISH, ENEMY_SUB, AIR, DIVERS_ON_BOARD, DIVER = range(10)
 SUB_PROBABILITY = 1 / 3
-MOST_AIR, MOST_DIVERS = 200, 6
+MAX_AIR, MAX_DIVERS = 200, 6
 SPAWN_INTERVAL, MOVE_INTERVAL = 20, 5  # steps, at first
-LEAST_MOVE_INTERVAL = 2
+MIN_MOVE_INTERVAL = 2
 DIVER_INTERVAL, DIVER_MOVE_INTERVAL = 30, 5
 RELOAD, ENEMY_RELOAD = 5, 10
 
@@ -65,7 +65,7 @@ STATE = record(
 @rule
 def reset(state: Any, random: Any) -> None:
     state.x, state.y, state.direction = 5, 0, -1
-    state.air, state.on_board, state.at_surface = MOST_AIR, 0, 1
+    state.air, state.on_board, state.at_surface = MAX_AIR, 0, 1
     state.reload_timer = 0
     state.spawn_interval = state.spawn_timer = SPAWN_INTERVAL
     state.diver_timer = DIVER_INTERVAL
@@ -147,9 +147,9 @@ def move_bullets(state: Any) -> int:
 @rule
 def move_divers(state: Any) -> None:
     for i in range(state.diver_count - 1, -1, -1):
-        boards = is_at_player(state, state.divers, i) and state.on_board < MOST_DIVERS
+        boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
         if not boards and move_if_due(state.divers, i, DIVER_MOVE_INTERVAL):
-            boards = is_at_player(state, state.divers, i) and state.on_board < MOST_DIVERS
+            boards = is_at_player(state, state.divers, i) and state.on_board < MAX_DIVERS
         if boards:
             state.on_board += 1
         if boards or not 0 <= state.divers[i, X] <= 9:
@@ -245,12 +245,12 @@ def update_air(state: Any) -> tuple[int, bool]:
 def surface(state: Any) -> int:
     """Take air for one diver, or for all six with a reward, which is returned. Enemies get faster."""
     bonus = 0
-    if state.on_board == MOST_DIVERS:
-        bonus = state.air * 10 // MOST_AIR
+    if state.on_board == MAX_DIVERS:
+        bonus = state.air * 10 // MAX_AIR
         state.on_board = 0
     state.on_board -= 1  # below 0 after a bonus, as in MinAtar
-    state.air, state.at_surface = MOST_AIR, 1
-    if state.move_interval > LEAST_MOVE_INTERVAL and state.ramps % 2 == 1:
+    state.air, state.at_surface = MAX_AIR, 1
+    if state.move_interval > MIN_MOVE_INTERVAL and state.ramps % 2 == 1:
         state.move_interval -= 1
     state.spawn_interval = max(1, state.spawn_interval - 1)
     state.ramps = (state.ramps + 1) % 2
@@ -261,9 +261,9 @@ def surface(state: Any) -> int:
 def draw(state: Any, picture: Any) -> None:
     picture[FRONT, state.y, state.x] = True
     picture[BACK, state.y, state.x - state.direction] = True
-    for x in range(max(0, state.air) * 10 // MOST_AIR):
+    for x in range(max(0, state.air) * 10 // MAX_AIR):
         picture[AIR, 9, x] = True
-    for x in range(9 - min(max(0, state.on_board), MOST_DIVERS), 9):
+    for x in range(9 - min(max(0, state.on_board), MAX_DIVERS), 9):
         picture[DIVERS_ON_BOARD, 9, x] = True
     draw_places(picture[BULLET], state.bullets, state.bullet_count)
     draw_places(picture[ENEMY_BULLET], state.enemy_bullets, state.enemy_bullet_count)

@@ -16,7 +16,7 @@ CANNON, ALIEN, ALIEN_LEFT, ALIEN_RIGHT, BULLET, BOMB = range(6)
 WAVE_ROWS, WAVE_COLUMNS = 4, 0b0011111100  # of a new wave: rows from the top, and the columns 2 to 7
 WAVE = 24  # aliens
 RELOAD, BOMB_INTERVAL = 5, 10  # steps
-MOVE_INTERVAL, LEAST_INTERVAL = 12, 6  # steps, of the first wave and of the last ones
+MOVE_INTERVAL, MIN_INTERVAL = 12, 6  # steps, of the first wave and of the last ones
 BOARD = (np.int16, (10,))  # a number per row, with a bit per column
 FIRST_COLUMN, LAST_COLUMN = 1 << 0, 1 << 9
 
@@ -76,7 +76,7 @@ def step(state: Any, action: int, random: Any) -> tuple[float, bool]:
     state.move_timer -= 1
     state.bomb_timer -= 1
     if state.aliens_left == 0:
-        state.move_interval = max(LEAST_INTERVAL, state.move_interval - 1)
+        state.move_interval = max(MIN_INTERVAL, state.move_interval - 1)
         send_wave(state)
     return float(hits), terminated
 

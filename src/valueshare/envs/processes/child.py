@@ -21,7 +21,7 @@ from valueshare.envs.processes.memory import SharedArrays, fence, shared_fields
 from valueshare.envs.step_arrays import StepArrays
 
 SPIN_SECONDS = 0.02  # of polling without a pause
-LONGEST_PAUSE = 0.02  # seconds
+MAX_PAUSE = 0.02  # seconds
 
 
 class Stepper:
@@ -80,7 +80,7 @@ def run(stepper: Stepper, commands: "deque[list[int] | None]") -> NoReturn:
         elif (idle := time.perf_counter() - last_busy) < SPIN_SECONDS:
             os.sched_yield()
         else:
-            time.sleep(min(idle / 20, LONGEST_PAUSE))
+            time.sleep(min(idle / 20, MAX_PAUSE))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from valueshare.envs.step_arrays import StepArrays
 from valueshare.errors import EnvironmentFailed
 
 PAUSE = 0.0001  # seconds between polls
-PATIENCE = 0.1  # seconds between checks that the process is alive
+LIVENESS_SECONDS = 0.1  # seconds between checks that the process is alive
 END_SECONDS = 5.0  # for steps under way, when something has failed
 
 
@@ -123,7 +123,7 @@ class EnvironmentProcess(Environments):
         checked = time.perf_counter()
         while self._is_behind(word, value):
             time.sleep(PAUSE)
-            if time.perf_counter() - checked > PATIENCE:
+            if time.perf_counter() - checked > LIVENESS_SECONDS:
                 checked = time.perf_counter()
                 self.check()
                 poll()
@@ -133,7 +133,7 @@ class EnvironmentProcess(Environments):
         return 0 < (value - int(self.memory.arrays[word][0])) % 2**32 < 2**31  # modulo 2^32
 
 
-def settle(processes: Sequence[EnvironmentProcess]) -> None:
+def drain(processes: Sequence[EnvironmentProcess]) -> None:
     """Wait until all have made the requested steps; those that cannot are ended.
 
     A step may depend on another process, so all of them have the same deadline.

@@ -7,7 +7,7 @@ from typing import Any
 from valueshare.envs import atari_protocol
 from valueshare.errors import InvalidInput
 from valueshare.population.agents import table_digest
-from valueshare.population.settings import SETTINGS_OF_PLACEMENT, TrainingSettings
+from valueshare.population.settings import SETTINGS_WITHOUT_EFFECT_ON_RESULTS, TrainingSettings
 from valueshare.population.state import Population, State
 
 PROTOCOL = "atari_protocol_digest"  # of its settings: the name alone is a setting
@@ -18,7 +18,7 @@ def fingerprint(population: Population, state: State) -> dict[str, Any]:
     shapes = {name: list(p.shape) for name, p in state.online.parameters.items()}
     settings = population.settings.to_json()
     values = {
-        **{name: value for name, value in settings.items() if name not in SETTINGS_OF_PLACEMENT},
+        **{name: value for name, value in settings.items() if name not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS},
         "agents": table_digest(population.agents),
         "environments": population.env.backend,
         "network": shapes,
@@ -46,7 +46,7 @@ def check_fingerprint(stored: Mapping[str, Any], wanted: Mapping[str, Any], exte
     wanted = {key: value for key, value in wanted.items() if key != PROTOCOL or key in stored}
     # What a run did not store is a setting that came later: its default was in force.
     stored = {**json.loads(json.dumps(TrainingSettings().to_json())), **stored}
-    stored = {key: value for key, value in stored.items() if key not in SETTINGS_OF_PLACEMENT}
+    stored = {key: value for key, value in stored.items() if key not in SETTINGS_WITHOUT_EFFECT_ON_RESULTS}
     changed = sorted(key for key in {*stored, *wanted} if stored.get(key, "none") != wanted.get(key, "none"))
     if changed:
         key = changed[0]

@@ -8,16 +8,16 @@ own speed, and the time this thread takes between two launches delays no group.
 from functools import partial
 
 from valueshare.envs.episodes import TrainingEpisodes
-from valueshare.envs.processes.environments import EnvironmentProcess, settle
-from valueshare.population.execution.cuda_driver import wait_for_word
+from valueshare.envs.processes.environments import EnvironmentProcess, drain
+from valueshare.population.execution.cuda_driver import stream_wait_value
 from valueshare.population.execution.cuda_streams import Streams
 from valueshare.population.execution.groups import Group, GroupedPopulation, store_last_step
 from valueshare.population.execution.learner import is_due, update_due
 from valueshare.population.loop import OnStep
-from valueshare.replay.transitions import SPARE
+from valueshare.replay.transitions import SLACK
 
 AHEAD = 8  # most steps that are launched ahead of the environments
-assert AHEAD < SPARE, "an update samples as of its step, at most SPARE steps ago"
+assert AHEAD < SLACK, "an update samples as of its step, at most SLACK steps ago"
 
 
 def run_asynchronously(
@@ -45,7 +45,7 @@ def run_asynchronously(
                 streams.switch(group)
                 process.requested += 1
                 if on_cuda:
-                    wait_for_word(process.memory.arrays["stepped"], process.requested)
+                    stream_wait_value(process.memory.arrays["stepped"], process.requested)
                 else:
                     process.wait(process.requested, partial(on_step, t))
                 if t + 1 < steps.stop:
@@ -57,7 +57,7 @@ def run_asynchronously(
                 process.wait(process.requested - ahead, partial(on_step, t))
     finally:
         streams.switch(None)
-        settle([process for _, process in pairs])
+        drain([process for _, process in pairs])
     if episodes is not None:
         for (group, process), (returns_done, finished) in zip(pairs, before, strict=True):
             counted = process.memory.arrays

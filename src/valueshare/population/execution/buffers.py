@@ -51,7 +51,7 @@ class StagingBuffer:
             whole, where = inside
             self.tensor = whole.tensor[where].view(dtype).reshape(shape)
             self.host = whole.host[where].view(dtype).reshape(shape)
-        self._is_one = self.host.data_ptr() == self.tensor.data_ptr()
+        self._shares_memory = self.host.data_ptr() == self.tensor.data_ptr()
         self.array: NDArray[Any] = self.host.numpy()
         # Recorded after every copy: the host side may be read or written once it has passed.
         self._copied: torch.cuda.Event | None = None
@@ -85,14 +85,14 @@ class StagingBuffer:
         """The copy alone, which may be part of a graph; call `record` when it is launched."""
         if self.mapped is not None:
             _copy_by_kernel(self.mapped, self.tensor)
-        elif not self._is_one:
+        elif not self._shares_memory:
             self.tensor.copy_(self.host, non_blocking=True)
 
     def copy_to_host(self) -> None:
         """The copy alone, in the other direction."""
         if self.mapped is not None:
             _copy_by_kernel(self.tensor, self.mapped)
-        elif not self._is_one:
+        elif not self._shares_memory:
             self.host.copy_(self.tensor, non_blocking=True)
 
     def record(self) -> None:
@@ -156,7 +156,7 @@ class StepBuffers(NamedTuple):
         self.result.wait()
         self.arrays.fill(result)
 
-    def keep_actions(self) -> None:
+    def store_last_actions(self) -> None:
         """The actions chosen last are those of the step to store."""
         self.stored_action.tensor.copy_(self.action.tensor)
         if self.stored_action.host is not self.stored_action.tensor:

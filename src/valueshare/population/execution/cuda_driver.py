@@ -60,7 +60,7 @@ class _Bytes:
         }
 
 
-def wait_for_word(word: NDArray[np.uint32], value: int) -> None:
+def stream_wait_value(word: NDArray[np.uint32], value: int) -> None:
     """Work launched on the current stream from now on waits until the word reaches the value.
 
     The memory must be pinned. Both count modulo 2^32: the value may be at most 2^31 ahead.
@@ -85,7 +85,7 @@ def can_wait(device: torch.device) -> bool:
         with torch.cuda.device(device):
             unpin = pin_memory(memory)
             try:
-                wait_for_word(memory[:4].view(np.uint32), 0)
+                stream_wait_value(memory[:4].view(np.uint32), 0)
                 torch.cuda.current_stream().synchronize()
             finally:
                 unpin()

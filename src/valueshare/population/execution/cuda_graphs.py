@@ -67,20 +67,20 @@ def capture_all(
     steps: Sequence[GraphedStep],
     device: torch.device,
     *,
-    urgent: bool = False,
+    high_priority: bool = False,
     stream: "torch.cuda.Stream | None" = None,
 ) -> None:
     """Capture steps that run one after the other; nothing to do on a CPU.
 
     Steps of different calls may run at the same time: memory and workspaces are each call's own.
-    Where they do, the GPU prefers kernels of `urgent` ones: a graph keeps the priority of the
+    Where they do, the GPU prefers kernels of `high_priority` ones: a graph keeps the priority of the
     stream it was captured on, which is `stream` or a new one.
     """
     if device.type == "cuda":
         from torch._inductor import config
 
         pool = torch.cuda.graph_pool_handle()
-        stream = new_stream(device, urgent=urgent) if stream is None else stream
+        stream = new_stream(device, high_priority=high_priority) if stream is None else stream
         # The compiler's worker processes keep running and cost the environments a third of their
         # speed, some of it even after they are stopped. Compiling in this process needs none.
         with config.patch(compile_threads=1), warnings.catch_warnings():
@@ -90,8 +90,8 @@ def capture_all(
                 step.capture(pool, stream)
 
 
-def new_stream(device: torch.device, *, urgent: bool = False) -> "torch.cuda.Stream":
+def new_stream(device: torch.device, *, high_priority: bool = False) -> "torch.cuda.Stream":
     """A stream that differs from the last few: PyTorch hands out 32 of each priority in turn."""
-    priority = -1 if urgent else 0
+    priority = -1 if high_priority else 0
     stream: torch.cuda.Stream = torch.cuda.Stream(device, priority)  # type: ignore[no-untyped-call]
     return stream

@@ -12,7 +12,7 @@ from valueshare.envs.base import Environments
 from valueshare.learning.losses import select_action_values
 from valueshare.learning.randomness import integers, uniform
 from valueshare.population.act import acting_taus, epsilon_greedy, stack_frames
-from valueshare.population.evaluate import StepOutcome, Tally, eval_env_count
+from valueshare.population.evaluate import EpisodeStats, StepOutcome, eval_env_count
 from valueshare.population.execution.buffers import StagingBuffer
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
 from valueshare.population.state import Population, State, torch_dtype
@@ -27,7 +27,7 @@ class HostEvaluator:
         env, device = population.env, population.device
         self.environments = environments
         shape = (population.size, eval_env_count(population.settings))
-        self.tally = Tally(population.settings, torch.tensor(population.agents["discount"].to_numpy()))
+        self.stats = EpisodeStats(population.settings, torch.tensor(population.agents["discount"].to_numpy()))
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
         self._observation = StagingBuffer((*shape, *env.observation_shape), torch_dtype(env.observation_dtype), device)
         self._first = StagingBuffer(shape, torch.bool, device) if env.stack else None  # frames that start an episode
@@ -37,7 +37,7 @@ class HostEvaluator:
         obs = self._observation.tensor  # what agents see: that, or a stack of frames
         if env.stack:
             obs = torch.zeros((*shape, *env.network_shape), dtype=obs.dtype, device=device)
-        choose, best_value = players(population, state, self.counter)
+        choose, best_value = make_eval_policy(population, state, self.counter)
 
         def current() -> Tensor:
             return obs if self._first is None else stack_frames(obs, self._observation.tensor, self._first.tensor)
@@ -57,29 +57,29 @@ class HostEvaluator:
 
     def reset(self, seeds: NDArray[np.int64], counter: int) -> None:
         self.counter.fill_(counter)
-        self._show(self.environments.reset(seeds), first=np.True_)
+        self._set_observation(self.environments.reset(seeds), first=np.True_)
 
     def step(self) -> None:
         self._play()
         actions, value = self._action.get(), self._value.get()
-        self.environments.send(actions.reshape(-1), self.tally.active.numpy().reshape(-1))
+        self.environments.send(actions.reshape(-1), self.stats.active.numpy().reshape(-1))
         result = self.environments.receive()
         terminated, truncated = result.terminated.reshape(value.shape), result.truncated.reshape(value.shape)
         if truncated.any():
-            self._show(result.final_observation, first=np.False_)
+            self._set_observation(result.final_observation, first=np.False_)
             self._value_final_observation()
             self._final_value.get()
-        self._show(result.observation, first=terminated | truncated)
+        self._set_observation(result.observation, first=terminated | truncated)
         arrays = value, result.reward.reshape(value.shape), terminated, truncated, self._final_value.array
-        self.tally.add(StepOutcome(*map(torch.tensor, arrays)))
+        self.stats.add(StepOutcome(*map(torch.tensor, arrays)))
 
-    def _show(self, observation: NDArray[Any], first: NDArray[np.bool_] | np.bool_) -> None:
+    def _set_observation(self, observation: NDArray[Any], first: NDArray[np.bool_] | np.bool_) -> None:
         self._observation.put(observation.reshape(self._observation.array.shape))
         if self._first is not None:
             self._first.put(np.broadcast_to(first, self._first.array.shape))
 
 
-def players(
+def make_eval_policy(
     population: Population, state: State, counter: Tensor
 ) -> tuple[Callable[[Tensor, Tensor, Tensor], None], Callable[[Tensor], Tensor]]:
     """Two functions of what every agent sees, [P, E, ...].

@@ -12,7 +12,7 @@ from torch import Tensor
 from valueshare.envs.base import Environments
 from valueshare.envs.processes.environments import EnvironmentProcess
 from valueshare.envs.processes.memory import SharedArrays
-from valueshare.population.act import act, exploration_in_blocks, stack_frames
+from valueshare.population.act import act, prefetched_exploration, stack_frames
 from valueshare.population.compilation import compiled_if
 from valueshare.population.execution.buffers import StepBuffers, make_step_buffers
 from valueshare.population.execution.cuda_driver import pin_memory
@@ -24,7 +24,7 @@ from valueshare.population.state import AgentHyperparameters, Keys, Population, 
 from valueshare.population.store import store
 from valueshare.replay import transitions
 from valueshare.replay.cursor_history import CursorHistory, empty_history, record_step
-from valueshare.replay.cursor_history import of_agents as history_of_agents
+from valueshare.replay.cursor_history import slice_agents as slice_history
 
 
 class Group(NamedTuple):
@@ -86,7 +86,7 @@ def make_grouped(
             compiled=compiled,
             online=state.online.parameters if delayed else None,
             history=history,
-            stream=None if alone or device.type == "cpu" else new_stream(device, urgent=delayed),
+            stream=None if alone or device.type == "cpu" else new_stream(device, high_priority=delayed),
         )
         for start, end, each in zip(ends, ends[1:], environments, strict=False)
     )
@@ -105,7 +105,7 @@ def make_grouped(
             joint += steps
         else:
             capture_all(steps, device, stream=group.stream)
-    capture_all(joint, device, urgent=delayed and not asynchronous)
+    capture_all(joint, device, high_priority=delayed and not asynchronous)
     load_(state, before)
     return GroupedPopulation(population, state, groups, learner)
 
@@ -135,7 +135,7 @@ def make_group(
     step, obs = buffers.on_device(), buffers.obs
     sends_actions = buffers.action.mapped is not None  # the kernel writes them to the host itself
     in_blocks = population.device.type == "cpu" and not compiled
-    exploration = exploration_in_blocks(population, state.step) if in_blocks else lambda: None
+    exploration = prefetched_exploration(population, state.step) if in_blocks else lambda: None
 
     def act_step() -> None:
         step.action.copy_(buffers.action.tensor)  # of the step that is still to be stored
@@ -146,7 +146,7 @@ def make_group(
             buffers.action.copy_to_host()
         state.step.add_(1)
 
-    own_history = None if history is None else history_of_agents(history, agents)
+    own_history = None if history is None else slice_history(history, agents)
 
     def store_step() -> None:
         store(state.replay, step, discount, settings)
@@ -208,7 +208,7 @@ def _of_agents(whole: Population, state: State, agents: slice) -> tuple[Populati
     state = state._replace(
         step=state.step.clone(),
         online=Weights(*({n: v[agents] for n, v in part.items()} for part in state.online)),
-        replay=transitions.of_agents(state.replay, agents),
+        replay=transitions.slice_agents(state.replay, agents),
     )
     return population, state
 
@@ -226,35 +226,22 @@ def reset_group(group: Group, step: Tensor, observation: NDArray[Any]) -> None:
     buffers.ended.put(np.ones(group.population.size, np.bool_))  # stacks start with this frame
     state.step.copy_(step)
     on_host = group.population.replay_on_host
-    transitions.start(state.replay, first.host if on_host else first.tensor)
+    transitions.begin_episodes(state.replay, first.host if on_host else first.tensor)
 
 
 def store_last_step(group: Group) -> None:
     """Store a step after which no actions are chosen: the environments would wait for them."""
-    group.buffers.keep_actions()
+    group.buffers.store_last_actions()
     group.buffers.result.upload()
     group.store()
 
 
-def choose_actions(group: Group) -> None:
-    """Upload the last result, act, and have the actions copied to the host."""
-    _clear_actions(group)
-    group.act()
-
-
-def choose_and_store(group: Group) -> None:
-    """The same, and then store the step before."""
-    _clear_actions(group)
-    group.act_and_store()
-
-
-def _clear_actions(group: Group) -> None:
-    """Keep the last actions as those of the step to store, and wait for new ones."""
+def choose_actions(group: Group, *, stores: bool) -> None:
+    """Upload the last result, act, and have the actions copied to the host; with `stores`, store the step before."""
     buffers = group.buffers
-    np.copyto(buffers.stored_action.array, buffers.action.array)
+    np.copyto(buffers.stored_action.array, buffers.action.array)  # those of the step to store
     buffers.action.clear()
-
-
-def send_actions(group: Group) -> None:
-    """Start a step of the environments as soon as the actions are there."""
-    group.environments.send(group.buffers.action.wait_filled())
+    if stores:
+        group.act_and_store()
+    else:
+        group.act()

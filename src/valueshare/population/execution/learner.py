@@ -9,6 +9,8 @@ Everything here is launched on the current stream; the caller makes it the learn
 """
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -17,6 +19,7 @@ from valueshare.learning.randomness import integers
 from valueshare.population.execution.buffers import ShapeAndType, packed
 from valueshare.population.execution.cuda_graphs import GraphedStep, new_stream
 from valueshare.population.learn import copy_weights, learn, sample, update_counter, update_target
+from valueshare.population.loop import run_updates
 from valueshare.population.networks import Tensors
 from valueshare.population.settings import TrainingSettings
 from valueshare.population.state import Population, State, torch_dtype
@@ -44,32 +47,39 @@ class Learner(NamedTuple):
         return self.actor is not self.online
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def is_due(settings: TrainingSettings, t: int) -> bool:
     """Whether step t has an update, of the weights or of the target network."""
     return settings.learns_at(t) or settings.updates_target_at(t)
 
 
 def update_due(
-    learner: Learner, settings: TrainingSettings, t: int, *, on_release: Callable[[], None] = lambda: None
+    learner: Learner, settings: TrainingSettings, t: int, *, on_release: Callable[[], None] = _nothing
 ) -> None:
-    """The updates of step t, target network first: launched on CUDA, done on a CPU.
+    """The updates of step t (`run_updates`): launched on CUDA, done on a CPU.
 
     `on_release` is called as soon as agents may act and store again.
     """
-    if settings.updates_target_at(t):
+    counters, last = count(t * settings.gradient_steps), (t + 1) * settings.gradient_steps - 1
+
+    def update_target() -> None:
         if learner.sample_on_host is not None:
             learner.sample_on_host("measure", t)
         learner.update_target()
-    if settings.learns_at(t):
-        first, last = t * settings.gradient_steps, (t + 1) * settings.gradient_steps - 1
-        for counter in range(first, last):
-            update(learner, counter)
-        update(learner, last, on_release)
-    else:
+
+    def learn() -> None:
+        counter = next(counters)
+        update(learner, counter, on_release if counter == last else _nothing)
+
+    run_updates(settings, t, update_target, learner.sync_actor or _nothing, learn)
+    if not settings.learns_at(t):
         on_release()
 
 
-def update(learner: Learner, counter: int, on_release: Callable[[], None] = lambda: None) -> None:
+def update(learner: Learner, counter: int, on_release: Callable[[], None] = _nothing) -> None:
     """One update of every agent; `counter` is that of its random numbers (`update_counter`)."""
     if learner.sample_on_host is not None:
         learner.sample_on_host("replay", counter)
@@ -107,24 +117,14 @@ def make_learner(
             for staged, values in zip(batch, drawn, strict=True):
                 staged.copy_(values)
 
-    def learn_step() -> None:
-        learn(population, state, batch, None if batch is None else step)
-
-    def update_target_step() -> None:
-        update_target(population, state, history, batch if on_host else None)
-
-    def sync_actor_step() -> None:
-        copy_weights(online, actor)
-
-    def graphed(function: Callable[[], None]) -> GraphedStep:
-        return GraphedStep(function, device, compiled=compiled)
-
+    graphed = partial(GraphedStep, device=device, compiled=compiled)
+    sync_actor = GraphedStep(partial(copy_weights, online, actor), device, compiled=False)
     return Learner(
         sample_on_host=sample_on_host,
         stage=None if batch is None else graphed(stage_step),
-        sync_actor=GraphedStep(sync_actor_step, device, compiled=False) if delayed and not asynchronous else None,
-        learn=graphed(learn_step),
-        update_target=graphed(update_target_step),
+        sync_actor=sync_actor if delayed and not asynchronous else None,
+        learn=graphed(partial(learn, population, state, batch, None if batch is None else step)),
+        update_target=graphed(partial(update_target, population, state, history, batch if on_host else None)),
         stream=new_stream(device) if delayed and device.type == "cuda" else None,
         online=online,
         actor=actor,

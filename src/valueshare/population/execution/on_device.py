@@ -21,9 +21,9 @@ from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.envs.gymnax import GymnaxEnvironments
 from valueshare.envs.step_arrays import step_fields
 from valueshare.population.act import act
-from valueshare.population.evaluate import StepOutcome, Tally, eval_env_count
+from valueshare.population.evaluate import EpisodeStats, StepOutcome, eval_env_count
 from valueshare.population.execution.cuda_graphs import GraphedStep, capture_all
-from valueshare.population.execution.evaluators import players
+from valueshare.population.execution.evaluators import make_eval_policy
 from valueshare.population.learn import copy_weights, learn, update_target
 from valueshare.population.loop import OnStep, run_updates
 from valueshare.population.state import Population, State, flat, load_, torch_dtype, with_delayed_actor
@@ -46,7 +46,7 @@ class DeviceExecutor:
 
         fields = (zeros(torch_dtype(field.dtype), *field.shape) for field in step_fields(population.env, size))
         self._step = StepTensors._make([*fields, zeros(torch.int64)])
-        self._sent = zeros(torch.int32)  # the actions as JAX takes them
+        self.sent_action = zeros(torch.int32)  # the actions as JAX takes them
         self._running, self._returns = zeros(torch.float64), zeros(torch.float64)  # of training episodes
         self._finished = zeros(torch.int64)
         graphed = partial(GraphedStep, device=device, compiled=compiled)
@@ -61,38 +61,38 @@ class DeviceExecutor:
     def reset(self, seeds: Sequence[int]) -> None:
         self._step.observation.copy_(_as_tensor(self.environments.reset_on_device(seeds)))
         self._running.zero_()
-        transitions.start(self.state.replay, self._step.observation)
+        transitions.begin_episodes(self.state.replay, self._step.observation)
         self._sync_actor()
 
     def run(self, steps: range, on_step: OnStep, episodes: TrainingEpisodes | None) -> None:
-        settings, state = self.population.settings, self.state
         for sums in (self._returns, self._finished):
             sums.zero_()
         for t in steps:
             on_step(t)
-            state.step.fill_(t)
+            self.state.step.fill_(t)
             self.act()
-            self.environments.send_on_device(_as_jax(self._sent))
-            run_updates(settings, t, self.update_target, self._sync_actor, self.learn)
-            self._receive()
+            self.send()
+            self.update(t)
+            self.receive()
             self.store()
         if steps:
-            state.step.fill_(steps.stop)
+            self.state.step.fill_(steps.stop)
         if self.population.device.type == "cuda":
             torch.cuda.current_stream(self.population.device).synchronize()  # other programs of JAX may follow
         if episodes is not None:
             episodes.returns_done += self._returns.cpu().numpy()
             episodes.finished += self._finished.cpu().numpy()
 
-    def close(self) -> None:
-        self.environments.close()
+    def update(self, t: int) -> None:
+        """The updates that are due at step t."""
+        run_updates(self.population.settings, t, self.update_target, self._sync_actor, self.learn)
 
-    def _choose_actions(self) -> None:
-        step = self._step
-        step.action.copy_(act(self.population, self.actor, step.observation))
-        self._sent.copy_(step.action)
+    def send(self) -> None:
+        """Start a step of the environments by `sent_action`."""
+        self.environments.send_on_device(_as_jax(self.sent_action))
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Copy the result of the step."""
         stepped, step = map(_as_tensor, self.environments.receive_on_device()), self._step
         observation, reward, terminated, truncated, final_observation = stepped
         step.observation.copy_(observation)
@@ -100,6 +100,14 @@ class DeviceExecutor:
         step.reward.copy_(reward)
         step.terminated.copy_(terminated)
         torch.logical_or(terminated, truncated, out=step.ended)
+
+    def close(self) -> None:
+        self.environments.close()
+
+    def _choose_actions(self) -> None:
+        step = self._step
+        step.action.copy_(act(self.population, self.actor, step.observation))
+        self.sent_action.copy_(step.action)
 
     def _add_to_replay(self) -> None:
         population, step = self.population, self._step
@@ -124,7 +132,8 @@ class DeviceEvaluator:
     ) -> None:
         self.environments, device, env = environments, population.device, population.env
         shape = (population.size, eval_env_count(population.settings))
-        self.tally = Tally(population.settings, torch.tensor(population.agents["discount"].to_numpy(), device=device))
+        discount = torch.tensor(population.agents["discount"].to_numpy(), device=device)
+        self.stats = EpisodeStats(population.settings, discount)
         self.counter = torch.zeros((), dtype=torch.int64, device=device)
 
         def zeros(dtype: torch.dtype, *rest: int) -> torch.Tensor:
@@ -136,16 +145,16 @@ class DeviceEvaluator:
         self._outcome = outcome = StepOutcome(*map(zeros, (number, number, flag, flag, number)))
         self._sent, self._active = zeros(torch.int32), zeros(torch.bool)  # as JAX takes them
         action = zeros(torch.int64)
-        choose, best_value = players(population, state, self.counter)
+        choose, best_value = make_eval_policy(population, state, self.counter)
 
         def play() -> None:
             choose(self._observation, action, outcome.value)
             self._sent.copy_(action)
-            self._active.copy_(self.tally.active)
+            self._active.copy_(self.stats.active)
 
         def count() -> None:
             outcome.final_value.copy_(best_value(self._final_observation))
-            self.tally.add(outcome)
+            self.stats.add(outcome)
 
         self._play, self._count = (GraphedStep(step, device, compiled=compiled) for step in (play, count))
         capture_all([self._play, self._count], device)

@@ -13,14 +13,7 @@ import torch
 
 from valueshare.envs.episodes import TrainingEpisodes
 from valueshare.population.execution.cuda_streams import Streams
-from valueshare.population.execution.groups import (
-    Group,
-    GroupedPopulation,
-    choose_actions,
-    choose_and_store,
-    send_actions,
-    store_last_step,
-)
+from valueshare.population.execution.groups import Group, GroupedPopulation, choose_actions, store_last_step
 from valueshare.population.execution.learner import is_due, update_due
 from valueshare.population.loop import OnStep
 
@@ -102,8 +95,6 @@ def run_threaded(
     def update(t: int) -> None:
         with streams.joint():
             grouped.state.step.fill_(t)
-            if learner.sync_actor is not None and settings.learns_at(t):
-                learner.sync_actor()
             update_due(learner, settings, t, on_release=streams.release)
 
     barrier = UpdateBarrier(len(groups), update)
@@ -111,14 +102,14 @@ def run_threaded(
 
     def run_group(group: Group, on_step: OnStep) -> None:
         with computing:
-            choose_actions(group)
+            choose_actions(group, stores=False)
         for t in steps:
             due = is_due(settings, t)
             on_step(t)
             barrier.check()
             if due and not arrives_late:
                 barrier.arrive(t)
-            send_actions(group)
+            group.environments.send(group.buffers.action.wait_filled())
             if due and arrives_late:
                 barrier.arrive(t)
             with stepping:
@@ -128,7 +119,7 @@ def run_threaded(
                 barrier.wait(t)
             with computing:
                 if t + 1 < steps.stop:
-                    choose_and_store(group)
+                    choose_actions(group, stores=True)
                 else:
                     store_last_step(group)
             if episodes is not None:

@@ -122,8 +122,11 @@ def _by_algorithm(data: ReportData) -> list[list[Any]]:
     known = {tuple(row[name] for name in by): row for row in rows.to_dicts()}
     return [
         [
-            *(Cell("", game(env)), v.style.label, Cell(f"{row['k_number']:g}", row["k_number"])),
-            *(row["seeds"], row["last"]),
+            Cell("", game(env)),
+            v.style.label,
+            Cell(f"{row['k_number']:g}", row["k_number"]),
+            row["seeds"],
+            row["last"],
             *(interval_cell(Interval.of(row[name], mean), sign=False) for name in ("auc", "final")),
             row["diverged"],
         ]

@@ -30,9 +30,15 @@ CLASSES = {1: "better", -1: "worse", 0: ""}
 MARKS = {1: "▲", -1: "▼", 0: ""}
 MAX_FINDINGS = 6  # that are open; the others fold
 TUNED_HEADINGS = (
-    *("{first}", "best {second}", "chosen by the first half", "by the second half"),
-    *("score on the other half", "difference from {first} = {plain}"),
-    *("score at the {second} of {first} = {plain}", "agents", "{second}: left out"),
+    "{first}",
+    "best {second}",
+    "chosen by the first half",
+    "by the second half",
+    "score on the other half",
+    "difference from {first} = {plain}",
+    "score at the {second} of {first} = {plain}",
+    "agents",
+    "{second}: left out",
 )
 
 

@@ -29,8 +29,20 @@ _FINAL = (PermissionError, FileNotFoundError, NotADirectoryError, NotImplemented
 # Drivers' names for the version of a file's content, without case and "_". Reading a file changes other values, such as
 # the access time of SFTP.
 _VERSION = (
-    *("mtime", "modify", "modified", "modificationtime", "lastmodified", "updated", "created"),
-    *("etag", "generation", "versionid", "md5", "md5hash", "contenthash", "sha"),
+    "mtime",
+    "modify",
+    "modified",
+    "modificationtime",
+    "lastmodified",
+    "updated",
+    "created",
+    "etag",
+    "generation",
+    "versionid",
+    "md5",
+    "md5hash",
+    "contenthash",
+    "sha",
 )
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
 
