@@ -31,7 +31,7 @@ def pluralize(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def suggestion(name: str, known: Iterable[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
+def suggestion(name: str, known: Sequence[str] | Mapping[str, str], count: int = 3, cutoff: float = 0.6) -> str:
     """did you mean Pong or Pooyan? Empty where no known name is close; a mapping has the names to write as values."""
     written = known if isinstance(known, Mapping) else {one: one for one in known}
     near = get_close_matches(name, written, count, cutoff)

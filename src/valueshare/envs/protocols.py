@@ -122,6 +122,6 @@ def atari_protocol(name: str | AtariProtocol | None = None) -> AtariProtocol:
         return name
     chosen = DEFAULT_PROTOCOL if name is None else name
     if chosen not in _PROTOCOLS:
-        hint = f"{suggestion(chosen.lower(), _PROTOCOLS, 1)} There are {', '.join(_PROTOCOLS)}".strip()
+        hint = f"{suggestion(chosen.lower(), atari_protocols(), 1)} There are {', '.join(_PROTOCOLS)}".strip()
         raise InvalidInput(f"there is no Atari protocol {chosen!r}: {hint}")
     return _PROTOCOLS[chosen]
